@@ -1,0 +1,31 @@
+"""A search service for agents over text passages, drop-in compatible with Search-R1's.
+
+In a process: ``HashedIndex.build(read_corpus("corpus.jsonl")).search(["who wrote it?"], topk=3)``.
+As a service: ``python -m retriever serve``. Importing this package loads neither faiss nor bm25s.
+"""
+
+from retriever.bm25 import Bm25Index
+from retriever.corpus import Document, read_corpus
+from retriever.encoders import Encoder, HashedTfidfEncoder
+from retriever.errors import BadCorpus, BadIndex, BadSetting, MissingCorpus, MissingDependency, RetrieverError
+from retriever.index import HashedIndex, Hit, Searcher
+from retriever.storage import load_index, save_index
+
+__all__ = [
+    "BadCorpus",
+    "BadIndex",
+    "BadSetting",
+    "Bm25Index",
+    "Document",
+    "Encoder",
+    "HashedIndex",
+    "HashedTfidfEncoder",
+    "Hit",
+    "MissingCorpus",
+    "MissingDependency",
+    "RetrieverError",
+    "Searcher",
+    "load_index",
+    "read_corpus",
+    "save_index",
+]

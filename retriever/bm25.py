@@ -1,0 +1,111 @@
+"""BM25 over the same documents and words: no vectors, the best quality on generated names.
+
+Scoring is the "lucene" variant of Kamphuis et al. (2020) with bm25s' defaults k1 = 1.5, b = 0.75.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retriever.corpus import Document, check_documents, corpus_sha256
+from retriever.errors import BadIndex, import_optional
+from retriever.index import SCORE_DECIMALS, Hit
+from retriever.text import tokenise
+
+
+class Bm25Index:
+    """BM25 search by the bm25s library.
+
+    Only documents that share a word with the query are hits, so a list may be shorter than ``topk``.
+    """
+
+    def __init__(self, documents: Sequence[Document], scorer: Any) -> None:
+        """Join parts that belong together; use `build` or `load`."""
+        self.documents = documents
+        self._scorer = scorer
+
+    @classmethod
+    def build(cls, documents: Sequence[Document], k1: float = 1.5, b: float = 0.75) -> "Bm25Index":
+        """Index documents.
+
+        Args:
+            documents: At least one, with unique ids.
+            k1: Saturation of the term frequency.
+            b: Strength of the length normalisation, in [0, 1].
+
+        Raises:
+            BadCorpus: No document, or an id twice.
+            MissingDependency: bm25s is not installed.
+        """
+        check_documents(documents)
+        bm25s = import_optional("bm25s")
+        # The ids are ours because bm25s numbers the words of a set, whose order PYTHONHASHSEED decides.
+        vocabulary: dict[str, int] = {}
+        ids = [
+            [vocabulary.setdefault(token, len(vocabulary)) for token in tokenise(document.contents)]
+            for document in documents
+        ]
+        scorer = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
+        scorer.index((ids, vocabulary), create_empty_token=False, show_progress=False)
+        return cls(list(documents), scorer)
+
+    @property
+    def ntotal(self) -> int:
+        """Number of documents."""
+        return len(self.documents)
+
+    def info(self) -> dict[str, str | int | float]:
+        """Return the kind of index, its parameters and the corpus' digest."""
+        parameters: dict[str, float] = {"k1": self._scorer.k1, "b": self._scorer.b}
+        return {
+            "index": "bm25",
+            "encoder": "none",
+            "dim": 0,
+            **parameters,
+            "corpus_sha256": self._corpus_sha256,
+        }
+
+    @cached_property
+    def _corpus_sha256(self) -> str:
+        return corpus_sha256(self.documents)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """See `retriever.index.Searcher.search`."""
+        topk = max(1, min(topk, self.ntotal))
+        return [self._search_one(query, topk) for query in queries]
+
+    def _search_one(self, query: str, topk: int) -> list[Hit]:
+        vocabulary: dict[str, int] = self._scorer.vocab_dict
+        ids = [vocabulary[token] for token in tokenise(query) if token in vocabulary]
+        if not ids:
+            return []
+        scores = np.round(np.asarray(self._scorer.get_scores_from_ids(ids), np.float64), SCORE_DECIMALS)
+        # Everything that ties with the last place stays in until the order of documents decides.
+        last = np.partition(scores, -topk)[-topk]
+        positions = np.flatnonzero((scores >= last) & (scores > 0))
+        order = positions[np.lexsort((positions, -scores[positions]))][:topk]
+        return [Hit(self.documents[position], float(scores[position])) for position in order]
+
+    def save(self, folder: Path) -> None:
+        """Write the index into an existing folder (documents are not written)."""
+        self._scorer.save(str(folder), show_progress=False)
+
+    @classmethod
+    def load(cls, folder: Path, documents: Sequence[Document]) -> "Bm25Index":
+        """Read what `save` wrote.
+
+        Raises:
+            BadIndex: The index was built over another number of documents.
+            MissingDependency: bm25s is not installed.
+        """
+        bm25s = import_optional("bm25s")
+        scorer = bm25s.BM25.load(str(folder), show_progress=False)
+        if scorer.scores["num_docs"] != len(documents):
+            raise BadIndex(
+                f"{folder}: the BM25 index holds {scorer.scores['num_docs']} documents, the corpus "
+                f"{len(documents)}; build the index again."
+            )
+        return cls(list(documents), scorer)

@@ -1,0 +1,191 @@
+"""The command line: build an index folder, serve one (or the mini corpus)."""
+
+import importlib.util
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from retriever.bm25 import Bm25Index
+from retriever.corpus import read_corpus
+from retriever.errors import BadSetting, MissingCorpus, RetrieverError, import_optional
+from retriever.index import MAX_TOPK, HashedIndex, Searcher
+from retriever.storage import Kind, load_index, read_manifest, save_index
+
+_MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """Build an index folder from a corpus file."""
+
+    corpus: Path
+    """JSON lines with "id" and "contents" (Search-R1's form), plain or .gz."""
+    out: Path
+    """The folder to write; must not exist yet, or be empty."""
+    kind: Kind = "hashed"
+    """hashed: FAISS over hashed TF-IDF vectors; bm25: BM25 over words."""
+    dim: int = 512
+    """Vector length of a hashed index, a multiple of 8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Serve POST /retrieve, GET /health, /ready, /info and /metrics."""
+
+    index: Path | None = None
+    """An index folder; without one, the mini corpus that ships with tstar_envs."""
+    port: int = 8000
+    """TCP port; 0 takes a free one and prints it."""
+    host: str = "127.0.0.1"
+    """Address to bind. There is no authentication: think before you leave loopback."""
+    topk: int = 3
+    """Documents per query where a request names no number, 1 to 100."""
+    threads: int = 1
+    """CPU threads of a search."""
+
+
+def build(command: Build, console: Console) -> None:
+    """Run ``build``: read, index, write.
+
+    Raises:
+        RetrieverError, OSError: With a message for the user.
+    """
+    documents = read_corpus(command.corpus)
+    with console.status(f"indexing {len(documents)} documents"):
+        index: HashedIndex | Bm25Index
+        if command.kind == "hashed":
+            index = HashedIndex.build(documents, dim=command.dim)
+        else:
+            index = Bm25Index.build(documents)
+        save_index(index, command.out)
+    _say(console, f"wrote {command.out}: {command.kind} index of {index.ntotal} documents")
+
+
+def serve(command: Serve, console: Console) -> None:
+    """Run ``serve`` until a signal ends it.
+
+    Raises:
+        RetrieverError, OSError: With a message for the user; an index that fails to load ends the server.
+    """
+    _check_range("port", command.port, 0, 65535)
+    _check_range("topk", command.topk, 1, MAX_TOPK)
+    _check_range("threads", command.threads, 1, 1024)
+    import_optional("fastapi")
+    uvicorn = import_optional("uvicorn")
+    # Here and not above, so that `build` works where only the search libraries are installed.
+    from retriever.app import create_app  # noqa: PLC0415
+    from retriever.service import SearchService  # noqa: PLC0415
+
+    load = _loader(command)
+    failures: list[Exception] = []
+
+    def on_loaded(searcher: Searcher) -> None:
+        _say(console, f"ready: {searcher.ntotal} documents")
+
+    def on_failed(error: Exception) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    service = SearchService(load, on_loaded=on_loaded, on_failed=on_failed)
+    # A trainer thinks for minutes between searches; its connection should still be there afterwards.
+    config = uvicorn.Config(
+        create_app(service, command.topk), log_level="warning", access_log=False, timeout_keep_alive=600
+    )
+    server = uvicorn.Server(config)
+    with _bind(command.host, command.port) as listener:
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        _say(console, f"listening on http://{shown}:{port}, loading the index")
+        try:
+            server.run(sockets=[listener])
+        except KeyboardInterrupt:
+            _say(console, "stopped")
+    if failures:
+        raise failures[0]
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadSetting(f"--{name} {value} is out of range; choose from {low} to {high}.")
+
+
+def _loader(command: Serve) -> Callable[[], Searcher]:
+    """Check what can be checked at once, so that a wrong path fails before the port opens."""
+    if command.index is not None:
+        read_manifest(command.index)
+        return partial(load_index, command.index, command.threads)
+    corpus = _mini_corpus()
+    return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
+
+
+def _mini_corpus() -> Path:
+    """Find the mini corpus as package data, by path: nothing of `tstar_envs` is imported."""
+    spec = importlib.util.find_spec("tstar_envs")
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    for folder in folders:
+        if (path := Path(folder) / _MINI_CORPUS).is_file():
+            return path
+    reason = f"{Path(folders[0]) / _MINI_CORPUS} is missing" if folders else "tstar_envs is not installed"
+    raise MissingCorpus(
+        f"no --index given, and the mini corpus was not found: {reason}. Install the whole package, or run: "
+        "python -m retriever build --corpus FILE --out FOLDER, then: python -m retriever serve --index FOLDER"
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            # As every server does: a port in the TIME_WAIT of a predecessor is free.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            # At once: two sockets may be bound to one port until one of them listens.
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadSetting(
+            f"cannot listen on {host} port {port}: {reason}. Choose another --port or --host."
+        ) from error
+    return listener
+
+
+def _say(console: Console, message: str) -> None:
+    # Paths and messages as they are: no markup, no colours, no line breaks at the terminal's width.
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run it.
+
+    Args:
+        arguments: Without the program's name; None takes them from the process.
+
+    Returns:
+        Exit code: 0, or 2 for anything the user can mend, told in one message.
+    """
+    command = tyro.cli(
+        Annotated[Build, tyro.conf.subcommand("build")] | Annotated[Serve, tyro.conf.subcommand("serve")],
+        prog="python -m retriever",
+        description="A search service for agents, drop-in compatible with Search-R1's.",
+        args=arguments,
+    )
+    console = Console()
+    try:
+        if isinstance(command, Build):
+            build(command, console)
+        else:
+            serve(command, console)
+    except (RetrieverError, OSError) as error:
+        _say(Console(stderr=True), f"error: {error}")
+        return 2
+    return 0

@@ -1,0 +1,183 @@
+"""Encoders turn text into unit vectors; the one here needs no model, no torch and no download.
+
+Hashed TF-IDF with a random projection: every term falls into a hash bucket, a bucket has a fixed row of
+random signs, and a text is the sum of its terms' rows, each weighted by sublinear term frequency times
+inverse document frequency. By the Johnson-Lindenstrauss lemma the cosine of two such sums approximates
+the cosine of the sparse TF-IDF vectors (Achlioptas 2003, "Database-friendly random projections").
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import BadSetting
+from retriever.text import tokenise
+
+# Term weights are multiples of this, so their float32 sums are exact (below 2**24 steps) and a vector
+# has the same bytes in any order of summation, batch, thread count or SIMD width.
+_WEIGHT_STEP = 2.0**-8
+# Texts per block: bounds the memory of a build to some tens of MB at 512 dimensions.
+_BLOCK = 128
+_SIGNS_PER_DIGEST = 512
+
+
+class Encoder(Protocol):
+    """What an index asks of an encoder; a query and a document may be encoded differently."""
+
+    @property
+    def dim(self) -> int:
+        """Length of every vector."""
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return one row per text, shape ``(len(texts), dim)``, of unit length or all zero."""
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Like `encode_documents`, for queries; an all-zero row means that nothing can match."""
+
+    def info(self) -> dict[str, str | int]:
+        """Return the encoder's name and settings, for ``/info`` and the manifest of an index."""
+
+    def save(self, path: Path) -> None:
+        """Write what the encoder was fitted on."""
+
+
+@lru_cache(maxsize=1 << 17)
+def _bucket(token: str, buckets: int) -> int:
+    # blake2b, not hash(): the same on every machine and under every PYTHONHASHSEED.
+    return int.from_bytes(hashlib.blake2b(token.encode(), digest_size=8).digest(), "little") % buckets
+
+
+def _sign_bits(bucket: int, dim: int, seed: int) -> bytes:
+    """The packed signs of one bucket; needs no other bucket, so a corpus can grow without a refit."""
+    key = seed.to_bytes(8, "little")
+    digests = (
+        hashlib.blake2b(bucket.to_bytes(8, "little") + part.to_bytes(4, "little"), key=key).digest()
+        for part in range(-(-dim // _SIGNS_PER_DIGEST))
+    )
+    return b"".join(digests)[: dim // 8]
+
+
+class HashedTfidfEncoder:
+    """Hashed TF-IDF, projected to ``dim`` by seeded random signs, normalised to unit length.
+
+    What is fitted is document frequencies only. A term that no document holds contributes nothing, as
+    in exact TF-IDF, where it could not change a ranking.
+
+    Args:
+        dim: Length of the vectors, a positive multiple of 8.
+        buckets: Number of hash buckets; two terms in one bucket are one term.
+        seed: Seed of the projection, 0 <= seed < 2**64.
+
+    Raises:
+        BadSetting: A setting is out of range.
+    """
+
+    def __init__(self, dim: int = 512, buckets: int = 1 << 20, seed: int = 0) -> None:
+        if dim < 8 or dim % 8:
+            raise BadSetting(f"dim must be a positive multiple of 8, got {dim}.")
+        if buckets < 1:
+            raise BadSetting(f"buckets must be positive, got {buckets}.")
+        if not 0 <= seed < 1 << 64:
+            raise BadSetting(f"seed must be in [0, 2**64), got {seed}.")
+        self._dim, self.buckets, self.seed = dim, buckets, seed
+        self._set_frequencies(0, np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @property
+    def dim(self) -> int:
+        """Length of every vector."""
+        return self._dim
+
+    def fit(self, texts: Iterable[str]) -> "HashedTfidfEncoder":
+        """Count document frequencies, replacing earlier ones; returns ``self``."""
+        frequencies: Counter[int] = Counter()
+        documents = 0
+        for text in texts:
+            documents += 1
+            frequencies.update({_bucket(token, self.buckets) for token in tokenise(text)})
+        used = sorted(frequencies)
+        counts = [frequencies[bucket] for bucket in used]
+        self._set_frequencies(documents, np.array(used, np.int64), np.array(counts, np.int64))
+        return self
+
+    def _set_frequencies(
+        self, documents: int, used: NDArray[np.int64], frequencies: NDArray[np.int64]
+    ) -> None:
+        self._documents, self._used, self._frequencies = documents, used, frequencies
+        self._column = {int(bucket): column for column, bucket in enumerate(used)}
+        # Smoothed as in scikit-learn's TfidfTransformer(smooth_idf=True).
+        self._idf = np.log((1 + documents) / (1 + frequencies)) + 1
+        # Recomputed rather than stored: 64 bytes a term at 512 dimensions, about a second a million.
+        packed = b"".join(_sign_bits(int(bucket), self.dim, self.seed) for bucket in used)
+        self._signs = np.frombuffer(packed, np.uint8).reshape(len(used), self.dim // 8)
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return unit vectors, shape ``(len(texts), dim)``; all zero where a text has no known term."""
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        for start in range(0, len(texts), _BLOCK):
+            self._encode_block(texts[start : start + _BLOCK], vectors[start : start + _BLOCK])
+        return vectors
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The same as `encode_documents`: this encoder knows no query prefix."""
+        return self.encode_documents(texts)
+
+    def _encode_block(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        rows: list[int] = []
+        starts: list[int] = []
+        columns: list[int] = []
+        counts: list[int] = []
+        for row, text in enumerate(texts):
+            found = (self._column.get(_bucket(token, self.buckets)) for token in tokenise(text))
+            terms = Counter(column for column in found if column is not None)
+            if terms:
+                rows.append(row)
+                starts.append(len(columns))
+                columns.extend(terms.keys())
+                counts.extend(terms.values())
+        if not rows:
+            return
+        raw = (1 + np.log(np.array(counts, np.float64))) * self._idf[columns]
+        weights = (np.rint(raw / _WEIGHT_STEP) * _WEIGHT_STEP).astype(np.float32)
+        signs = 2 * np.unpackbits(self._signs[columns], axis=1).astype(np.float32) - 1
+        # One product a text: `np.add.reduceat` over the whole block takes five times as long.
+        spans = pairwise([*starts, len(columns)])
+        sums = np.stack([weights[start:end] @ signs[start:end] for start, end in spans])
+        # Sums are exact multiples of the step, so their squares add up exactly in float64 too.
+        norms = np.sqrt(np.square(sums, dtype=np.float64).sum(axis=1))
+        # Signs of few terms can cancel to exactly zero only in toy dimensions; leave such a row zero.
+        vectors[rows] = (sums / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32)
+
+    def info(self) -> dict[str, str | int]:
+        """Return the encoder's name and settings."""
+        return {"encoder": "hashed_tfidf", "dim": self.dim, "buckets": self.buckets, "seed": self.seed}
+
+    def save(self, path: Path) -> None:
+        """Write settings and document frequencies to a NumPy archive (``.npz``)."""
+        np.savez(
+            path,
+            settings=np.array([self.dim, self.buckets, self._documents], np.int64),
+            seed=np.array(self.seed, np.uint64),
+            buckets=self._used,
+            frequencies=self._frequencies,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "HashedTfidfEncoder":
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            OSError, ValueError, KeyError: The file is no such archive.
+        """
+        with np.load(path, allow_pickle=False) as archive:
+            dim, buckets, documents = (int(value) for value in archive["settings"])
+            encoder = cls(dim, buckets, int(archive["seed"]))
+            encoder._set_frequencies(documents, archive["buckets"], archive["frequencies"])
+        return encoder

@@ -1,0 +1,49 @@
+"""Counters in the Prometheus text format; few enough not to need a library."""
+
+from collections import Counter
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """What a running service counts; used from the event loop's thread only."""
+
+    def __init__(self) -> None:
+        """Start all counters at zero."""
+        self.requests: Counter[int] = Counter()
+        self.queries = 0
+        self.cached = 0
+        self.searches = 0
+        self.search_seconds = 0.0
+
+    def render(self, pending: int, ready: bool, ntotal: int) -> str:
+        """Return the exposition text, current gauges included."""
+        requests = [
+            f'retriever_requests_total{{status="{status}"}} {count}'
+            for status, count in sorted(self.requests.items())
+        ]
+        families = [
+            ("retriever_requests_total", "counter", "Requests to /retrieve by HTTP status.", requests),
+            _single("retriever_queries_total", "counter", "Queries answered.", self.queries),
+            _single("retriever_cached_queries_total", "counter", "Queries from the cache.", self.cached),
+            (
+                "retriever_search_seconds",
+                "summary",
+                "Time in the search thread, one observation a request.",
+                [
+                    f"retriever_search_seconds_sum {self.search_seconds:.6f}",
+                    f"retriever_search_seconds_count {self.searches}",
+                ],
+            ),
+            _single("retriever_pending_requests", "gauge", "Requests searching or waiting.", pending),
+            _single("retriever_ready", "gauge", "1 once the index is loaded.", int(ready)),
+            _single("retriever_documents", "gauge", "Documents in the index.", ntotal),
+        ]
+        lines: list[str] = []
+        for name, kind, description, samples in families:
+            lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}", *samples]
+        return "\n".join(lines) + "\n"
+
+
+def _single(name: str, kind: str, description: str, value: int) -> tuple[str, str, str, list[str]]:
+    return name, kind, description, [f"{name} {value}"]

@@ -1,0 +1,74 @@
+"""The command line, as a user runs it."""
+
+import gzip
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import requests
+from conftest import run_cli, serving
+
+from retriever import load_index
+
+
+def told(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """One message, exit code 2, no traceback."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["hashed", "bm25"])
+def test_build_is_the_same_in_every_process(kind: str, corpus_file: Path, tmp_path: Path) -> None:
+    for seed in ("0", "1"):
+        done = run_cli(
+            "build", "--corpus", corpus_file, "--out", tmp_path / seed, "--kind", kind, PYTHONHASHSEED=seed
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "300 documents" in done.stdout
+    assert (tmp_path / "0" / "manifest.json").read_bytes() == (tmp_path / "1" / "manifest.json").read_bytes()
+    assert load_index(tmp_path / "0").ntotal == 300
+
+
+def test_build_mistakes(corpus_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    told(run_cli("build", "--corpus", tmp_path / "none.jsonl", "--out", out), "none.jsonl")
+    told(run_cli("build", "--corpus", corpus_file, "--out", out, "--dim", "100"), "dim", "100")
+    (tmp_path / "bad.jsonl").write_text('{"id": "0", "contents": "x"}\n{"id": 1}\n')
+    told(
+        run_cli("build", "--corpus", tmp_path / "bad.jsonl", "--out", out), "bad.jsonl", "line 2", "contents"
+    )
+    told(run_cli("build", "--corpus", corpus_file, "--out", tmp_path), "exists already")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl"]
+
+
+def test_serve_mistakes(index_folder: Path, tmp_path: Path) -> None:
+    told(run_cli("serve", "--index", tmp_path / "none"), "none", "python -m retriever build")
+    told(run_cli("serve", "--index", index_folder, "--port", "70000"), "--port 70000")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told(run_cli("serve", "--index", index_folder, "--port", port), port, "in use")
+    # Found only when the index is read, after the port is open: the server ends by itself.
+    damaged = tmp_path / "damaged"
+    shutil.copytree(index_folder, damaged)
+    with (damaged / "vectors.faiss").open("r+b") as stream:
+        stream.seek(5000)
+        stream.write(b"\0\1\2\3")
+    told(run_cli("serve", "--index", damaged, "--port", "0"), "vectors.faiss", "SHA-256")
+
+
+def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None:
+    package = tmp_path / "tstar_envs"
+    data = package / "envs" / "search_qa" / "data"
+    data.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    told(run_cli("serve", "--port", "0", cwd=tmp_path), "corpus.jsonl.gz", "--index FOLDER")
+    (data / "corpus.jsonl.gz").write_bytes(gzip.compress(corpus_file.read_bytes()))
+    with serving("--topk", "2", cwd=tmp_path) as url:
+        result = requests.post(f"{url}/retrieve", json={"query": "title 9"}, timeout=30).json()["result"]
+        assert len(result[0]) == 2
+        assert "9" in {document["id"] for document in result[0]}

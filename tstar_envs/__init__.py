@@ -1,0 +1,33 @@
+"""Multi-turn text environments for LLM agents under Gymnasium ids, and what it takes to evaluate agents on them.
+
+    import gymnasium as gym, tstar_envs
+    env = gym.make("tstar/HotpotQA")
+"""
+
+from tstar_envs.core import Snapshot, TextEnv
+from tstar_envs.errors import (
+    BadData,
+    MissingData,
+    MissingExtra,
+    ResetNeeded,
+    RetrieverError,
+    TStarError,
+    UnknownOption,
+    UnknownTask,
+)
+from tstar_envs.group import GroupEnv, make_group
+from tstar_envs.react import Reply, parse_reply, render_reply
+from tstar_envs.record import Episode, Step, append_episode, read_episodes
+from tstar_envs.registry import EnvEntry, find_entry, list_envs, register_all
+from tstar_envs.spaces import Unicode
+from tstar_envs.stable_random import StableRandom
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadData", "EnvEntry", "Episode", "GroupEnv", "MissingData", "MissingExtra", "Reply", "ResetNeeded", "RetrieverError",
+    "Snapshot", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "append_episode", "find_entry",
+    "list_envs", "make_group", "parse_reply", "read_episodes", "register_all", "render_reply",
+]  # fmt: skip
+
+register_all()

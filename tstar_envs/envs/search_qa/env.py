@@ -1,0 +1,193 @@
+"""Search-QA as a Gymnasium environment: answer a question by searching a collection of passages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.envs.search_qa import metrics, oracle, rules, text
+from tstar_envs.envs.search_qa.rules import QAState
+from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
+from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
+from tstar_envs.errors import UnknownOption, UnknownTask
+from tstar_envs.react import parse_reply
+from tstar_envs.stable_random import StableRandom
+
+MOST_PASSAGES = 100
+
+
+class SearchQAEnv(TextEnv[QATask, QAState]):
+    """## Description
+    The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
+    two look-ups in a world of invented names, so nothing can be known beforehand.
+
+    ## Action space
+    A string. ``search[query]`` shows the best ``topk`` passages, ``finish[answer]`` ends the episode. ReAct replies,
+    ``<search>``/``<answer>`` tags and bare actions are read (``tstar_envs.react``). Anything else is a no-op that costs a step.
+
+    ## Observation
+    A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
+    and spaces) is answered from the episode's cache.
+
+    ## Rewards
+    Exact match (0 or 1, SQuAD normalisation) when the episode ends, 0 before.
+
+    ## Starting state
+    Nothing searched yet.
+
+    ## Episode end
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6).
+
+    ## Information
+    The keys of every environment (DESIGN section 2), and ``question``, ``golden_answers`` and ``kind`` on reset; ``doc_ids``,
+    ``new_doc_ids`` and ``repeat_query`` after a search; ``em`` and ``f1`` after an answer.
+
+    ## Arguments
+    ``data`` ("auto", "mini", "full" or a folder), ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3), and
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+
+    ## Tags
+    ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
+
+    ## Registered ids
+    ``tstar/HotpotQA``
+
+    ## Prompt example
+    ``Thought: First I look up Lantern of Tolvan.\\nAction: search[Lantern of Tolvan]``
+
+    ## Rules version history
+    1: first version.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    default_horizon = 6
+
+    def __init__(
+        self,
+        *,
+        dataset: str = "hotpotqa",
+        data: str = "auto",
+        retriever: str = "hashed",
+        topk: int = 3,
+        qa_set: QASet | None = None,
+        searcher: Searcher | None = None,
+        **options: Any,
+    ) -> None:
+        """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
+        super().__init__(**options)
+        if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
+            raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
+        self._set = qa_set or load_set(dataset, data)
+        self._searcher = searcher or open_searcher(retriever, self._set.corpus)
+        self._topk = topk
+        self._fetched: dict[str, list[Passage]] = {}
+        self.tier = self._set.tier
+
+    @classmethod
+    def survey(cls, *, dataset: str = "hotpotqa", data: str = "auto", **options: Any) -> tuple[str, dict[str, int]]:
+        """See ``TextEnv``; reads the question files only."""
+        found = load_set(dataset, data)
+        return found.tier, {split: len(found.by_split.get(split, ())) for split in cls.splits}
+
+    def task_ids(self, split: str | None = None) -> Sequence[str]:
+        """See ``TextEnv``."""
+        check_option("split", split or self.split, self.splits)
+        return self._set.by_split.get(split or self.split, ())
+
+    def _load_task(self, task_id: str) -> tuple[QATask, str]:
+        try:
+            task = self._set.tasks[task_id]
+        except KeyError:
+            raise UnknownTask(f"no task {task_id!r} in {self._set.name} ({self._set.tier}); see env.unwrapped.task_ids(split)") from None
+        return task, task.split
+
+    def _start(self, task: QATask) -> tuple[QAState, str]:
+        return QAState(), f"Question: {task.question}"
+
+    def _instruction(self, task: QATask) -> str:
+        return task.question
+
+    def _reset_extra(self, task: QATask, state: QAState) -> Mapping[str, Any]:
+        return {"question": task.question, "golden_answers": list(task.golden_answers), "kind": task.kind}
+
+    def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
+        parsed = rules.parse_action(action)
+        if parsed.problem:
+            return Outcome(state, f"Invalid action: {parsed.problem}.", "", invalid_reason=parsed.problem)
+        if parsed.verb == "finish":
+            return self._finish(task, state, parsed)
+        observation = rules.cached(state, parsed.argument)
+        if observation is not None:
+            return Outcome(state, observation, parsed.canonical, extra={"doc_ids": [], "new_doc_ids": [], "repeat_query": True})
+        passages = self._search(parsed.argument)
+        observation = rules.observe(passages)
+        after, new = rules.after_search(state, parsed.argument, passages, observation)
+        extra = {"doc_ids": [p.id for p in passages], "new_doc_ids": new, "repeat_query": False}
+        effect = f"search:{rules.query_key(parsed.argument)}" if new else ""
+        return Outcome(after, observation, parsed.canonical, effect_key=effect, extra=extra)
+
+    def _finish(self, task: QATask, state: QAState, parsed: rules.ParsedAction) -> Outcome[QAState]:
+        em = metrics.exact_match(parsed.argument, task.golden_answers)
+        f1 = metrics.f1_score(parsed.argument, task.golden_answers)
+        return Outcome(
+            rules.after_finish(state, parsed.argument),
+            "The answer is right." if em else "The answer is wrong.",
+            parsed.canonical,
+            effect_key=f"finish:{metrics.normalize_answer(parsed.argument)}",
+            terminated=True,
+            success=em == 1.0,
+            score=em,
+            extra={"em": em, "f1": f1},
+        )
+
+    def _search(self, query: str) -> list[Passage]:
+        if query in self._fetched:
+            return self._fetched.pop(query)
+        return self._searcher.search([query], self._topk)[0]
+
+    @classmethod
+    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> None:
+        """Send the new queries of all rows to the retriever in one request."""
+        wanted: dict[str, list[SearchQAEnv]] = {}
+        for env, reply in zip(envs, replies, strict=True):
+            parsed = rules.parse_action(parse_reply(reply).action)
+            if parsed.verb == "search" and isinstance(env, SearchQAEnv) and rules.cached(env._running()[1], parsed.argument) is None:
+                wanted.setdefault(parsed.argument, []).append(env)
+        if wanted:
+            first = next(iter(wanted.values()))[0]
+            for (query, rows), passages in zip(wanted.items(), first._searcher.search(list(wanted), first._topk), strict=True):
+                for env in rows:
+                    env._fetched = {query: passages}
+
+    def _state_fingerprint(self, task: QATask, state: QAState) -> str:
+        return f"{state.seen!r}\0{state.answer!r}"
+
+    def _oracle_step(self, task: QATask, state: QAState, wording: int) -> tuple[str, str] | None:
+        return oracle.next_step(task, state, wording)
+
+    def _mistake(self, task: QATask, state: QAState, draw: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(task, state, draw)
+
+    @classmethod
+    def practice(cls, seed: int | str, *, retriever: str = "hashed", **options: Any) -> SearchQAEnv:
+        """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
+        from tstar_envs.envs.search_qa.practice import practice_set
+
+        qa_set, corpus = practice_set(seed)
+        return cls(qa_set=qa_set, searcher=EmbeddedSearcher(corpus, retriever), **{"split": "train", **options})
+
+    def _distance(self, task: QATask, state: QAState) -> float | None:
+        if state.answer is not None:
+            return 0.0 if metrics.exact_match(state.answer, task.golden_answers) else None
+        return oracle.distance(task, state)
+
+    def modifies_state(self, action: str) -> bool:
+        """True for every well-formed search and answer."""
+        return not rules.parse_action(action).problem
+
+    def prompt(self, style: str | None = None) -> str:
+        """See ``TextEnv``."""
+        style = style or self.prompt_style
+        check_option("style", style, PROMPT_STYLES)
+        return text.PROMPTS[style].format(horizon=self.horizon)

@@ -1,0 +1,269 @@
+"""Builds the mini tier of the QA sets, proves it, and writes it; the build fails if a proof fails.
+
+``python -m tstar_envs.envs.search_qa.generate --out FOLDER`` writes ``corpus.jsonl.gz``, ``hotpotqa.<split>.jsonl.gz``
+and ``MANIFEST.json`` (sha256 of the uncompressed bytes, which are the same for one seed on every machine).
+What is proved of every question is listed at ``accept``; what is proved of a whole split at ``check_split``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tstar_envs.core import SPLITS
+from tstar_envs.envs.search_qa import lexicon, passages
+from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.questions import BRIDGES, KINDS, YES_NO, Question, QuestionMaker
+from tstar_envs.envs.search_qa.real_names import REAL_NAMES
+from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher, Searcher
+from tstar_envs.stable_random import StableRandom
+from tstar_envs.envs.search_qa.tasks import QATask, task_from_question, task_to_line
+from tstar_envs.envs.search_qa.world import RegionSize, World, build_world
+
+SEED = 20260101
+SIZES = {"train": 2000, "valid": 500, "test": 1000}
+SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's development set (about 80 %) and notes
+    "work-creator": 0.30, "work-company": 0.18, "org-founder": 0.10, "person-city": 0.12,
+    "compare-people": 0.10, "compare-works": 0.08, "same-occupation": 0.06, "same-country": 0.06,
+}  # fmt: skip
+REGIONS = {
+    "train": RegionSize(people=460, works=330, companies=66, schools=60, cities=130, countries=40),
+    "valid": RegionSize(people=130, works=95, companies=22, schools=20, cities=40, countries=14),
+    "test": RegionSize(people=250, works=180, companies=40, schools=36, cities=75, countries=24),
+    # Never asked about: siblings, namesakes and like-named towns that a sloppy query finds instead.
+    "distractors": RegionSize(people=300, works=120, companies=30, schools=30, cities=60, countries=12),
+}
+PROOF_TOPKS = (1, 3)
+ONE_SHOT_DEPTH = 10
+MOST_COMMON_SHARE = 0.03
+
+
+class ProofFailed(RuntimeError):
+    """What the generator made is not what it promises."""
+
+
+@dataclass(frozen=True)
+class MiniWorld:
+    """A world with its corpus: (id, Search-R1 contents) per entity, in order of creation."""
+
+    world: World
+    corpus: list[tuple[str, str]]
+
+
+def make_world(seed: int | str, regions: Mapping[str, RegionSize], taken: Sequence[str] = ()) -> MiniWorld:
+    """A world and its passages; ``taken`` names are avoided."""
+    world = build_world(seed, dict(regions), taken)
+    draw = StableRandom(f"{seed}/passages")
+    corpus = [(e.id, f'"{e.title}"\n{passages.render(world, e, draw)}') for e in world.entities.values()]
+    return MiniWorld(world, corpus)
+
+
+class Prover:
+    """Checks single questions against a corpus and its search engines.
+
+    Args:
+        mini: the world and its corpus.
+        searchers: back end name -> index over that corpus.
+    """
+
+    def __init__(self, mini: MiniWorld, searchers: Mapping[str, Searcher]) -> None:
+        self._world = mini.world
+        self._texts = dict(mini.corpus)
+        self._searchers = searchers
+        self._found: dict[tuple[str, str], list[str]] = {}
+        self._by_name: dict[str, list[str]] = {}
+        for entity in mini.world.entities.values():
+            self._by_name.setdefault(entity.name, []).append(entity.id)
+        self._mentions: dict[str, frozenset[str]] = {}
+
+    def rejection(self, question: Question) -> str:
+        """Why a question must not ship, "" if it may.
+
+        Proved: the answer is unique by graph query; no passage but its own states a hop; a bridge question does not contain
+        its answer, and its last passage is not among the first 10 results for the raw question; every back end finds every
+        hop with one of its two queries, at depth 1 and 3, within the horizon.
+        """
+        if self._answers(question) != {question.answer}:
+            return "answer not unique"
+        for hop in question.hops:
+            if self._stating(hop.entity, hop.value) != {hop.passage}:
+                return "a hop is stated elsewhere"
+        if question.kind in BRIDGES:
+            if self._stating(question.hops[0].entity, question.answer):
+                return "a passage joins both hops"
+            if normalize_answer(question.answer) in normalize_answer(question.text):
+                return "answer in question"
+            for backend in self._searchers:
+                if question.hops[-1].passage in self._search(backend, question.text)[:ONE_SHOT_DEPTH]:
+                    return "one shot"
+        for backend in self._searchers:
+            for topk in PROOF_TOPKS:
+                if self._oracle_steps(question, backend, topk) > SearchQAEnv.default_horizon:
+                    return "oracle cannot solve"
+        return ""
+
+    def _answers(self, question: Question) -> set[str]:
+        """All answers that the graph gives to the question as worded (names may be shared by several entities)."""
+        first, last = question.hops[0], question.hops[-1]
+        if question.kind not in BRIDGES:
+            for hop in question.hops:
+                same_kind = [i for i in self._by_name[hop.entity] if self._world.entities[i].kind == self._world.entities[hop.passage].kind]
+                if same_kind != [hop.passage]:
+                    return set()
+            return {question.answer}
+        kind = self._world.entities[first.passage].kind
+        answers = set()
+        for start in self._by_name[first.entity]:
+            if self._world.entities[start].kind == kind:
+                middle = self._world.facts[start, first.relation]
+                answers.add(self._world.object_name(middle, last.relation))
+        return answers
+
+    def _mentioning(self, text: str) -> frozenset[str]:
+        if text not in self._mentions:
+            self._mentions[text] = frozenset(i for i, contents in self._texts.items() if text in contents)
+        return self._mentions[text]
+
+    def _stating(self, entity: str, value: str) -> frozenset[str]:
+        """Passages that hold both ends of a fact (the weakest form of stating it)."""
+        return self._mentioning(entity) & self._mentioning(value)
+
+    def _search(self, backend: str, query: str) -> list[str]:
+        if (backend, query) not in self._found:
+            results = self._searchers[backend].search([query], ONE_SHOT_DEPTH)[0]
+            self._found[backend, query] = [p.id for p in results]
+        return self._found[backend, query]
+
+    def _oracle_steps(self, question: Question, backend: str, topk: int) -> int:
+        steps = 1
+        for hop in question.hops:
+            ranks = [hop.passage in self._search(backend, query)[:topk] for query in hop.queries]
+            if not any(ranks):
+                return SearchQAEnv.default_horizon + 1
+            steps += 1 + ranks.index(True)
+        return steps
+
+
+def draw_split(mini: MiniWorld, prover: Prover, split: str, size: int, seed: int | str) -> list[QATask]:
+    """Questions of one split in the shares of each kind, proved one by one, in random order."""
+    draw = StableRandom(f"{seed}/questions/{split}")
+    chosen: list[Question] = []
+    for kind in KINDS:
+        wanted = round(SHARES[kind] * size)
+        seen: set[object] = set()
+        kept = {"yes": 0, "no": 0, "other": 0}
+        drawn = 0
+        for question in QuestionMaker(mini.world, split, split, draw).candidates(kind):
+            drawn += 1
+            if drawn > 200 * wanted:
+                raise ProofFailed(f"{split}/{kind}: only {sum(kept.values())} of {wanted} questions after {drawn} draws")
+            facts = (kind, *sorted((h.passage, h.relation) for h in question.hops))
+            side = question.answer if question.answer in kept else "other"
+            full = side != "other" and kept[side] >= wanted // 2
+            if full or facts in seen or prover.rejection(question):
+                continue
+            seen.add(facts)
+            kept[side] += 1
+            chosen.append(question)
+            if sum(kept.values()) >= wanted // 2 * 2 if kind in YES_NO else sum(kept.values()) >= wanted:
+                break
+    return [
+        task_from_question(f"hotpotqa-mini-{split}-{number:04d}", split, question)
+        for number, question in enumerate(draw.shuffled(chosen))
+    ]
+
+
+def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:
+    """Proofs about a whole split: its size, no frequent answer, yes and no in balance.
+
+    Raises:
+        ProofFailed: saying which.
+    """
+    if len(tasks) != size:
+        raise ProofFailed(f"{split}: {len(tasks)} questions instead of {size}")
+    answers = Counter(normalize_answer(t.golden_answers[0]) for t in tasks)
+    yes, no = answers.pop("yes", 0), answers.pop("no", 0)
+    if yes != no:
+        raise ProofFailed(f"{split}: {yes} yes and {no} no")
+    answer, count = answers.most_common(1)[0]
+    if count >= MOST_COMMON_SHARE * size:
+        raise ProofFailed(f"{split}: always answering {answer!r} would be right {count} times in {size}")
+
+
+def check_names(world: World) -> None:
+    """No invented word equals a real name, so nothing can be answered from memory."""
+    words = {w.casefold() for name in dir(lexicon) if name.endswith("_WORDS") for w in getattr(lexicon, name)}
+    english = {w.casefold() for w in (*lexicon.CITY_WORDS, *lexicon.COMPANY_WORDS, *lexicon.SCHOOL_WORDS)}
+    real = sorted((words - english) & REAL_NAMES)
+    if real:
+        raise ProofFailed(f"the lexicon holds real names: {', '.join(real)}")
+
+
+def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
+    """No entity and no template of one split occurs in another; every split has only its own."""
+    owner: dict[str, str] = {}
+    for split, tasks in splits.items():
+        for task in tasks:
+            for key in (*(h.entity for h in task.hops), f"template {task.template}"):
+                if owner.setdefault(key, split) != split:
+                    raise ProofFailed(f"{key!r} occurs in {split} and in {owner[key]}")
+
+
+def build(seed: int = SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+    """The mini tier: world, corpus and the HotpotQA questions of the three splits, all proved."""
+    mini = make_world(seed, REGIONS)
+    check_names(mini.world)
+    for id_, contents in mini.corpus:
+        words = len(contents.partition("\n")[2].split())
+        if not passages.SHORTEST <= words <= passages.LONGEST:
+            raise ProofFailed(f"passage {id_} has {words} words: {contents!r}")
+    prover = Prover(mini, {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS})
+    splits = {split: draw_split(mini, prover, split, SIZES[split], seed) for split in SPLITS}
+    for split, tasks in splits.items():
+        check_split(split, tasks, SIZES[split])
+    check_disjoint(splits)
+    return mini, splits
+
+
+def files(mini: MiniWorld, splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
+    """File name (without ``.gz``) -> bytes."""
+    corpus = "".join(json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus)
+    result = {"corpus.jsonl": corpus.encode()}
+    for split, tasks in splits.items():
+        result[f"hotpotqa.{split}.jsonl"] = "".join(task_to_line(t) + "\n" for t in tasks).encode()
+    return result
+
+
+def write(folder: Path, contents: Mapping[str, bytes], seed: int) -> None:
+    """Write the files gzipped (without time stamps) and the manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "what": "mini tier of the question-answering sets, generated by this project (Apache-2.0)",
+        "made_by": f"python -m tstar_envs.envs.search_qa.generate --seed {seed} --out FOLDER",
+        "sha256_uncompressed": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
+    }
+    for name, data in contents.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
+    (folder / "MANIFEST.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Command line of the generator."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--seed", type=int, default=SEED)
+    arguments = parser.parse_args()
+    mini, splits = build(arguments.seed)
+    write(arguments.out, files(mini, splits), arguments.seed)
+    print(f"{len(mini.corpus)} passages, " + ", ".join(f"{len(t)} {s}" for s, t in splits.items()) + f" questions in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Where passages come from: an index in this process, or a search service over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tstar_envs.errors import BadData, MissingData, MissingExtra, RetrieverError, UnknownOption
+
+EMBEDDED_BACKENDS = ("hashed", "bm25")
+_TIMEOUT_SECONDS = 30.0
+
+
+class Passage(NamedTuple):
+    """One search result."""
+
+    id: str
+    title: str
+    text: str
+
+
+class Searcher(Protocol):
+    """What the environment asks of a search engine."""
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """At most ``topk`` passages for each query, best first."""
+
+
+class EmbeddedSearcher:
+    """The retriever package used in this process: no server, no torch.
+
+    Args:
+        corpus: Search-R1 corpus lines (``.jsonl`` or ``.jsonl.gz``), or the documents themselves as (id, contents).
+        backend: ``hashed`` (FAISS over hashed TF-IDF) or ``bm25``.
+    """
+
+    def __init__(self, corpus: Path | Sequence[tuple[str, str]], backend: str = "hashed") -> None:
+        try:
+            # The one lazy import of the retriever in this package: who brings a server needs neither it nor faiss.
+            import retriever
+        except ImportError as error:
+            raise MissingExtra("the embedded searcher", "retriever", "search") from error
+        if isinstance(corpus, Path):
+            if not corpus.is_file():
+                raise MissingData(f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl")
+            try:
+                documents = retriever.read_corpus(corpus)
+            except retriever.BadCorpus as error:
+                raise BadData(str(error)) from error
+        else:
+            documents = [retriever.Document(id=id_, contents=contents) for id_, contents in corpus]
+        try:
+            index = retriever.HashedIndex if backend == "hashed" else retriever.Bm25Index
+            self._index: Any = index.build(documents)
+        except retriever.MissingDependency as error:
+            raise MissingExtra("the embedded searcher", error.name or "faiss", "search") from error
+        except retriever.BadCorpus as error:
+            raise BadData(f"{corpus}: {error}" if isinstance(corpus, Path) else str(error)) from error
+        self._source = (corpus, backend)
+        self._passages = {d.id: Passage(d.id, d.title, d.text) for d in documents}
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """See ``Searcher``."""
+        return [[self._passages[hit.document.id] for hit in hits] for hits in self._index.search(list(queries), topk)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddedSearcher:
+        return self  # an index never changes, so copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        # An index holds foreign objects that no pickle takes; it is built again (once per process) from its corpus.
+        corpus, backend = self._source
+        return (open_searcher, (backend, corpus)) if isinstance(corpus, Path) else (EmbeddedSearcher, (corpus, backend))
+
+
+class HttpSearcher:
+    """A client of this project's service and of Search-R1's: one keep-alive connection, one request per call.
+
+    Args:
+        url: address of the service, with or without the final ``/retrieve``.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import requests
+        except ImportError as error:
+            raise MissingExtra("a search service over HTTP", "requests", "search") from error
+        self._url = url if url.endswith("/retrieve") else url.rstrip("/") + "/retrieve"
+        self._failure = requests.RequestException
+        self._session = requests.Session()
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return HttpSearcher, (self._url,)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """See ``Searcher``.
+
+        Raises:
+            RetrieverError: the service cannot be reached, answers with an error, or in another form.
+        """
+        # Scores are always asked for: Search-R1's server answers wrongly when they are not.
+        body = {"queries": list(queries), "topk": topk, "return_scores": True}
+        try:
+            response = self._session.post(self._url, json=body, timeout=_TIMEOUT_SECONDS)
+        except self._failure as error:
+            raise RetrieverError(
+                f"no search service at {self._url} ({type(error).__name__}): start one with "
+                "'python -m retriever serve', or pass retriever='hashed' for the embedded one"
+            ) from error
+        if response.status_code != 200:
+            raise RetrieverError(f"{self._url} answered {response.status_code}: {response.text[:200]}")
+        try:
+            results = [[_passage(hit) for hit in hits] for hits in response.json()["result"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RetrieverError(f"{self._url} answered in an unknown form: {response.text[:200]}") from error
+        if len(results) != len(queries):
+            raise RetrieverError(f"{self._url} answered {len(queries)} queries with {len(results)} lists of passages")
+        return results
+
+
+def _passage(hit: dict[str, Any]) -> Passage:
+    document = hit["document"]
+    if isinstance(document, str):
+        document = {"contents": document}
+    title, _, text = document["contents"].partition("\n")
+    return Passage(str(document.get("id", title)), document.get("title") or title.strip('"'), document.get("text") or text)
+
+
+@lru_cache(maxsize=8)
+def open_searcher(retriever: str, corpus: Path) -> Searcher:
+    """The searcher for an environment's ``retriever`` option, shared by all environments of the process.
+
+    Raises:
+        UnknownOption: neither a back end's name nor an http(s) address.
+    """
+    if retriever in EMBEDDED_BACKENDS:
+        return EmbeddedSearcher(corpus, retriever)
+    if retriever.startswith(("http://", "https://")):
+        return HttpSearcher(retriever)
+    raise UnknownOption(f"retriever must be 'hashed', 'bm25' or an address starting with http://, got {retriever!r}")

@@ -1,0 +1,77 @@
+"""What is said in search-QA: the prompt, and the thoughts of the oracle in several wordings."""
+
+from __future__ import annotations
+
+from tstar_envs.envs.search_qa.passages import with_article
+from tstar_envs.envs.search_qa.questions import COMPARISONS, Hop
+from tstar_envs.stable_random import StableRandom
+
+PROMPTS = {
+    "react": (
+        "Answer the question by searching a collection of short passages. In each turn write one thought and one action:\n"
+        "Thought: what you know and what you need next\n"
+        "Action: search[query]   to read the passages that fit the query best\n"
+        "Action: finish[answer]  to give the final answer, as short as possible: a name, a year, yes or no\n"
+        "A question usually needs two searches: the first tells what to look up next. You have {horizon} turns."
+    ),
+    "tags": (
+        "Answer the question by searching a collection of short passages. In each turn reason inside <think> and </think>, "
+        "then act: <search>query</search> shows the passages that fit the query best, <answer>answer</answer> gives the "
+        "final answer, as short as possible: a name, a year, yes or no.\n"
+        "A question usually needs two searches: the first tells what to look up next. You have {horizon} turns."
+    ),
+}
+
+# relation -> how a fact is said; {e} entity, {v} value, {d} value with its article
+FACTS: dict[str, tuple[str, ...]] = {
+    "creator": ("{e} was made by {v}", "{v} made {e}"),
+    "company": ("{e} was released by {v}", "{v} released {e}"),
+    "founder": ("{e} was founded by {v}", "{v} founded {e}"),
+    "birthplace": ("{e} was born in {v}", "{v} is the birthplace of {e}"),
+    "birth_year": ("{e} was born in {v}", "{v} is the birth year of {e}"),
+    "spouse": ("{e} married {v}", "{v} is the spouse of {e}"),
+    "school": ("{e} studied at {v}", "{v} is the school of {e}"),
+    "founding_year": ("{e} was founded in {v}", "{v} is the founding year of {e}"),
+    "city": ("{e} is based in {v}", "{v} is the seat of {e}"),
+    "country": ("{e} lies in {v}", "{v} is the country of {e}"),
+    "river": ("{e} stands on {v}", "{v} is the river of {e}"),
+    "year": ("{e} came out in {v}", "{v} is the year of {e}"),
+    "occupation": ("{e} was {d}", "{v} is the occupation of {e}"),
+}
+_START = ("I need to find {e} first.", "First I look up {e}.", "The question starts from {e}.")
+_NEXT_BRIDGE = ("{f}, so I look that up next.", "{f}. That is what I need next.", "{f}, which I search for now.")
+_NEXT_COMPARISON = ("{f}. Now I need the other one.", "{f}; next comes the other one.", "{f}, so I look up the other one.")
+_AGAIN = ("That was not {e}, so I search with other words.", "I still need {e}; I try other words.")
+_ANSWER_BRIDGE = ("{f}, which is the answer.", "{f}. That answers the question.", "{f}, and that was asked.")
+_ANSWER_COMPARISON = ("{f}, so the answer is {a}.", "{f}. The answer is {a}.", "{f}, which makes it {a}.")
+
+
+def fact(hop: Hop, draw: StableRandom) -> str:
+    """One fact as a clause."""
+    clause = draw.choice(FACTS[hop.relation]).format(e=hop.entity, v=hop.value, d=with_article(hop.value))
+    return clause[0].upper() + clause[1:]
+
+
+def thought(kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, draw: StableRandom) -> str:
+    """What the oracle thinks before it looks up hop ``position`` (or answers, where that is the number of hops).
+
+    Args:
+        kind: kind of the question.
+        hops: the chain of look-ups.
+        position: index of the next hop.
+        again: whether an earlier query for this hop did not find it.
+        answer: the golden answer.
+        draw: chooses the wording.
+    """
+    if position == len(hops):
+        bridge = kind not in COMPARISONS and not kind.startswith("same")
+        if bridge:
+            return draw.choice(_ANSWER_BRIDGE).format(f=fact(hops[-1], draw))
+        return draw.choice(_ANSWER_COMPARISON).format(f=" and ".join(fact(h, draw) for h in hops), a=answer)
+    entity = hops[position].entity
+    if again:
+        return draw.choice(_AGAIN).format(e=entity)
+    if position == 0:
+        return draw.choice(_START).format(e=entity)
+    wordings = _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
+    return draw.choice(wordings).format(f=fact(hops[position - 1], draw))

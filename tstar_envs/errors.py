@@ -1,0 +1,46 @@
+"""Errors of the suite. Each message says what happened, the value, and what to do about it."""
+
+from __future__ import annotations
+
+
+class TStarError(Exception):
+    """Base class: something the user can fix, shown without a traceback by the command line."""
+
+
+class MissingExtra(TStarError, ImportError):
+    """A part needs packages that are not installed."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        self.feature, self.package, self.extra = feature, package, extra
+        super().__init__(f"{feature} needs the package {package!r}, which is not installed: pip install 'tstar[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
+        # The default would call the class with the message alone; worker processes send errors pickled.
+        return MissingExtra, (self.feature, self.package, self.extra)
+
+
+class MissingData(TStarError, FileNotFoundError):
+    """A data file or folder is not there."""
+
+
+class BadData(TStarError, ValueError):
+    """A data file is there but cannot be used; the message names file, line and field."""
+
+
+class UnknownTask(TStarError, KeyError):
+    """A task id or index that the environment does not have."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownOption(TStarError, ValueError):
+    """An argument with a value outside the valid ones; the message lists them."""
+
+
+class ResetNeeded(TStarError, RuntimeError):
+    """A call that needs a running episode came before ``reset`` or after the end."""
+
+
+class RetrieverError(TStarError, ConnectionError):
+    """The search service did not answer as it should. Infrastructure, never the agent's fault."""

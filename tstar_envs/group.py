@@ -1,0 +1,106 @@
+"""GroupEnv: many episodes side by side, ``group_size`` of each task; finished rows leave.
+
+Unlike Gymnasium's vector environments no row restarts by itself, so no policy call is spent on a finished episode, and
+the task of a row is named, never inferred from a seed. Shared work of a step (one search request for all rows) is done
+by the family's ``prepare_group_step``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tstar_envs.core import TextEnv
+from tstar_envs.errors import ResetNeeded, UnknownOption
+from tstar_envs.registry import find_entry
+
+Infos = list[dict[str, Any] | None]
+
+
+class GroupEnv:
+    """Row r plays task ``r // group_size``; built by ``make_group``.
+
+    Attributes:
+        envs: the rows' environments.
+        tasks: the tasks, by id or index within the split.
+        group_size: rows per task.
+    """
+
+    def __init__(self, envs: Sequence[TextEnv[Any, Any]], tasks: Sequence[str | int], group_size: int) -> None:
+        self.envs = list(envs)
+        self.tasks = list(tasks)
+        self.group_size = group_size
+        self._running = [False] * len(self.envs)
+
+    def __len__(self) -> int:
+        return len(self.envs)
+
+    def reset(self, tasks: Sequence[str | int] | None = None) -> tuple[list[str], list[dict[str, Any]]]:
+        """Start every row's episode; ``tasks`` (as many as before) replaces the tasks.
+
+        Returns:
+            Observations and infos, one per row.
+        """
+        if tasks is not None:
+            if len(tasks) != len(self.tasks):
+                raise UnknownOption(f"reset needs {len(self.tasks)} tasks, as many as the group was made for, got {len(tasks)}")
+            self.tasks = list(tasks)
+        results = [env.reset(options={"task": self.tasks[r // self.group_size]}) for r, env in enumerate(self.envs)]
+        self._running = [True] * len(self.envs)
+        return [obs for obs, _ in results], [info for _, info in results]
+
+    def step(
+        self, replies: Sequence[str | None]
+    ) -> tuple[list[str | None], list[float | None], list[bool | None], list[bool | None], Infos]:
+        """Play one reply per row.
+
+        Args:
+            replies: a string for each running row, None for each finished one.
+
+        Returns:
+            Observations, rewards, terminated, truncated and infos, one entry per row; None where the row was finished before.
+
+        Raises:
+            ResetNeeded: a reply for a finished row, or none for a running one.
+        """
+        if len(replies) != len(self.envs):
+            raise UnknownOption(f"step needs {len(self.envs)} replies (None for finished rows), got {len(replies)}")
+        for row, (reply, running) in enumerate(zip(replies, self._running, strict=True)):
+            if (reply is not None) != running:
+                state = "is still running and needs a reply" if running else "has finished and takes None; call reset() to start anew"
+                raise ResetNeeded(f"row {row} {state}")
+        rows = [r for r, running in enumerate(self._running) if running]
+        texts = [str(replies[r]) for r in rows]
+        if rows:
+            type(self.envs[0]).prepare_group_step([self.envs[r] for r in rows], texts)
+        observations: list[str | None] = [None] * len(self.envs)
+        rewards: list[float | None] = [None] * len(self.envs)
+        terminated: list[bool | None] = [None] * len(self.envs)
+        truncated: list[bool | None] = [None] * len(self.envs)
+        infos: Infos = [None] * len(self.envs)
+        for row, text in zip(rows, texts, strict=True):
+            observations[row], rewards[row], terminated[row], truncated[row], infos[row] = self.envs[row].step(text)
+            self._running[row] = not (terminated[row] or truncated[row])
+        return observations, rewards, terminated, truncated, infos
+
+    @property
+    def running(self) -> list[bool]:
+        """Which rows still play."""
+        return list(self._running)
+
+
+def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwargs: Any) -> GroupEnv:
+    """Many episodes side by side.
+
+    Args:
+        env_id: registered id or its short name.
+        tasks: ids, or indexes within the split given by ``split=`` (default test).
+        group_size: rows per task.
+        **kwargs: options of the environment.
+    """
+    if group_size < 1:
+        raise UnknownOption(f"group_size must be at least 1, got {group_size}")
+    entry = find_entry(env_id)
+    cls = entry.load_class()
+    options = {**entry.kwargs, **kwargs}
+    return GroupEnv([cls(**options) for _ in range(len(tasks) * group_size)], tasks, group_size)

@@ -1,0 +1,83 @@
+"""Take the thought and the action out of an agent's reply.
+
+Accepted, in one rule for all environments: ``Thought: ... Action: ...`` (with numbers, bold marks or any case),
+``<think>...</think><action>...</action>``, Search-R1's ``<search>`` and ``<answer>``, and a bare action. Of several
+action cues the first counts, and what follows its line (or closing tag) is ignored: models like to write the
+observation themselves. Nothing here raises, and every expression is linear in the length of the reply: quantifiers that
+stand next to one another are possessive (``*+``), or a long row of spaces would be tried in every way of dividing it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Reply(NamedTuple):
+    """A parsed reply: both parts stripped, either may be empty. ``cue`` says how the action was marked."""
+
+    thought: str
+    action: str
+    cue: str
+
+
+_LINE_CUE = re.compile(r"^[ \t]*+\**+action[ \t]*+\d{0,4}+\**+[ \t]*+:\**+", re.IGNORECASE | re.MULTILINE)
+_TAG_CUE = re.compile(r"<(action|search|answer)>", re.IGNORECASE)
+_THOUGHT_LINE = re.compile(r"^[ \t]*+\**+thought[ \t]*+\d{0,4}+\**+[ \t]*+:\**+", re.IGNORECASE | re.MULTILINE)
+_THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
+# Not str.find on lowered text: lowering can change the length of a string.
+_CLOSING = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("action", "search", "answer")}
+_TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
+
+
+def parse_reply(reply: str) -> Reply:
+    """Split a reply into thought and action.
+
+    Args:
+        reply: what the agent wrote, any string.
+
+    Returns:
+        The thought ("" if there is none) and the action line or tag content ("" if there is none). ``<search>q</search>``
+        and ``<answer>a</answer>`` give ``search[q]`` and ``finish[a]``. Without any cue the first line that is neither
+        blank nor a thought is the action.
+    """
+    line, tag = _LINE_CUE.search(reply), _TAG_CUE.search(reply)
+    if line is not None and (tag is None or line.start() < tag.start()):
+        return Reply(_thought(reply[: line.start()]), _first_line(reply[line.end() :]), "line")
+    if tag is not None:
+        name = tag.group(1).lower()
+        rest = reply[tag.end() :]
+        end = _CLOSING[name].search(rest)
+        content = " ".join((rest if end is None else rest[: end.start()]).split())
+        action = _TAG_ACTIONS[name].format(content) if name in _TAG_ACTIONS else content
+        return Reply(_thought(reply[: tag.start()]), action, name)
+    cue = _THOUGHT_LINE.search(reply)
+    if cue is not None and not reply[: cue.start()].strip():
+        head, _, tail = reply[cue.end() :].lstrip().partition("\n")
+        return Reply(head.strip(), _first_line(tail), "bare")
+    head, closing, tail = reply.rpartition("</think>")
+    if closing:
+        return Reply(_thought(head), _first_line(tail), "bare")
+    return Reply("", _first_line(reply), "bare")
+
+
+def _thought(text: str) -> str:
+    return _THINK_TAG.sub("", _THOUGHT_LINE.sub("", text, count=1)).strip()
+
+
+def _first_line(text: str) -> str:
+    stripped = text.strip()
+    return stripped.partition("\n")[0].strip()
+
+
+def match_action(action: str, admissible: list[str]) -> str | None:
+    """The admissible action that equals ``action`` up to case and white space, or None."""
+    wanted = " ".join(action.split()).casefold()
+    return next((a for a in admissible if " ".join(a.split()).casefold() == wanted), None)
+
+
+def render_reply(thought: str, action: str, style: str = "react") -> str:
+    """A reply in the given prompt style: ``react`` (Thought/Action lines) or ``tags`` (``<think>``, ``<action>``)."""
+    if style == "tags":
+        return f"<think>{thought}</think><action>{action}</action>"
+    return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"

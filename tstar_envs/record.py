@@ -1,0 +1,154 @@
+"""Episode records: the one format that the benchmark writes, the trainer reads and the report shows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tstar_envs.errors import BadData
+
+SCHEMA_VERSION = 1
+ENDINGS = ("terminated", "truncated", "error")
+_BLOCK = 65_536  # bytes read at a time, from the end
+
+
+@dataclass(slots=True)
+class Step:
+    """One turn: what the agent wrote, what was made of it, and what came back.
+
+    Attributes:
+        reply: the agent's text as it came.
+        thought: its thought.
+        action: canonical action, "" if it could not be read.
+        observation: what the environment answered.
+        action_valid: whether the action was one.
+        invalid_reason: why not, "" if it was.
+        modifies_state: whether the state changed, as executed.
+        effect_key: canonical key of the change, "" if none.
+        state_key: hash of the state after the step.
+    """
+
+    reply: str
+    thought: str
+    action: str
+    observation: str
+    action_valid: bool
+    invalid_reason: str
+    modifies_state: bool
+    effect_key: str
+    state_key: str
+
+    @classmethod
+    def from_info(cls, reply: str, observation: str, info: dict[str, Any]) -> Step:
+        """From what ``TextEnv.step`` returned."""
+        named = {f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation")}
+        return cls(reply=reply, observation=observation, **named)
+
+
+@dataclass(slots=True)
+class Episode:
+    """One episode from reset to end.
+
+    Attributes:
+        env: Gymnasium id.
+        tier: data tier (mini, full, path).
+        task: task id.
+        split: its split.
+        rules_version: of the environment.
+        agent: who played.
+        instruction: the goal in words.
+        first_observation: what reset returned.
+        reward: terminal reward, in [0, 1].
+        success: whether the task was solved.
+        ended: ``terminated``, ``truncated`` or ``error`` (infrastructure; never counted as a failure of the agent).
+        seed: seed of the agent's sampling, None if it has none.
+        sample: number of the episode among those of the same task.
+        error: what went wrong, if ``ended`` is ``error``.
+        extra: further figures of the family (for example em and f1).
+        steps: the turns.
+        schema: version of this format.
+    """
+
+    env: str
+    tier: str
+    task: str
+    split: str
+    rules_version: str
+    agent: str
+    instruction: str
+    first_observation: str
+    reward: float = 0.0
+    success: bool = False
+    ended: str = "truncated"
+    seed: int | None = None
+    sample: int = 0
+    error: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    schema: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        """One line of JSON (lone surrogates are escaped, so any reply can be written)."""
+        return json.dumps(asdict(self), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, line: str) -> Episode:
+        """Read one line.
+
+        Raises:
+            BadData: not an episode, or one of a newer format.
+        """
+        try:
+            record = json.loads(line)
+            if record.get("schema", 0) > SCHEMA_VERSION:
+                raise BadData(f"episode of schema {record['schema']}, this version reads up to {SCHEMA_VERSION}: upgrade tstar")
+            return cls(**{**record, "steps": [Step(**s) for s in record["steps"]]})
+        except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
+            raise BadData(f"not an episode record ({error}): {line[:100]!r}") from error
+
+
+def append_episode(path: Path, episode: Episode) -> None:
+    """Append one line and hand it to the operating system, so that a later crash loses nothing.
+
+    A half line that a killed writer (or a full disk) left at the end is cut off first: the next line must not grow on it.
+    """
+    with open(path, "ab+") as handle:
+        _cut_half_line(handle)
+        handle.write(episode.to_json().encode("ascii") + b"\n")
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _cut_half_line(handle: BinaryIO) -> None:
+    end = handle.seek(0, os.SEEK_END)
+    position = end
+    while position > 0:
+        start = max(0, position - _BLOCK)
+        handle.seek(start)
+        newline = handle.read(position - start).rfind(b"\n")
+        if newline >= 0:
+            position = start + newline + 1
+            break
+        position = start
+    if position < end:
+        handle.truncate(position)
+
+
+def read_episodes(path: Path) -> Iterator[Episode]:
+    """Read a file of episodes; a last line without its line break (a killed writer) is skipped.
+
+    Raises:
+        BadData: another line is damaged; file and line are named.
+    """
+    with open(path, encoding="utf-8", errors="backslashreplace") as handle:
+        for number, line in enumerate(handle, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                yield Episode.from_json(line)
+            except BadData as error:
+                raise BadData(f"{path}, line {number}: {error}") from error

@@ -1,0 +1,90 @@
+"""The table of environments: id, class, options, splits, what it needs. Importing ``tstar_envs`` registers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import gymnasium as gym
+
+from tstar_envs.core import SPLITS, TextEnv
+from tstar_envs.errors import UnknownOption
+
+
+@dataclass(frozen=True)
+class EnvEntry:
+    """One registered id.
+
+    Attributes:
+        id: Gymnasium id, ``tstar/<Name>``.
+        family: which family it belongs to.
+        entry_point: ``module:Class``; a string, so that listing and registering import nothing heavy.
+        horizon: default number of steps.
+        rules_version: changes whenever results would no longer be comparable.
+        extra: the pip extra its default options need.
+        summary: one line.
+        kwargs: what distinguishes this id within its class.
+        splits: its splits.
+    """
+
+    id: str
+    family: str
+    entry_point: str
+    horizon: int
+    rules_version: str
+    extra: str
+    summary: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    splits: tuple[str, ...] = SPLITS
+
+    @property
+    def name(self) -> str:
+        """The short name of command lines: ``hotpotqa`` for ``tstar/HotpotQA``."""
+        return self.id.partition("/")[2].lower()
+
+    def load_class(self) -> type[TextEnv[Any, Any]]:
+        """Import the environment's class."""
+        module, _, name = self.entry_point.partition(":")
+        cls: type[TextEnv[Any, Any]] = getattr(import_module(module), name)
+        return cls
+
+
+ENTRIES: tuple[EnvEntry, ...] = (
+    EnvEntry(
+        id="tstar/HotpotQA",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=6,
+        rules_version="1",
+        extra="search",
+        summary="two-hop questions (bridge and comparison) over a searchable corpus",
+        kwargs={"dataset": "hotpotqa"},
+    ),
+)
+
+
+def list_envs() -> list[EnvEntry]:
+    """All registered environments, in the order of the table."""
+    return list(ENTRIES)
+
+
+def find_entry(name: str) -> EnvEntry:
+    """The entry of an id (``tstar/HotpotQA``) or short name (``hotpotqa``), any case.
+
+    Raises:
+        UnknownOption: there is none; the message lists the valid names.
+    """
+    wanted = name.lower().removeprefix("tstar_envs:").removeprefix("tstar/")
+    for entry in ENTRIES:
+        if entry.name == wanted:
+            return entry
+    raise UnknownOption(f"unknown environment {name!r}; valid: {', '.join(e.name for e in ENTRIES)}")
+
+
+def register_all() -> None:
+    """Register every id with Gymnasium; a second call does nothing (a second import path must not warn)."""
+    for entry in ENTRIES:
+        if entry.id not in gym.registry:
+            # No max_episode_steps: the horizon is the environment's own and truncates there.
+            gym.register(id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs), order_enforce=True)

@@ -1,0 +1,199 @@
+"""Advantages as pure functions on numpy arrays: GRPO, GAE, GiGPO's step term, discounted returns.
+
+Nothing here knows a model, a batch or a file. The sources that each formula was checked against are named in
+its docstring. Standard deviations are those of a sample (n - 1), as in verl, TRL, RAGEN and SkyRL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tstar_train.algorithms.gae import gae, whiten
+
+__all__ = [
+    "discounted_returns",
+    "gae",
+    "gigpo_step",
+    "grpo",
+    "relative_weight_change",
+    "reward_moments",
+    "whiten",
+]
+
+Floats = NDArray[np.float64]
+StepMode = Literal["mean_norm", "mean_std_norm"]
+
+# Rewards closer than this are the same reward: two float paths to one score must not become a group with a
+# spread of 1e-16, whose discounted values would then be divided by eps alone.
+SAME_REWARD = 1e-8
+
+
+def reward_moments(rewards: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation of one group's rewards, the pair that GRPO and the tree share.
+
+    Args:
+        rewards: the group's M terminal rewards.
+
+    Returns:
+        (mean, std); std is exactly 0 for one member and for rewards that are all equal (within
+        `SAME_REWARD`). The sums are exactly rounded, so the order of the members never shows in the result.
+
+    Raises:
+        ValueError: no rewards, or one that is not finite.
+    """
+    if not rewards:
+        raise ValueError("a group needs at least one reward, got none")
+    for i, reward in enumerate(rewards):
+        if not math.isfinite(reward):
+            raise ValueError(f"reward {i} of the group is {reward}: rewards must be finite numbers")
+    mean = math.fsum(rewards) / len(rewards)
+    if max(rewards) - min(rewards) <= SAME_REWARD:
+        return mean, 0.0
+    return mean, math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+
+
+def grpo(rewards: ArrayLike, groups: Sequence[Hashable], eps: float = 1e-6, scale: bool = True) -> Floats:
+    """GRPO's advantage of each trajectory: (R - mean of its group) / (std of its group + eps).
+
+    Args:
+        rewards: [N], one terminal reward per trajectory (never one per row: an episode counts once).
+        groups: N hashable group names, such as task ids.
+        eps: added to the standard deviation.
+        scale: False leaves the division out (Dr. GRPO).
+
+    Returns:
+        [N] float64. Exactly 0 for one-member groups (verl keeps the raw score there, which trains on an
+        episode that was compared with nothing) and for groups whose rewards are all equal.
+
+    Raises:
+        ValueError: lengths differ, `rewards` is not one-dimensional, or a reward is not finite.
+
+    Source: verl `compute_grpo_outcome_advantage`; Dr. GRPO is its `norm_adv_by_std_in_grpo=False`.
+    """
+    scores = _vector("rewards", rewards)
+    advantages = np.zeros(len(scores))
+    for rows in _rows_by(groups, len(scores), "groups"):
+        mean, std = reward_moments(scores[rows].tolist())
+        if std > 0:
+            advantages[rows] = (scores[rows] - mean) / (std + eps if scale else 1.0)
+    return advantages
+
+
+def discounted_returns(rewards: ArrayLike, gamma: float) -> Floats:
+    """The return from every step of one trajectory: G_t = r_t + gamma G_{t+1}.
+
+    Args:
+        rewards: [T], the reward of each step.
+        gamma: discount per step.
+
+    Returns:
+        [T] float64.
+
+    Source: GiGPO `compute_step_discounted_returns` (its equation 5).
+    """
+    returns = _vector("rewards", rewards).copy()
+    for t in range(len(returns) - 2, -1, -1):
+        returns[t] += gamma * returns[t + 1]
+    return returns
+
+
+def gigpo_step(
+    returns: ArrayLike,
+    anchors: Sequence[Hashable],
+    groups: Sequence[Hashable],
+    mode: StepMode = "mean_norm",
+    eps: float = 1e-6,
+) -> Floats:
+    """GiGPO's step-level advantage: a step's return against all from the same anchor state in its group.
+
+    Args:
+        returns: [N], the discounted return of each step, over all trajectories (see `discounted_returns`).
+        anchors: N hashable keys of the state in which each step was taken; steps at different times may share
+            one.
+        groups: N hashable group names; equal anchors of different groups are kept apart.
+        mode: "mean_norm" subtracts the mean, "mean_std_norm" also divides by (std + eps).
+        eps: added to the standard deviation.
+
+    Returns:
+        [N] float64, 0 for a state that was met once.
+
+    Raises:
+        ValueError: an unknown mode, or lengths that differ.
+
+    Source: GiGPO `build_step_group` and `step_norm_reward` (its equations 6 and 7).
+    """
+    if mode not in get_args(StepMode):
+        raise ValueError(f"mode is {mode!r}: choose one of {', '.join(get_args(StepMode))}")
+    values = _vector("returns", returns)
+    if len(anchors) != len(groups):
+        raise ValueError(f"{len(anchors)} anchors for {len(groups)} groups: give one of each per step")
+    return grpo(values, list(zip(groups, anchors, strict=True)), eps, scale=mode == "mean_std_norm")
+
+
+def relative_weight_change(
+    tree: Sequence[ArrayLike], base: Sequence[ArrayLike], keys: Sequence[Sequence[Hashable]]
+) -> float:
+    """How far the tree's advantages change the gradient from GRPO's: ||sum_tree - sum_grpo|| / ||sum_grpo||.
+
+    Steps with equal context and text have the same gradient, so only the sum of their advantages acts. In a
+    strict tree with gamma 1 merging changes no such sum (Lemma 1), and a value near 0 says that the tree does
+    nothing.
+
+    Args:
+        tree: per trajectory, the tree's step advantages [T_i].
+        base: per trajectory, GRPO's advantage at each of its steps [T_i].
+        keys: per trajectory, T_i hashable keys, equal where a step's (context, text) are.
+
+    Returns:
+        A ratio >= 0; 0 if neither has any weight, infinity if only GRPO's weights cancel out.
+
+    Raises:
+        ValueError: the three do not line up.
+
+    Source: TSTAR_SPEC section 7.
+    """
+    if not len(tree) == len(base) == len(keys):
+        raise ValueError(
+            f"{len(tree)} tree rows, {len(base)} base rows, {len(keys)} key rows: give one per trajectory"
+        )
+    sums: defaultdict[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    unsummed = 0.0
+    for i, (row, base_row, row_keys) in enumerate(zip(tree, base, keys, strict=True)):
+        mine, other = _vector(f"tree[{i}]", row), _vector(f"base[{i}]", base_row)
+        if not len(mine) == len(other) == len(row_keys):
+            raise ValueError(
+                f"trajectory {i}: {len(mine)} tree, {len(other)} base advantages, {len(row_keys)} keys"
+            )
+        unsummed += float(other @ other)
+        for key, a, b in zip(row_keys, mine.tolist(), other.tolist(), strict=True):
+            sums[key][0] += a
+            sums[key][1] += b
+    change = math.sqrt(math.fsum((a - b) ** 2 for a, b in sums.values()))
+    norm = math.sqrt(math.fsum(b**2 for _, b in sums.values()))
+    # What is left of weights that cancel is rounding, not a norm to divide by.
+    noise = 1e-9 * math.sqrt(unsummed)
+    if norm <= noise:
+        return 0.0 if change <= noise else math.inf
+    return change / norm
+
+
+def _vector(name: str, values: ArrayLike) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}: it must be one-dimensional")
+    return array
+
+
+def _rows_by(names: Sequence[Hashable], count: int, what: str) -> list[list[int]]:
+    if len(names) != count:
+        raise ValueError(f"{len(names)} {what} for {count} values: give one per value")
+    rows: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for row, name in enumerate(names):
+        rows[name].append(row)
+    return list(rows.values())

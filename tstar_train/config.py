@@ -1,0 +1,180 @@
+"""All options of a run, as frozen dataclasses that the command line, ``config.json`` and the tests share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tstar_envs import UnknownOption
+
+
+@dataclass(frozen=True)
+class TreeConfig:
+    """The cognitive tree, its valuation, grafting and the surgical loss (TSTAR_SPEC sections 3 to 6)."""
+
+    enabled: bool = True
+    """Step advantages from the Q-tree; off: the base algorithm's own."""
+    eps_kl: float = 0.25
+    """Two steps merge below this KL, in nats."""
+    kl_samples: int = 16
+    """K, samples per context."""
+    kl_over: Literal["action", "turn"] = "action"
+    """What the KL compares: the action without a thought before it, or the whole turn."""
+    kl_estimator: Literal["mc", "exact"] = "mc"
+    """Monte Carlo, or exact over the admissible actions where the environment lists them."""
+    kl_symmetry: Literal["max", "mean", "forward"] = "max"
+    """How the two directions of the KL make one number."""
+    history: Literal["sequence", "state"] = "sequence"
+    """Historical compatibility: equal sequences of state-modifying actions, or equal states."""
+    same_parent: bool = False
+    """Intersect every merged node with its parent's: a strict tree."""
+    gamma: float = 0.99
+    """Discount per step in the backup."""
+    baseline: Literal["group", "discounted"] = "group"
+    """What is subtracted from Q: the mean reward, or the mean discounted return."""
+    delta: float = 0.3
+    """Value spread above which a node is divergent."""
+    statistics_everywhere: bool = False
+    """Also build trees of groups whose rewards are all equal, for statistics only."""
+
+
+@dataclass(frozen=True)
+class GraftConfig:
+    """Thought grafting and the surgical loss."""
+
+    enabled: bool = True
+    """Write rectified thoughts at divergences."""
+    surgical: bool = True
+    """Train on them."""
+    fallback: Literal["z_plus", "none", "z_plus_only"] = "z_plus"
+    """What takes the place of an unusable thought: the successful branch's own, or nothing; or always the former."""
+    shrink: float = 0.0
+    """Pseudo-count that pulls a child's value towards its parent's before values are compared; 0 is off."""
+    weight: float = 0.15
+    """lambda, the weight of the surgical loss."""
+    beta: float = 0.1
+    """Inverse temperature of the preference."""
+    alpha: float = 0.95
+    """Share of itself that the reference keeps after each iteration."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """The update."""
+
+    learning_rate: float = 5e-6
+    """Peak learning rate of AdamW."""
+    clip_low: float = 0.2
+    """The ratio is clipped below 1 - clip_low."""
+    clip_high: float = 0.2
+    """The ratio is clipped above 1 + clip_high."""
+    kl_coefficient: float = 0.0
+    """Weight of the KL penalty towards the reference (k3)."""
+    max_gradient_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
+    updates: int = 1
+    """Optimizer steps per iteration."""
+    decay: float = 0.0
+    """Share of the iterations over which the learning rate falls linearly to zero at the end."""
+    micro_tokens: int = 3_072
+    """Most padded tokens computed at once; changes memory and float rounding, not the result."""
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """Sampling."""
+
+    tasks: int = 4
+    """Tasks per iteration."""
+    group: int = 8
+    """M, episodes per task."""
+    max_tokens: int = 512
+    """Longest reply, in tokens."""
+    temperature: float = 1.0
+    """Of the sampling distribution."""
+    context: Literal["concat", "step"] = "concat"
+    """The whole transcript, or the task with the last turns."""
+    history: int = 2
+    """Turns kept by the step context."""
+    invalid_penalty: float = 0.0
+    """Subtracted from the advantage of the tokens of an invalid action."""
+    batch: int = 256
+    """Most rows sampled side by side."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Measurement before and after training."""
+
+    tasks: int = 1000
+    """Held-out tasks (the first ones of the split)."""
+    samples: int = 4
+    """Episodes per task at temperature 1."""
+    split: str = "test"
+    """Which split."""
+    greedy: bool = True
+    """Also one greedy episode per task."""
+    kinds: bool = True
+    """Also by kind of task, where the environment tells it."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run."""
+
+    env: str
+    """Environment: id or short name, for example hotpotqa."""
+    model: str = "auto"
+    """auto, tiny, or a Hugging Face causal LM by name or path."""
+    algo: Literal["grpo"] = "grpo"
+    """Base algorithm."""
+    tstar: bool = True
+    """T-STAR on top of the base algorithm; off is the base algorithm alone."""
+    seed: int = 0
+    """Of everything random."""
+    iterations: int = 160
+    """Training iterations."""
+    minutes: float | None = None
+    """Stop training after this many minutes of it (iterations counted so far stand)."""
+    checkpoint_every: int = 20
+    """Iterations between checkpoints; the last one is always written."""
+    keep_checkpoints: int = 2
+    """How many checkpoints are kept."""
+    threads: int | None = None
+    """Torch threads; None: 1 for models under 5M parameters, else torch's own choice."""
+    processes: int | None = None
+    """Processes that share the rollouts and gradients; None: one per core (at most 8) for small models on a CPU, else 1.
+    A run repeats bit for bit with the same number."""
+    device: str = "auto"
+    """Torch device; auto takes cuda if there is one."""
+    split: str = "train"
+    """Where training tasks come from."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the environment."""
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    tree: TreeConfig = field(default_factory=TreeConfig)
+    graft: GraftConfig = field(default_factory=GraftConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def to_json(self) -> str:
+        """Every option, readable again by ``from_json``."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, path: Path) -> Config:
+        """Read ``config.json``.
+
+        Raises:
+            UnknownOption: not a configuration, or one with options this version does not know.
+        """
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            parts = {"rollout": RolloutConfig, "tree": TreeConfig, "graft": GraftConfig, "optim": OptimConfig}
+            parts["evaluation"] = EvaluationConfig  # type: ignore[assignment]  # the value type is a union
+            return cls(**{k: parts[k](**v) if k in parts else v for k, v in record.items()})
+        except (json.JSONDecodeError, TypeError, AttributeError) as error:
+            raise UnknownOption(f"{path} is not a configuration of this version: {error}") from error

@@ -1,0 +1,96 @@
+"""Measurement before and after training, on the same held-out tasks, paired by task."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tstar_envs import Episode
+from tstar_train.config import EvaluationConfig
+from tstar_train.rollout.team import Team
+
+_RESAMPLES = 10_000
+
+
+@dataclass
+class Measurement:
+    """One policy on the held-out tasks; all figures are fractions of 1.
+
+    Attributes:
+        per_task: mean reward at temperature 1 of each task, in order of task.
+        greedy_per_task: reward of the greedy episode of each task.
+        kinds: kind of each task ("" if unknown).
+    """
+
+    per_task: list[float]
+    greedy_per_task: list[float]
+    kinds: list[str] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Mean over tasks at temperature 1."""
+        return float(np.mean(self.per_task)) if self.per_task else 0.0
+
+    @property
+    def greedy(self) -> float | None:
+        """Mean over tasks of the greedy episodes, None if there are none."""
+        return float(np.mean(self.greedy_per_task)) if self.greedy_per_task else None
+
+    def report(self) -> dict[str, Any]:
+        """For ``evaluation.json``."""
+        low, high = bootstrap_interval(np.asarray(self.per_task))
+        return {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy, "by_kind": self.by_kind(), **asdict(self)}
+
+    def by_kind(self) -> dict[str, dict[str, Any]]:
+        """Tasks, mean and greedy mean of each kind."""
+        rows: dict[str, list[int]] = defaultdict(list)
+        for index, kind in enumerate(self.kinds):
+            rows[kind].append(index)
+        return {
+            kind: {
+                "tasks": len(indexes),
+                "mean": float(np.mean([self.per_task[i] for i in indexes])),
+                "greedy": float(np.mean([self.greedy_per_task[i] for i in indexes])) if self.greedy_per_task else None,
+            }
+            for kind, indexes in sorted(rows.items())
+            if kind
+        }
+
+
+def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig, seed: int) -> Measurement:
+    """Play the held-out tasks at temperature 1 and greedily."""
+    episodes = team.evaluate(tasks, config.split, config.samples, 1.0, f"{seed}/evaluation")
+    greedy = team.evaluate(tasks, config.split, 1, 0.0, f"{seed}/evaluation") if config.greedy else []
+    rewards = np.array([e.reward for e in episodes]).reshape(len(tasks), config.samples)
+    kinds = [_kind(e) for e in episodes[:: config.samples]]
+    return Measurement(rewards.mean(axis=1).tolist(), [e.reward for e in greedy], kinds)
+
+
+def _kind(episode: Episode) -> str:
+    return str(episode.extra.get("kind", ""))
+
+
+def bootstrap_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean; each value is one task, so samples of a task stay together.
+
+    Args:
+        values: shape (tasks,).
+        level: coverage.
+    """
+    if len(values) == 0:
+        return 0.0, 0.0
+    generator = np.random.Generator(np.random.Philox(key=12345))
+    means = np.array([values[generator.integers(0, len(values), len(values))].mean() for _ in range(_RESAMPLES)])
+    tail = (1 - level) / 2
+    return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
+
+
+def paired_difference(before: Measurement, after: Measurement) -> tuple[float, float, float]:
+    """(difference of the means, lower and upper end of its 95 % interval), paired by task."""
+    difference = np.asarray(after.per_task) - np.asarray(before.per_task)
+    low, high = bootstrap_interval(difference)
+    return float(difference.mean()) if len(difference) else 0.0, low, high

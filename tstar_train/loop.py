@@ -1,0 +1,208 @@
+"""One training iteration, readable from top to bottom: play, build trees, value, graft, update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from tstar_train.algorithms.advantages import grpo, relative_weight_change
+from tstar_train.config import Config
+from tstar_train.optim.update import UpdateStats
+from tstar_train.policy.model import Policy
+from tstar_train.rollout.share import GroupResult, Played
+from tstar_train.rollout.team import Team
+from tstar_train.tree import Divergence
+
+
+@dataclass
+class Learner:
+    """All that an iteration changes.
+
+    Attributes:
+        policy: the model that is trained.
+        reference: exponential moving average of the policy, None if nothing uses it.
+        optimizer: over the policy's parameters.
+        team: plays and gives gradients.
+        grafted: (task, state key) of divergences that already produced a graft, for anchor reuse.
+    """
+
+    policy: Policy
+    reference: PreTrainedModel | None
+    optimizer: torch.optim.Optimizer
+    team: Team
+    grafted: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass
+class IterationResult:
+    """What an iteration did.
+
+    Attributes:
+        metrics: deterministic figures, by name.
+        seconds: by phase.
+        played: groups, trees and grafts.
+    """
+
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    played: Played
+
+
+def iterate(learner: Learner, config: Config, tasks: Sequence[str], number: int) -> IterationResult:
+    """One iteration.
+
+    Args:
+        learner: changed in place.
+        config: the run's options.
+        tasks: ids of this iteration's tasks.
+        number: of the iteration, from 0.
+    """
+    played = learner.team.play(tasks, number)  # rollout, tree and valuation, grafting
+    started = time.perf_counter()
+    stats = improve(learner, config, number)
+    if learner.reference is not None:
+        follow(learner.reference, learner.policy.model, config.graft.alpha)
+    played.seconds["update"] = time.perf_counter() - started
+    metrics = summarize(config, played, stats, learner.grafted)
+    learner.grafted |= {anchor(g, d) for g in played.groups for d in g.divergences if config.graft.enabled}
+    return IterationResult(metrics, played.seconds, played)
+
+
+def improve(learner: Learner, config: Config, number: int) -> UpdateStats:
+    """The iteration's optimizer steps: L = L_base + lambda * L_surgical (eq:hybrid_objective)."""
+    model, optimizer = learner.policy.model, learner.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = config.optim.learning_rate * rate(config, number)
+    figures = []
+    for step, (tokens, grafts) in enumerate(learner.team.sizes()):
+        gradient, stats = learner.team.gradient("base", step, max(1, tokens))
+        stats.base_gradient_norm = float(gradient.norm())
+        if grafts:
+            surgical, more = learner.team.gradient("surgical", step, grafts)
+            more.surgical_gradient_norm = float(surgical.norm())
+            gradient, stats = gradient + surgical, UpdateStats.combined([stats, more])
+        stats.gradient_norm = float(gradient.norm())
+        if stats.gradient_norm > config.optim.max_gradient_norm:
+            gradient = gradient * (config.optim.max_gradient_norm / stats.gradient_norm)
+        figures.append(stats)
+        if stats.gradient_norm == 0.0:
+            continue  # no group had different rewards: a step would only move along the optimizer's old momentum
+        torch.nn.utils.vector_to_parameters(gradient, _gradients(model))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return UpdateStats.mean(figures)
+
+
+def _gradients(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Fresh gradient tensors of all trained parameters."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def rate(config: Config, number: int) -> float:
+    """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the iterations."""
+    if not config.optim.decay:
+        return 1.0
+    return min(1.0, (config.iterations - number) / (config.iterations * config.optim.decay))
+
+
+@torch.no_grad()
+def follow(reference: PreTrainedModel, model: PreTrainedModel, alpha: float) -> None:
+    """theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
+    for mine, theirs in zip(reference.parameters(), model.parameters(), strict=True):
+        mine.lerp_(theirs, 1 - alpha)
+
+
+def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
+    """(task, state key) of the step before a divergence: which decision it is, across iterations."""
+    worst, turn = divergence.worst_step
+    trajectory = result.trajectories[worst]
+    return trajectory.episode.task, trajectory.steps[turn - 1].state_key if turn else ""
+
+
+def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[tuple[str, str]]) -> dict[str, Any]:
+    """Every figure of TSTAR_SPEC section 7, except times."""
+    results, grafts, work = played.groups, played.grafts, played.work
+    trajectories = [t for r in results for t in r.trajectories]
+    steps = [s for t in trajectories for s in t.steps]
+    replies = [len(turn.reply) for t in trajectories for turn in t.turns]
+    failed = [t for t in trajectories if not t.episode.success]
+    equal = [len({t.reward for t in r.trajectories}) == 1 for r in results]
+    metrics: dict[str, Any] = {
+        "reward": _mean([t.reward for t in trajectories]),
+        "success": _mean([t.episode.success for t in trajectories]),
+        "invalid_rate": _mean([not s.action_valid for s in steps]),
+        "episode_length": _mean([len(t.steps) for t in trajectories]),
+        "response_tokens": _mean(replies),
+        "zero_variance_groups": _mean(equal),
+        "entropy": stats.entropy,
+    }
+    if trajectories and "f1" in trajectories[0].episode.extra:
+        metrics["f1"] = _mean([t.episode.extra.get("f1", 0.0) for t in trajectories])
+    if config.tstar:
+        metrics |= _tree_metrics(results)
+        divergences = [(r, d) for r in results for d in r.divergences]
+        repaired = {(g.group, g.worst_step[0]) for g in grafts.kept}
+        metrics |= {
+            "grafting_coverage": _mean([(t.group, t.member) in repaired for t in failed]),
+            "anchor_reuse": _mean([anchor(r, d) in grafted for r, d in divergences]),
+            "grafts": len(grafts.kept),
+            "grafts_model": sum(g.source == "model" for g in grafts.kept),
+            "grafts_z_plus": sum(g.source == "z_plus" for g in grafts.kept),
+            "grafts_equal_to_z_plus": sum(g.thought == g.succeeded.thought for g in grafts.kept if g.source == "model"),
+            "grafts_best_members": _mean([g.best_members for g in grafts.kept]),
+            "grafts_worst_members": _mean([g.worst_members for g in grafts.kept]),
+            "grafts_dropped": dict(sorted(grafts.dropped.items())),
+            "weight_change": _weight_change(results),
+            "kl_asked": work.asked,
+            "kl_identical": work.identical,
+            "kl_contexts_sampled": work.sampled_contexts,
+            "kl_scored": work.scored,
+            "kl_scores_saved": work.unscored - work.scored,
+            "kl_rejected_early": work.rejected_early,
+            "surgical_loss": stats.surgical_loss,
+            "surgical_accuracy": stats.surgical_accuracy,
+            "surgical_margin": stats.surgical_margin,
+            "surgical_gradient_norm": stats.surgical_gradient_norm,
+        }
+    return metrics | {
+        "base_loss": stats.base_loss,
+        "kl_reference": stats.kl_reference,
+        "clip_fraction": stats.clip_fraction,
+        "base_gradient_norm": stats.base_gradient_norm,
+        "gradient_norm": stats.gradient_norm,
+        "logprob_difference_mean": stats.logprob_difference_mean,
+        "logprob_difference_max": stats.logprob_difference_max,
+    }
+
+
+def _tree_metrics(results: Sequence[GroupResult]) -> dict[str, Any]:
+    """Means over the trees of groups whose rewards differ."""
+    trees = [r.tree.stats() for r in results if r.tree is not None and len({t.reward for t in r.trajectories}) > 1]
+    return {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
+
+
+def _weight_change(results: Sequence[GroupResult]) -> float:
+    """How far the tree's gradient weights are from GRPO's, over steps with equal context and text."""
+    ours: list[np.ndarray] = []
+    theirs: list[np.ndarray] = []
+    keys = []
+    for result in results:
+        base = grpo([t.reward for t in result.trajectories], [0] * len(result.trajectories))
+        for trajectory, advantages, a in zip(result.trajectories, result.advantages, base, strict=True):
+            ours.append(np.asarray(advantages))
+            theirs.append(np.full(len(trajectory.turns), a))
+            keys.append([(tuple(turn.context), tuple(turn.reply)) for turn in trajectory.turns])
+    return float(relative_weight_change(ours, theirs, keys))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else 0.0

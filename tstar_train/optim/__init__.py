@@ -1,0 +1,1 @@
+"""Optimizers: one gradient step over rows and preference pairs."""

@@ -1,0 +1,192 @@
+"""One update: L = L_base + lambda * L_surgical over an iteration's rows and grafts (eq:hybrid_objective).
+
+Losses are sums over micro-batches divided by whole-batch counts, so the size of a micro-batch changes memory and nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tstar_train.config import GraftConfig, OptimConfig
+from tstar_train.grafting.graft import Graft
+from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss
+from tstar_train.rollout.types import TokenSequence
+
+
+@dataclass
+class UpdateStats:
+    """What an update measured.
+
+    All are means over the whole batch of an optimizer step (sums over a share's part, divided by whole-batch counts), except
+    ``kl_sum``, which is a sum over ``kl_tokens``: without a penalty the KL is measured on a part of the batch only.
+    """
+
+    base_loss: float = 0.0
+    surgical_loss: float = 0.0
+    surgical_accuracy: float = 0.0
+    surgical_margin: float = 0.0
+    kl_sum: float = 0.0
+    kl_tokens: float = 0.0
+    clip_fraction: float = 0.0
+    gradient_norm: float = 0.0
+    base_gradient_norm: float = 0.0
+    surgical_gradient_norm: float = 0.0
+    entropy: float = 0.0
+    logprob_difference_mean: float = 0.0
+    logprob_difference_max: float = 0.0
+    tokens: float = 0
+
+    @property
+    def kl_reference(self) -> float:
+        """KL to the reference, in nats per token (k3)."""
+        return self.kl_sum / self.kl_tokens if self.kl_tokens else 0.0
+
+    @classmethod
+    def combined(cls, parts: Sequence[UpdateStats]) -> UpdateStats:
+        """Of several shares of one step: sums (every figure is divided by whole-batch counts already), maximum of the maxima."""
+        whole = cls()
+        for name in vars(whole):
+            values = [getattr(p, name) for p in parts]
+            setattr(whole, name, max(values) if name.endswith("_max") else sum(values))
+        return whole
+
+    @classmethod
+    def mean(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
+        """Of several optimizer steps: means, maximum of the maxima."""
+        whole = cls.combined(steps)
+        for name in vars(whole):
+            if not name.endswith("_max"):
+                setattr(whole, name, getattr(whole, name) / max(1, len(steps)))
+        return whole
+
+
+def token_logprobs(
+    model: PreTrainedModel, ids: Tensor, wanted: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the wanted tokens, computing the output matrix for those positions only.
+
+    Args:
+        model: causal LM; rows are padded on the right, so no attention mask is needed.
+        ids: shape (rows, length).
+        wanted: bool, same shape; the first position is never wanted.
+        temperature: of the distribution.
+
+    Returns:
+        (log-probabilities, entropies), each of shape (number of wanted tokens,), in nats, in row-major order.
+    """
+    hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    logits = model.get_output_embeddings()(hidden[wanted[:, 1:]]).float() / temperature
+    logprobs = torch.log_softmax(logits, dim=-1)
+    with torch.no_grad():
+        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+    return logprobs.gather(-1, ids[:, 1:][wanted[:, 1:]][:, None])[:, 0], entropy
+
+
+def micro_batches(lengths: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
+    """Indexes in batches of similar length, each at most ``most_tokens`` padded tokens (or a single row)."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batch and (len(batch) + 1) * lengths[index] > most_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def base_backward(
+    model: PreTrainedModel,
+    reference: PreTrainedModel | None,
+    sequences: Sequence[TokenSequence],
+    config: OptimConfig,
+    temperature: float,
+    pad: int,
+    total: int,
+    stats: UpdateStats,
+) -> None:
+    """Add the gradient of the base loss, a sum over own tokens divided by ``total``; fills ``stats``."""
+    for number, batch in enumerate(micro_batches([len(s.ids) for s in sequences], config.micro_tokens)):
+        part = [sequences[i] for i in batch]
+        ids, mask, old, advantages = _tensors(part, pad, model.device)
+        logprobs, entropy = token_logprobs(model, ids, mask, temperature)
+        # The losses take one row per sequence; all wanted tokens in one row is the same token mean.
+        ones = torch.ones_like(logprobs)[None]
+        result = clipped_policy_loss(
+            logprobs[None], old[mask][None], advantages[mask][None], ones,
+            clip_low=config.clip_low, clip_high=config.clip_high, denominator=float(total),
+        )  # fmt: skip
+        loss = result.loss
+        share = len(logprobs) / total
+        # Without a penalty the KL is only reported: one micro-batch tells it at a fraction of the cost.
+        if reference is not None and (config.kl_coefficient or number == 0):
+            with torch.no_grad():
+                ref, _ = token_logprobs(reference, ids, mask, temperature)
+            penalty = kl_k3(logprobs, ref)
+            stats.kl_sum += float(penalty.detach().sum())
+            stats.kl_tokens += len(logprobs)
+            if config.kl_coefficient:
+                loss = loss + config.kl_coefficient * penalty.sum() / total
+        loss.backward()
+        gap = (logprobs.detach() - old[mask]).abs()
+        stats.logprob_difference_mean += float(gap.sum()) / total
+        stats.logprob_difference_max = max(stats.logprob_difference_max, float(gap.max()))
+        stats.base_loss += result.loss.item()
+        stats.clip_fraction += float(result.clip_fraction) * share
+        stats.entropy += float(entropy.sum()) / total
+    stats.tokens += sum(sum(s.mask) for s in sequences)
+
+
+def surgical_backward(
+    model: PreTrainedModel, reference: PreTrainedModel, grafts: Sequence[Graft], config: GraftConfig, most_tokens: int, pad: int,
+    count: int, stats: UpdateStats,
+) -> None:  # fmt: skip
+    """Add lambda times the gradient of the surgical loss, a sum over pairs divided by ``count``.
+
+    Only the thought tokens at the divergence receive any.
+    """
+    for batch in micro_batches([len(g.context) + max(len(g.rectified), len(g.rejected)) for g in grafts], most_tokens // 2):
+        part = [grafts[i] for i in batch]
+        spans = [(g.context, g.rectified) for g in part] + [(g.context, g.rejected) for g in part]
+        sums = thought_logprobs(model, spans, pad)
+        with torch.no_grad():
+            reference_sums = thought_logprobs(reference, spans, pad)
+        n = len(part)
+        result = surgical_loss(
+            sums[:n], reference_sums[:n], sums[n:], reference_sums[n:], beta=config.beta, denominator=float(count)
+        )
+        (config.weight * result.loss).backward()
+        stats.surgical_loss += result.loss.item()
+        stats.surgical_accuracy += float(result.accuracy) * n / count
+        stats.surgical_margin += float(result.margin) * n / count
+
+
+def thought_logprobs(model: PreTrainedModel, spans: Sequence[tuple[list[int], list[int]]], pad: int) -> Tensor:
+    """Summed log-probability of each continuation after its context, shape (spans,), in nats."""
+    longest = max(len(c) + len(t) for c, t in spans)
+    ids = torch.tensor([[*c, *t, *[pad] * (longest - len(c) - len(t))] for c, t in spans], device=model.device)
+    wanted = torch.tensor(
+        [[False] * len(c) + [True] * len(t) + [False] * (longest - len(c) - len(t)) for c, t in spans], device=model.device
+    )
+    logprobs, _ = token_logprobs(model, ids, wanted)
+    owner = torch.arange(len(spans), device=model.device)[:, None].expand_as(wanted)[wanted]
+    return torch.zeros(len(spans), device=model.device).index_add(0, owner, logprobs)
+
+
+def _tensors(part: Sequence[TokenSequence], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    longest = max(len(s.ids) for s in part)
+
+    def padded(values: Sequence[Sequence[float]], fill: float, dtype: torch.dtype) -> Tensor:
+        return torch.tensor([[*v, *[fill] * (longest - len(v))] for v in values], dtype=dtype, device=device)
+
+    return (
+        padded([s.ids for s in part], pad, torch.long),
+        padded([s.mask for s in part], 0, torch.bool),
+        padded([s.logprobs for s in part], 0.0, torch.float32),
+        padded([s.advantages for s in part], 0.0, torch.float32),
+    )

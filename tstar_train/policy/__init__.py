@@ -1,0 +1,1 @@
+"""The policy: model, tokens, and the weights that ship with the package."""

@@ -1,0 +1,85 @@
+"""A static key/value cache in which every row stands at its own position.
+
+Transformers' own caches let all rows grow together, which needs left padding and re-encodes it. Here row r's next token is
+written at ``lengths[r]``; rows of different lengths decode side by side, keep their cache from turn to turn, and leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+
+class RaggedCache(Cache):
+    """Keys and values of shape (rows, heads, capacity, head size) per layer.
+
+    Args:
+        model: whose sizes and dtype are used.
+        rows: how many sequences.
+        capacity: positions per row; grows by doubling when exceeded.
+    """
+
+    def __init__(self, model: PreTrainedModel, rows: int, capacity: int) -> None:
+        super().__init__(layers=[])
+        config = model.config
+        self._heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+        self._size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=model.device)
+        shape = (rows, self._heads, capacity, self._size)
+        layers = int(config.num_hidden_layers)
+        self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(layers)]
+        self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(layers)]
+        self._positions = self.lengths[:, None]
+        self._rows = torch.arange(rows, device=model.device)[:, None]
+        self._span = 0
+
+    @property
+    def capacity(self) -> int:
+        """Positions per row."""
+        return int(self._keys[0].shape[2])
+
+    def place(self, count: int) -> tuple[Tensor, Tensor]:
+        """Announce a forward pass over ``count`` new tokens per row.
+
+        Returns:
+            Position ids of shape (rows, count) and the attention mask of shape (rows, 1, count, span), True where seen.
+        """
+        self._positions = self.lengths[:, None] + torch.arange(count, device=self.lengths.device)
+        self._span = int(self._positions.max()) + 1
+        if self._span > self.capacity:
+            self._grow(max(self._span, 2 * self.capacity))
+        seen = torch.arange(self._span, device=self.lengths.device)[None, None, None, :] <= self._positions[:, None, :, None]
+        return self._positions, seen
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Called by the model's attention: write the new entries, give back all that may be seen."""
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        keys[self._rows, :, self._positions] = key_states.transpose(1, 2)
+        values[self._rows, :, self._positions] = value_states.transpose(1, 2)
+        return keys[:, :, : self._span], values[:, :, : self._span]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Longest row; the models ask only when no positions are passed."""
+        return int(self.lengths.max()) if len(self.lengths) else 0
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may be repeated."""
+        used = max(1, int(self.lengths.max()))
+        for tensors in (self._keys, self._values):
+            for layer, tensor in enumerate(tensors):
+                chosen = torch.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+                chosen[:, :, :used] = tensor[rows, :, :used]
+                tensors[layer] = chosen
+        self.lengths = self.lengths[rows]
+        self._rows = torch.arange(len(rows), device=self.lengths.device)[:, None]
+
+    def _grow(self, capacity: int) -> None:
+        for tensors in (self._keys, self._values):
+            for layer, tensor in enumerate(tensors):
+                larger = torch.zeros((*tensor.shape[:2], capacity, tensor.shape[3]), dtype=tensor.dtype, device=tensor.device)
+                larger[:, :, : tensor.shape[2]] = tensor
+                tensors[layer] = larger

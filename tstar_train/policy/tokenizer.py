@@ -1,0 +1,37 @@
+"""The tiny policy's tokenizer: byte-level BPE trained on the suite's own text.
+
+Names are combinations of words from a closed lexicon, and each word is one token with its leading space: a name cut in
+pieces is copied wrongly by a model of this size. An opening bracket is followed by a space in token space ("search[ Sel
+..."), so that a name is the same token in a question, a passage and an action; environments ignore the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+PAD = "<|pad|>"
+END = "<|end|>"
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """Train on text.
+
+    Args:
+        texts: lines as the policy will see them; words that must be single tokens should be frequent.
+        vocabulary: size, special tokens included.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Replace(Regex(r"\[(?=\S)"), "[ ")
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[PAD, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False)

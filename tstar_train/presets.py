@@ -1,0 +1,52 @@
+"""Where a run's defaults come from: the paper's table, or, for the built-in tiny model, what was chosen on validation tasks.
+
+A preset is only a set of defaults: every option on the command line wins over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tstar_envs import EnvEntry, UnknownOption
+from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
+from tstar_train.policy.model import has_tiny
+
+# Options under which a family's tiny weights were trained: one passage per search fits a policy of a million parameters.
+TINY_ENV_OPTIONS: dict[str, dict[str, Any]] = {"search_qa": {"topk": 1}}
+
+
+def paper(env: str) -> Config:
+    """The paper's hyperparameters (its table; 4 tasks x 8 episodes a batch)."""
+    return Config(env=env, model="auto")
+
+
+def tiny(entry: EnvEntry) -> Config:
+    """For the built-in model on two CPU cores."""
+    return Config(
+        env=entry.id, model="tiny", iterations=64, checkpoint_every=16,
+        env_options=dict(TINY_ENV_OPTIONS.get(entry.family, {})),
+        rollout=RolloutConfig(tasks=16, group=8, max_tokens=48, batch=256),
+        tree=TreeConfig(gamma=1.0, kl_samples=8),
+        graft=GraftConfig(weight=0.03),
+        optim=OptimConfig(learning_rate=2e-4),
+        evaluation=EvaluationConfig(tasks=1000, samples=4),
+    )  # fmt: skip
+
+
+def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
+    """The preset for an environment and a model, and a sentence that says what was chosen and why.
+
+    Raises:
+        UnknownOption: ``auto`` where the package ships no weights for this family.
+    """
+    if model == "auto":
+        if not has_tiny(entry.family):
+            raise UnknownOption(
+                f"no built-in model for {entry.id} yet: name one (--model PATH or a Hugging Face name), "
+                f"or make one with: python -m tstar_train warmstart --env {entry.name}"
+            )
+        return tiny(entry), f"model: tiny (built in, trained for {entry.family}; --model auto takes it where it exists)"
+    if model == "tiny":
+        return tiny(entry), "model: tiny (built in), with the tiny preset"
+    return replace(paper(entry.id), model=model), f"model: {model}, with the paper's hyperparameters"

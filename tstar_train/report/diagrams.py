@@ -1,0 +1,88 @@
+"""The curves of a run: metrics and timings put into the diagrams of `curves`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tstar_train.report.curves import CURVES, Curve
+from tstar_train.report.plot import Plot, Series, moving_average, plot, text, window_for
+from tstar_train.report.read import Record, Run, number
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A curve with its drawing; `number` ties the drawing to its values in the page's data."""
+
+    number: int
+    curve: Curve
+    plot: Plot
+    window: int
+
+
+def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[str, Any]]]:
+    """All diagrams that the run has numbers for.
+
+    Returns:
+        Diagrams by heading; titles of the curves without numbers; and for each diagram, in order of its number, the
+        texts that are shown under the pointer.
+    """
+    sections: dict[str, list[Diagram]] = {}
+    empty: list[str] = []
+    readings: list[dict[str, Any]] = []
+    for heading, curves in CURVES.items():
+        for curve in curves:
+            records = _by_iteration(run.timings if curve.source == "timings" else run.metrics)
+            series, window = _series(curve, records)
+            drawing = plot(list(records), series, curve.kind, curve.rule, curve.unit) if records else None
+            if drawing is None:
+                empty.append(curve.title)
+                continue
+            sections.setdefault(heading, []).append(Diagram(len(readings), curve, drawing, window))
+            lines = [(s.label, s.values) for s in series] + [
+                (f"{s.label}, mean of {window}", s.average) for s in series if s.average
+            ]
+            readings.append(
+                {
+                    "iterations": list(records),
+                    "lines": [{"label": label, "texts": [text(v, curve.unit) for v in values]} for label, values in lines],
+                }
+            )
+    return sections, empty, readings
+
+
+def dropped(run: Run) -> list[tuple[str, int]]:
+    """Why written thoughts were dropped, over the whole run, most frequent first."""
+    total: dict[str, int] = {}
+    for record in run.metrics:
+        reasons = record.get("grafts_dropped")
+        for reason, count in reasons.items() if isinstance(reasons, dict) else ():
+            total[str(reason)] = total.get(str(reason), 0) + int(number(count) or 0)
+    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _by_iteration(records: list[Record]) -> dict[int, Record]:
+    """Ascending; of an iteration that was written twice (a resumed run) the later record counts."""
+    last = {record["iteration"]: record for record in records}
+    return dict(sorted(last.items()))
+
+
+def _series(curve: Curve, records: dict[int, Record]) -> tuple[list[Series], int]:
+    lines = curve.lines
+    if curve.source == "timings":
+        names = dict.fromkeys(name for record in records.values() for name in record)
+        lines = tuple((name, name) for name in names if name not in ("iteration", "seconds"))
+    window = window_for(len(records)) if curve.smooth else 0
+    series = []
+    for label, name in lines:
+        values = [_value(record, name) for record in records.values()]
+        if any(v is not None for v in values):
+            series.append(Series(label, values, moving_average(values, window) if window else []))
+    return series, window
+
+
+def _value(record: Record, name: str) -> float | None:
+    if name != "dropped_total":
+        return number(record.get(name))
+    reasons = record.get("grafts_dropped")
+    return sum(number(count) or 0.0 for count in reasons.values()) if isinstance(reasons, dict) else None

@@ -1,0 +1,156 @@
+"""Reading a run folder that may be unfinished, stopped or damaged.
+
+What is missing stays missing (None or empty), so that a run can be looked at while it goes on. What is there and cannot
+be read is an error that names file and line: a report that silently leaves out half of a run would mislead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tstar_envs import BadData, Episode, MissingData, read_episodes
+
+Record = dict[str, Any]
+T = TypeVar("T")
+ADVICE = "restore the file, or remove it to get a report without it"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of a run, except its trees, of which only a few are ever read.
+
+    Attributes:
+        folder: where they lie.
+        config: every option, None if there is no such file yet.
+        metrics: one record per iteration.
+        timings: one record per iteration.
+        evaluation: accuracy before and, at the end, after training.
+        summary: written when the run is over.
+        episodes: sample of the training episodes.
+        trees: files by iteration.
+    """
+
+    folder: Path
+    config: Record | None
+    metrics: list[Record]
+    timings: list[Record]
+    evaluation: Record | None
+    summary: Record | None
+    episodes: list[Episode]
+    trees: dict[int, Path]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the files that are not there, or hold nothing yet."""
+        found = {
+            "config.json": self.config, "metrics.jsonl": self.metrics, "timings.jsonl": self.timings,
+            "evaluation.json": self.evaluation, "summary.json": self.summary, "episodes.jsonl": self.episodes, "trees/": self.trees,
+        }  # fmt: skip
+        return [name for name, content in found.items() if not content]
+
+
+def read_run(folder: Path) -> Run:
+    """Read what there is.
+
+    Raises:
+        MissingData: `folder` is no folder.
+        BadData: a file is damaged.
+    """
+    if not folder.is_dir():
+        raise MissingData(f"{folder} is not a folder: give the folder that a run wrote (it holds config.json and metrics.jsonl)")
+    return Run(
+        folder=folder,
+        config=read_object(folder / "config.json"),
+        metrics=read_lines(folder / "metrics.jsonl"),
+        timings=read_lines(folder / "timings.jsonl"),
+        evaluation=read_object(folder / "evaluation.json"),
+        summary=read_object(folder / "summary.json"),
+        episodes=_episodes(folder / "episodes.jsonl"),
+        trees=_tree_files(folder / "trees"),
+    )
+
+
+def read_object(path: Path) -> Record | None:
+    """A JSON file that holds one object; None if there is no such file.
+
+    Raises:
+        BadData: it holds something else.
+    """
+    if not path.exists():
+        return None
+    record = _parse(path.read_bytes(), f"{path}")
+    if not isinstance(record, dict):
+        raise BadData(f"{path}, line 1: a JSON object is expected, not {type(record).__name__}: {ADVICE}")
+    return record
+
+
+def read_lines(path: Path) -> list[Record]:
+    """One object with an `iteration` per line; a last line without its line break (a running or killed writer) is skipped.
+
+    Raises:
+        BadData: another line is damaged.
+    """
+    if not path.exists():
+        return []
+    *lines, _unfinished = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate(lines, start=1):
+        record = _parse(line, f"{path}, line {number}", with_line=False)
+        if not isinstance(record, dict) or type(record.get("iteration")) is not int:
+            raise BadData(f"{path}, line {number}: an object with a whole number 'iteration' is expected: {ADVICE}")
+        records.append(record)
+    return records
+
+
+def checked(where: str, make: Callable[[], T]) -> T:
+    """What `make` gives; its stumbling over a field becomes an error that names the file.
+
+    Raises:
+        BadData: a field is missing or of the wrong kind.
+    """
+    try:
+        return make()
+    except KeyError as error:
+        raise BadData(f"{where}: no field {error}: {ADVICE}") from error
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise BadData(f"{where}: not as expected ({error}): {ADVICE}") from error
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None for anything else (absent, NaN, infinite, text)."""
+    try:
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond every float
+        return None
+
+
+def _parse(content: bytes, where: str, *, with_line: bool = True) -> Any:
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if with_line else ""
+        raise BadData(f"{where}{line}: not JSON ({error.msg}, column {error.colno}): {ADVICE}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, an endless number, brackets without end
+        line = ", line 1" if with_line else ""
+        raise BadData(f"{where}{line}: not JSON text ({error}): {ADVICE}") from error
+
+
+def _episodes(path: Path) -> list[Episode]:
+    if not path.exists():
+        return []
+    try:
+        return list(read_episodes(path))
+    except UnicodeDecodeError as error:
+        # The error counts from the start of a read buffer, so the line has to be looked for.
+        lines = path.read_bytes().split(b"\n")
+        line = next(n for n, text in enumerate(lines, start=1) if text.decode(errors="replace").encode() != text)
+        raise BadData(f"{path}, line {line}: not UTF-8 text ({error.reason}): {ADVICE}") from error
+
+
+def _tree_files(folder: Path) -> dict[int, Path]:
+    return {int(path.stem): path for path in sorted(folder.glob("*.json")) if path.stem.isdecimal()}

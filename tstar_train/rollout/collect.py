@@ -1,0 +1,135 @@
+"""Playing episodes with an engine: all rows of all groups side by side, finished rows leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tstar_envs import Episode, GroupEnv, Step, find_entry, make_group
+from tstar_train.policy.codec import Codec, thought_length
+from tstar_train.rollout.engine import Engine
+from tstar_train.rollout.types import Trajectory, Turn
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How replies are sampled.
+
+    Attributes:
+        max_tokens: longest reply.
+        temperature: 1 in training; 0 is greedy.
+        context: ``concat`` (the whole transcript) or ``step`` (task, the last ``history`` turns and the current observation).
+        history: turns kept by ``step``.
+    """
+
+    max_tokens: int = 64
+    temperature: float = 1.0
+    context: str = "concat"
+    history: int = 2
+
+
+@dataclass
+class EnvSpec:
+    """Which environment is played, with its options."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def group(self, tasks: Sequence[str | int], size: int, split: str) -> GroupEnv:
+        """Environments for ``size`` episodes of each task."""
+        return make_group(self.name, tasks, size, split=split, **self.options)
+
+
+@dataclass
+class _Line:
+    """The transcript of one row: the first context, then (reply, what followed it) per turn."""
+
+    start: list[int]
+    turns: list[tuple[list[int], list[int]]] = field(default_factory=list)
+
+    def context(self, sampling: Sampling) -> list[int]:
+        """Ids before the next reply."""
+        turns = self.turns if sampling.context == "concat" else self.turns[-sampling.history :]
+        return [*self.start, *(i for reply, after in turns for i in (*reply, *after))]
+
+
+def collect(
+    spec: EnvSpec,
+    engine: Engine,
+    codec: Codec,
+    tasks: Sequence[str],
+    *,
+    size: int,
+    split: str,
+    seed: str,
+    sampling: Sampling,
+    agent: str = "policy",
+    first_group: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> list[Trajectory]:
+    """Play ``size`` episodes of each task.
+
+    Args:
+        spec: the environment.
+        engine: samples replies.
+        codec: turns to ids.
+        tasks: ids.
+        size: episodes per task.
+        split: recorded, and where the tasks are.
+        seed: the samples of a row depend on it, on the task, the member and the turn alone.
+        sampling: temperature, lengths, context form.
+        agent: name in the records.
+        first_group: number of the first task, where the tasks are part of a larger batch.
+        progress: called with the number of rows still playing, before each turn.
+
+    Returns:
+        Trajectories in order of task, then member.
+    """
+    group = spec.group(tasks, size, split)
+    observations, infos = group.reset()
+    entry = find_entry(spec.name)
+    prompt = group.envs[0].prompt() if group.envs else ""
+    trajectories, lines = [], []
+    for row, (observation, info) in enumerate(zip(observations, infos, strict=True)):
+        episode = Episode(
+            env=entry.id, tier=group.envs[row].tier, task=info["task_id"], split=info["split"], rules_version=entry.rules_version,
+            agent=agent, instruction=info["instruction"], first_observation=observation, sample=row % size,
+            extra={"kind": info["kind"]} if "kind" in info else {},
+        )  # fmt: skip
+        trajectories.append(Trajectory(first_group + row // size, row % size, episode))
+        lines.append(_Line(codec.start(prompt, observation)))
+    turn = 0
+    while any(group.running):
+        rows = [r for r, running in enumerate(group.running) if running]
+        if progress is not None:
+            progress(len(rows))
+        contexts = [lines[r].context(sampling) for r in rows]
+        seeds = [f"{seed}/{trajectories[r].episode.task}/{trajectories[r].member}/{turn}" for r in rows]
+        samples = engine.generate(
+            contexts, seeds, max_tokens=sampling.max_tokens, temperature=sampling.temperature, keys=rows
+        )
+        replies: list[str | None] = [None] * len(lines)
+        for r, context, sample in zip(rows, contexts, samples, strict=True):
+            # Kept as sampled: what is decoded here is never encoded again.
+            replies[r] = codec.decode(sample.ids)
+            trajectories[r].turns.append(Turn(context, sample.ids, sample.logprobs, thought_length(codec, sample.ids)))
+        stepped, rewards, terminated, truncated, step_infos = group.step(replies)
+        for r, sample in zip(rows, samples, strict=True):
+            info, observation, reply = step_infos[r], stepped[r], replies[r]
+            if info is None or observation is None or reply is None:
+                raise RuntimeError(f"row {r} was stepped but gave no result")
+            episode = trajectories[r].episode
+            trajectories[r].turns[-1].next_actions = info["admissible_actions"]
+            episode.steps.append(Step.from_info(reply, observation, info))
+            if terminated[r] or truncated[r]:
+                episode.ended = "terminated" if terminated[r] else "truncated"
+                episode.reward = float(rewards[r] or 0.0)
+                episode.success = bool(info["success"])
+                episode.extra.update({k: info[k] for k in ("em", "f1") if k in info})
+            else:
+                # A reply cut at max_tokens lacks its end: the context goes on as if it had one.
+                ending = [] if sample.ids[-1] == codec.end else [codec.end]
+                lines[r].turns.append((sample.ids, [*ending, *codec.observation(observation)]))
+        turn += 1
+    return trajectories

@@ -1,0 +1,46 @@
+"""What a sampling engine offers; ``local`` is the default, others join by the same three methods."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Sample(NamedTuple):
+    """A sampled reply: token ids, and the log-probability of each, in nats, under the sampling distribution."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+
+class Engine(Protocol):
+    """Samples from and scores under the current weights."""
+
+    def generate(
+        self,
+        contexts: Sequence[Sequence[int]],
+        seeds: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float = 1.0,
+        keys: Sequence[Hashable] | None = None,
+        copies: int = 1,
+    ) -> list[Sample]:
+        """Continue each context until the end token or ``max_tokens``.
+
+        Args:
+            contexts: token ids.
+            seeds: one per returned sample; equal seed and distribution, equal sample, whatever else is in the batch.
+            max_tokens: longest reply.
+            temperature: of the sampling distribution; 0 takes the likeliest token (log-probabilities are then at 1).
+            keys: names of the rows, so that a cache kept from an earlier call can be found.
+            copies: how many samples per context; they stand side by side in the result.
+        """
+
+    def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+        """Summed log-probability of each continuation of each context, at temperature 1."""
+
+    def sync(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over new weights."""

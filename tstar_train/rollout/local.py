@@ -1,0 +1,194 @@
+"""The local engine: batched sampling over the training weights themselves, with a static key/value cache.
+
+The model is the trainer's own, so there is nothing to synchronise and log-probabilities agree with the trainer's up to
+float rounding. A conversation's cache is kept between turns under its row's key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.model import Policy
+from tstar_train.rollout.engine import Sample
+
+_CAPACITY = 256  # positions per row to start with
+
+
+class LocalEngine:
+    """See ``Engine``.
+
+    Args:
+        policy: model and codec; the model is used in place.
+        batch: most rows decoded side by side.
+    """
+
+    def __init__(self, policy: Policy, batch: int = 256) -> None:
+        self._model = policy.model
+        self._end = policy.codec.end
+        self._pad = policy.codec.pad
+        self._batch = batch
+        self._cache: RaggedCache | None = None
+        self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
+
+    def sync(self, weights: Mapping[str, Tensor]) -> None:
+        """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the cache kept between turns."""
+        self._cache = None
+        self._kept = {}
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        contexts: Sequence[Sequence[int]],
+        seeds: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float = 1.0,
+        keys: Sequence[Hashable] | None = None,
+        copies: int = 1,
+    ) -> list[Sample]:
+        """See ``Engine``."""
+        if len(seeds) != len(contexts) * copies:
+            raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
+        if keys is not None and copies == 1 and len(contexts) <= self._batch:
+            cache, ids, logits = self._resume([list(c) for c in contexts], keys)
+            samples = self._decode(cache, logits, seeds, max_tokens, temperature)
+            # The last token of a reply is sampled but not yet fed, so the cache holds one token less.
+            self._kept = {k: (r, ids[r] + samples[r].ids[:-1]) for r, k in enumerate(keys)}
+            return samples
+        samples = []
+        step = max(1, self._batch // copies)
+        for first in range(0, len(contexts), step):
+            part = [list(c) for c in contexts[first : first + step]]
+            cache = RaggedCache(self._model, len(part), _CAPACITY)
+            logits = self._feed(cache, part)
+            if copies > 1:
+                repeated = torch.arange(len(part)).repeat_interleave(copies)
+                cache.select(repeated)
+                logits = logits[repeated]
+            chosen = seeds[first * copies : (first + len(part)) * copies]
+            samples += self._decode(cache, logits, chosen, max_tokens, temperature)
+        return samples
+
+    @torch.inference_mode()
+    def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+        """See ``Engine``; a context is computed once for all its continuations."""
+        results: list[list[float]] = []
+        first = 0
+        while first < len(contexts):
+            last, rows = first, 0
+            while last < len(contexts) and (last == first or rows + len(continuations[last]) <= self._batch):
+                rows += len(continuations[last])
+                last += 1
+            results += self._score_batch(contexts[first:last], continuations[first:last])
+            first = last
+        return results
+
+    def _score_batch(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+        counts = [len(c) for c in continuations]
+        flat = [list(c) for group in continuations for c in group]
+        if not flat:
+            return [[] for _ in counts]
+        cache = RaggedCache(self._model, len(contexts), _CAPACITY)
+        first_logits = self._feed(cache, [list(c) for c in contexts])
+        repeated = torch.tensor([i for i, n in enumerate(counts) for _ in range(n)])
+        cache.select(repeated)
+        longest = max(len(c) for c in flat)
+        ids = torch.tensor([c + [self._pad] * (longest - len(c)) for c in flat], device=self._model.device)
+        mask = torch.tensor([[1.0] * len(c) + [0.0] * (longest - len(c)) for c in flat], device=self._model.device)
+        logits = first_logits[repeated][:, None]
+        if longest > 1:
+            positions, seen = cache.place(longest - 1)
+            hidden = self._hidden(ids[:, :-1], positions, seen, cache)
+            logits = torch.cat([logits, self._logits(hidden)], dim=1)
+        chosen = torch.log_softmax(logits, dim=-1).gather(-1, ids[..., None])[..., 0]
+        sums = iter((chosen * mask).sum(dim=1).tolist())
+        return [[next(sums) for _ in range(n)] for n in counts]
+
+    def _resume(self, contexts: list[list[int]], keys: Sequence[Hashable]) -> tuple[RaggedCache, list[list[int]], Tensor]:
+        """Bring the kept cache to these rows, feed what is new, and give the logits after each context."""
+        found = [self._kept.get(key) for key in keys]
+        usable = self._cache is not None and all(
+            kept is not None and len(kept[1]) < len(c) and c[: len(kept[1])] == kept[1] for kept, c in zip(found, contexts, strict=True)
+        )
+        if self._cache is not None and usable:
+            self._cache.select(torch.tensor([kept[0] for kept in found if kept is not None]))
+            # A row that ended early in the last decode stands further than its own ids; what is beyond is overwritten.
+            self._cache.lengths = torch.tensor([len(kept[1]) for kept in found if kept is not None], device=self._model.device)
+            new = [c[len(kept[1]) :] for kept, c in zip(found, contexts, strict=True) if kept is not None]
+        else:
+            self._cache = RaggedCache(self._model, len(contexts), _CAPACITY)
+            new = contexts
+        return self._cache, contexts, self._feed(self._cache, new)
+
+    def _feed(self, cache: RaggedCache, new: list[list[int]]) -> Tensor:
+        """Append ids to each row; the logits after the last, shape (rows, vocabulary)."""
+        longest = max(len(n) for n in new)
+        counts = torch.tensor([len(n) for n in new], device=self._model.device)
+        ids = torch.tensor([n + [self._pad] * (longest - len(n)) for n in new], device=self._model.device)
+        positions, seen = cache.place(longest)
+        hidden = self._hidden(ids, positions, seen, cache)
+        cache.lengths = cache.lengths + counts  # padding was written too, and is overwritten by what comes next
+        return self._logits(hidden[torch.arange(len(new)), counts - 1])
+
+    def _hidden(self, ids: Tensor, positions: Tensor, seen: Tensor, cache: RaggedCache) -> Tensor:
+        output = self._model.base_model(
+            input_ids=ids, position_ids=positions, attention_mask=seen, past_key_values=cache, use_cache=True
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self._model.get_output_embeddings()(hidden)
+        return logits.float()
+
+    def _decode(self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], max_tokens: int, temperature: float) -> list[Sample]:
+        rows = len(seeds)
+        noise = torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds])) if temperature else None
+        ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=self._model.device)
+        logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
+        lengths = torch.full((rows,), max_tokens)
+        running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
+        for step in range(max_tokens):
+            scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
+            if noise is None:
+                token = scaled.argmax(dim=-1)
+            else:
+                token = _inverse_cdf(scaled, noise[:, step].to(scaled.device))
+            token = torch.where(running, token, self._pad)
+            ids[:, step] = token
+            logprobs[:, step] = scaled.gather(-1, token[:, None])[:, 0]
+            ended = running & (token == self._end)
+            lengths[ended.cpu()] = step + 1
+            running = running & ~ended
+            if step + 1 == max_tokens or not bool(running.any()):
+                break
+            positions, seen = cache.place(1)
+            hidden = self._hidden(token[:, None], positions, seen, cache)
+            # Finished rows do not advance: their last token is fed again in place, which nobody reads.
+            cache.lengths = cache.lengths + running.long()
+            logits = self._logits(hidden[:, 0])
+        ids_list, logprob_list = ids.tolist(), logprobs.tolist()
+        return [Sample(i[:n], p[:n]) for i, p, n in zip(ids_list, logprob_list, lengths.tolist(), strict=True)]
+
+
+def uniform_noise(seed: str, count: int) -> np.ndarray:
+    """``count`` uniform numbers in [0, 1) for one row; a counter-based stream, so rows do not depend on one another."""
+    key = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=16).digest(), "little")
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+def _inverse_cdf(logprobs: Tensor, noise: Tensor) -> Tensor:
+    """Sample by inverting the cumulative distribution: the first token whose cumulated probability exceeds the noise."""
+    cumulated = logprobs.double().exp().cumsum(dim=-1)
+    target = noise[:, None] * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, target, right=True)[:, 0].clamp_max(logprobs.shape[-1] - 1)

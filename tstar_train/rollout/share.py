@@ -1,0 +1,207 @@
+"""A share of an iteration's work: play some of the tasks, value them, graft, and give gradients.
+
+Groups never interact before the update, so shares run in separate processes (``team``) over one set of weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tstar_envs import Episode
+from tstar_train.algorithms.advantages import grpo
+from tstar_train.config import Config
+from tstar_train.grafting.graft import Grafts, graft
+from tstar_train.optim.update import UpdateStats, base_backward, surgical_backward
+from tstar_train.policy.model import Policy
+from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
+from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.local import LocalEngine
+from tstar_train.rollout.types import TokenSequence, Trajectory, join_rows, rows_of
+from tstar_train.tree import Divergence, Tree, build_tree
+
+
+@dataclass
+class GroupResult:
+    """What was made of one group.
+
+    Attributes:
+        trajectories: its members.
+        advantages: per member, one number per turn.
+        tree: None if it was not built.
+        divergences: where to graft.
+    """
+
+    trajectories: list[Trajectory]
+    advantages: list[np.ndarray]
+    tree: Tree | None
+    divergences: list[Divergence]
+
+
+@dataclass
+class Played:
+    """What a share's tasks gave: groups in order of task, grafts, the work of the KL estimates, seconds per phase."""
+
+    groups: list[GroupResult] = field(default_factory=list)
+    grafts: Grafts = field(default_factory=Grafts)
+    work: KLWork = field(default_factory=KLWork)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Share:
+    """One process's part.
+
+    Args:
+        policy: weights that somebody else updates in place.
+        reference: for the surgical loss and the KL, None if neither is used.
+        config: the run.
+        spec: the environment.
+    """
+
+    def __init__(self, policy: Policy, reference: PreTrainedModel | None, config: Config, spec: EnvSpec) -> None:
+        self._policy = policy
+        self._reference = reference
+        self._config = config
+        self._spec = spec
+        self._engine = LocalEngine(policy, config.rollout.batch)
+        self._sequences: list[TokenSequence] = []
+        self._grafts = Grafts()
+
+    def play(self, tasks: Sequence[str], number: int, first: int) -> Played:
+        """Play and value the tasks of iteration ``number``; ``first`` is the index of the first among all of them."""
+        config, codec = self._config, self._policy.codec
+        clock = _Clock()
+        self._engine.sync({})  # the weights have changed in place since the caches were filled
+        size = config.rollout.group
+        trajectories = collect(
+            self._spec, self._engine, codec, tasks, size=size, split=config.split, seed=f"{config.seed}/rollout/{number}",
+            sampling=sampling_of(config, config.rollout.temperature), first_group=first,
+        )  # fmt: skip
+        clock.phase("rollout")
+        played = Played(seconds=clock.seconds)
+        groups = [trajectories[i * size : (i + 1) * size] for i in range(len(tasks))]
+        played.groups = [self._value(group, number, played.work) for group in groups]
+        clock.phase("tree")
+        if config.tstar and config.graft.enabled:
+            found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
+            played.grafts = graft(
+                self._engine, codec, found, seed=f"{config.seed}/graft/{number}", max_tokens=config.rollout.max_tokens,
+                fallback=config.graft.fallback,
+            )  # fmt: skip
+        clock.phase("grafting")
+        self._sequences = [s for g in played.groups for s in self._rows(g)]
+        self._grafts = played.grafts
+        return played
+
+    def _value(self, group: list[Trajectory], number: int, work: KLWork) -> GroupResult:
+        """Advantages of one group's steps, and where it diverges.
+
+        A group whose rewards are all equal has advantage 0 everywhere, so its tree is built for statistics only.
+        """
+        config, options = self._config, self._config.tree
+        rewards = [t.reward for t in group]
+        base = grpo(rewards, [0] * len(group))
+        advantages = [np.full(len(t.turns), a) for t, a in zip(group, base, strict=True)]
+        if not config.tstar or (max(rewards) == min(rewards) and not options.statistics_everywhere):
+            return GroupResult(group, advantages, None, [])
+        kl: ActionKL | ExactKL
+        if options.kl_estimator == "exact":
+            kl = ExactKL(self._engine, self._policy.codec, group, work=work)
+        else:
+            kl = ActionKL(
+                self._engine, self._policy.codec, group, samples=options.kl_samples, over=options.kl_over,
+                threshold=options.eps_kl if options.kl_symmetry != "mean" else None, max_tokens=config.rollout.max_tokens,
+                seed=f"{config.seed}/kl/{number}", work=work,
+            )  # fmt: skip
+        tree = build_tree(
+            group, kl, eps_kl=options.eps_kl, gamma=options.gamma, same_parent=options.same_parent,
+            kl_symmetry=options.kl_symmetry, history=options.history,
+        )  # fmt: skip
+        if options.enabled:
+            advantages = tree.advantages(baseline=options.baseline)
+        return GroupResult(group, advantages, tree, tree.divergences(options.delta, shrink=config.graft.shrink))
+
+    def _rows(self, group: GroupResult) -> list[TokenSequence]:
+        penalty = self._config.rollout.invalid_penalty
+        sequences = []
+        for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
+            fined = [a - penalty * (not s.action_valid) for a, s in zip(advantages, trajectory.steps, strict=True)]
+            sequences += join_rows(rows_of(trajectory, fined))
+        return sequences
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """For each optimizer step: own tokens and grafts of this share, the denominators' parts."""
+        updates = self._config.optim.updates
+        grafts = self._grafts.kept if self._config.graft.surgical else []
+        return [(sum(sum(s.mask) for s in self._sequences[k::updates]), len(grafts[k::updates])) for k in range(updates)]
+
+    def base_gradient(self, step: int, tokens: int) -> tuple[Tensor, UpdateStats]:
+        """Gradient of the base loss over this share's rows of an optimizer step, divided by ``tokens``, as one vector."""
+        stats = UpdateStats()
+        self._clear()
+        base_backward(
+            self._policy.model, self._reference, self._sequences[step :: self._config.optim.updates], self._config.optim,
+            self._config.rollout.temperature, self._policy.codec.pad, tokens, stats,
+        )  # fmt: skip
+        return self._gradient(), stats
+
+    def surgical_gradient(self, step: int, grafts: int) -> tuple[Tensor, UpdateStats]:
+        """Gradient of lambda times the surgical loss over this share's grafts, divided by ``grafts``."""
+        stats = UpdateStats()
+        self._clear()
+        mine = self._grafts.kept[step :: self._config.optim.updates]
+        if mine and self._reference is not None:
+            surgical_backward(
+                self._policy.model, self._reference, mine, self._config.graft, self._config.optim.micro_tokens,
+                self._policy.codec.pad, grafts, stats,
+            )  # fmt: skip
+        return self._gradient(), stats
+
+    def evaluate(self, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str) -> list[Episode]:
+        """Play tasks without learning; the seed does not name the weights, so before and after share their noise."""
+        self._engine.sync({})
+        rows = max(1, self._config.rollout.batch // samples)
+        episodes = []
+        for start in range(0, len(tasks), rows):
+            trajectories = collect(
+                self._spec, self._engine, self._policy.codec, tasks[start : start + rows], size=samples, split=split, seed=seed,
+                sampling=sampling_of(self._config, temperature),
+            )  # fmt: skip
+            self._engine.forget()
+            episodes += [t.episode for t in trajectories]
+        return episodes
+
+    def _clear(self) -> None:
+        for parameter in self._policy.model.parameters():
+            parameter.grad = None
+
+    def _gradient(self) -> Tensor:
+        parameters = [p for p in self._policy.model.parameters() if p.requires_grad]
+        vector = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
+        self._clear()
+        return vector
+
+
+def sampling_of(config: Config, temperature: float) -> Sampling:
+    """The rollout options as the collector takes them."""
+    rollout = config.rollout
+    return Sampling(rollout.max_tokens, temperature, rollout.context, rollout.history)
+
+
+class _Clock:
+    """Seconds per phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def phase(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now

@@ -1,0 +1,139 @@
+"""What a rollout yields: trajectories of turns, and the rows that the losses are computed on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tstar_envs import Episode, Step
+
+
+@dataclass(slots=True)
+class Turn:
+    """One call of the policy.
+
+    Attributes:
+        context: ids the policy was conditioned on, exactly as it saw them.
+        reply: ids it sampled, end token included if it wrote one.
+        logprobs: log-probability of each reply id under the sampling distribution, in nats.
+        thought_length: how many leading ids of the reply are the thought.
+        next_actions: admissible actions after the turn, None where the set is open.
+    """
+
+    context: list[int]
+    reply: list[int]
+    logprobs: list[float]
+    thought_length: int
+    next_actions: list[str] | None = None
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One episode with the tokens behind it.
+
+    Attributes:
+        group: index of its task among the tasks of the iteration.
+        member: index within the group.
+        episode: the record; its steps are parallel to ``turns``.
+        turns: token ids of every turn.
+    """
+
+    group: int
+    member: int
+    episode: Episode
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def reward(self) -> float:
+        """Terminal reward, in [0, 1]."""
+        return self.episode.reward
+
+    @property
+    def steps(self) -> list[Step]:
+        """The environment's record of each turn."""
+        return self.episode.steps
+
+
+@dataclass(slots=True)
+class Row:
+    """One turn as training data.
+
+    Attributes:
+        task: task id.
+        group: index of the task in the iteration.
+        member: trajectory within the group.
+        turn: index of the turn.
+        ids: context and reply.
+        mask: 1 for the policy's own tokens.
+        logprobs: sampling log-probabilities, 0 where the mask is 0.
+        advantage: of every token of the turn.
+    """
+
+    task: str
+    group: int
+    member: int
+    turn: int
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    advantage: float
+
+
+@dataclass(slots=True)
+class TokenSequence:
+    """Rows of one trajectory whose contexts extend one another, joined so that each token is computed once.
+
+    Attributes:
+        ids: the longest row's ids.
+        mask: 1 for the policy's own tokens of all joined turns.
+        logprobs: sampling log-probabilities per position.
+        advantages: per position.
+    """
+
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    advantages: list[float]
+
+
+def rows_of(trajectory: Trajectory, advantages: Sequence[float]) -> list[Row]:
+    """One row per turn.
+
+    Args:
+        trajectory: an episode.
+        advantages: one per turn.
+    """
+    return [
+        Row(
+            task=trajectory.episode.task,
+            group=trajectory.group,
+            member=trajectory.member,
+            turn=number,
+            ids=[*turn.context, *turn.reply],
+            mask=[0] * len(turn.context) + [1] * len(turn.reply),
+            logprobs=[0.0] * len(turn.context) + turn.logprobs,
+            advantage=float(advantage),
+        )
+        for number, (turn, advantage) in enumerate(zip(trajectory.turns, advantages, strict=True))
+    ]
+
+
+def join_rows(rows: Sequence[Row]) -> list[TokenSequence]:
+    """Join consecutive rows of one trajectory wherever a row's ids begin the next one's context.
+
+    The loss is a sum over masked tokens, each conditioned on all ids before it, so joined rows have the same loss.
+    """
+    joined: list[TokenSequence] = []
+    owner: tuple[int, int] | None = None
+    for row in rows:
+        last = joined[-1] if joined and owner == (row.group, row.member) else None
+        start = len(last.ids) if last is not None else 0
+        if last is not None and row.ids[:start] == last.ids and not any(row.mask[:start]):
+            last.ids = row.ids
+            last.mask += row.mask[start:]
+            last.logprobs += row.logprobs[start:]
+            last.advantages += [row.advantage] * (len(row.ids) - start)
+        else:
+            joined.append(TokenSequence(row.ids, list(row.mask), list(row.logprobs), [row.advantage] * len(row.ids)))
+        owner = (row.group, row.member)
+    return joined

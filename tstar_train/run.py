@@ -1,0 +1,237 @@
+"""A whole run: the only place that builds everything."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from tstar_envs import StableRandom, TextEnv, UnknownOption, find_entry
+from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
+from tstar_train.config import Config
+from tstar_train.evaluate import Measurement, measure, paired_difference
+from tstar_train.loop import Learner, iterate
+from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
+from tstar_train.report import write_report
+from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.team import Team
+from tstar_train.tracking import Display, RunFolder
+
+
+def train(config: Config, out: Path, console: Console, resume: bool = False) -> dict[str, Any]:
+    """Measure, train, measure, report.
+
+    Args:
+        config: all options.
+        out: run folder; must be empty or absent unless ``resume``.
+        console: for progress and results.
+        resume: continue from the newest checkpoint of ``out``.
+
+    Returns:
+        The summary, as in ``summary.json``.
+
+    Raises:
+        UnknownOption: the folder holds another run, or an option does not fit the environment.
+    """
+    if not resume and out.exists() and any(out.iterdir()):
+        raise UnknownOption(f"{out} is not empty: choose another --out, or continue that run with --resume {out}")
+    started = time.time()
+    entry = find_entry(config.env)
+    env = entry.load_class()(**{**entry.kwargs, **config.env_options, "split": config.split})
+    tasks, held_out = training_tasks(env, config), held_out_tasks(env, config)
+    folder = RunFolder(out)
+    folder.write("config.json", config.to_json())
+    learner = build(config)
+    try:
+        progress = Progress()
+        if resume:
+            progress = _resume(folder, learner, console)
+        recorded = folder.read("evaluation.json")
+        if "before" not in recorded:
+            console.print(f"measuring the start on {len(held_out)} held-out tasks ...", highlight=False)
+            before = measure(learner.team, held_out, config.evaluation, config.seed)
+            recorded = {**_header(config, held_out), "before": before.report()}
+            folder.write("evaluation.json", recorded)
+        before = _measurement(recorded["before"])
+        stopped = _train(config, folder, learner, tasks, progress, console)
+        if stopped:
+            console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
+            return {}
+        console.print(f"measuring the result on {len(held_out)} held-out tasks ...", highlight=False)
+        after = measure(learner.team, held_out, config.evaluation, config.seed)
+    finally:
+        learner.team.close()
+        folder.close()
+    summary = _summary(config, before, after, progress, time.time() - started)
+    low, high = summary["ci_low"], summary["ci_high"]
+    folder.write(
+        "evaluation.json",
+        {**recorded, "after": after.report(), "difference": summary["difference"], "ci_low": low, "ci_high": high},
+    )
+    folder.write("summary.json", summary)
+    report = write_report(out)
+    _print_result(console, before, after, summary, report)
+    return summary
+
+
+def build(config: Config) -> Learner:
+    """Policy, reference, optimizer and team, as the options say."""
+    entry = find_entry(config.env)
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    policy = load_policy(config.model, entry.family, device)
+    small = policy.parameters < ONE_THREAD_BELOW
+    if config.threads is not None or small:
+        torch.set_num_threads(config.threads or 1)
+    needs_reference = (config.tstar and config.graft.enabled and config.graft.surgical) or config.optim.kl_coefficient > 0
+    reference = copy.deepcopy(policy.model).requires_grad_(False) if needs_reference else None
+    processes = config.processes or (min(os.cpu_count() or 1, config.rollout.tasks, 8) if small and device == "cpu" else 1)
+    team = Team(policy, reference, config, EnvSpec(config.env, dict(config.env_options)), processes)
+    optimizer = torch.optim.AdamW(
+        [p for p in policy.model.parameters() if p.requires_grad], lr=config.optim.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
+    )
+    return Learner(policy, reference, optimizer, team)
+
+
+def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
+    """Ids of the training split."""
+    tasks = list(env.task_ids(config.split))
+    if len(tasks) < config.rollout.tasks:
+        raise UnknownOption(f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}")
+    return tasks
+
+
+def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
+    """Ids that the run is measured on."""
+    return list(env.task_ids(config.evaluation.split))[: config.evaluation.tasks]
+
+
+def tasks_of_iteration(tasks: Sequence[str], config: Config, number: int) -> list[str]:
+    """The tasks of iteration ``number``: each pass over the split is a shuffle of its own, so nothing needs saving."""
+    size = config.rollout.tasks
+    per_pass = len(tasks) // size
+    turn, position = divmod(number, per_pass)
+    order = StableRandom(f"{config.seed}/tasks/{turn}").shuffled(tasks)
+    return order[position * size : (position + 1) * size]
+
+
+def _train(config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[str], progress: Progress, console: Console) -> bool:
+    """Iterations until the end; True if the user stopped them."""
+    display = Display(console, config)
+    begun, before = time.perf_counter(), progress.seconds
+    saved = progress.iteration
+    with _stop_on_interrupt() as stop_wanted:
+        while progress.iteration < config.iterations and not stop_wanted():
+            if config.minutes is not None and progress.seconds > 60 * config.minutes:
+                break
+            result = iterate(learner, config, tasks_of_iteration(tasks, config, progress.iteration), progress.iteration)
+            progress.iteration += 1
+            progress.episodes += config.rollout.tasks * config.rollout.group
+            progress.seconds = before + time.perf_counter() - begun
+            folder.log(progress.iteration, result, progress.seconds)
+            display.update(progress.iteration, result.metrics, progress.seconds / progress.iteration)
+            if progress.iteration % config.checkpoint_every == 0:
+                save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
+                saved = progress.iteration
+        stopped = stop_wanted()
+    display.stop()
+    if saved != progress.iteration:
+        save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
+    return stopped
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C (or SIGTERM) asks for a stop after the current iteration; a second one interrupts at once."""
+    asked: list[int] = []
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(signum)
+
+    previous = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for signum, old in previous.items():
+            signal.signal(signum, old)
+
+
+def _resume(folder: RunFolder, learner: Learner, console: Console) -> Progress:
+    path = latest_checkpoint(folder.path)
+    progress = load_checkpoint(path, learner) if path is not None else Progress()
+    folder.cut(progress.iteration)
+    console.print(f"resuming after iteration {progress.iteration}", highlight=False)
+    return progress
+
+
+def _header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
+    metric = "EM" if find_entry(config.env).family == "search_qa" else "success"
+    return {"metric": metric, "split": config.evaluation.split, "tasks": len(held_out), "samples": config.evaluation.samples}
+
+
+def _measurement(record: dict[str, Any]) -> Measurement:
+    return Measurement(record["per_task"], record["greedy_per_task"], record["kinds"])
+
+
+def _summary(config: Config, before: Measurement, after: Measurement, progress: Progress, seconds: float) -> dict[str, Any]:
+    difference, low, high = paired_difference(before, after)
+    return {
+        "env": find_entry(config.env).id,
+        "algo": config.algo,
+        "tstar": config.tstar,
+        "seed": config.seed,
+        "metric": "EM" if find_entry(config.env).family == "search_qa" else "success",
+        "before": before.mean,
+        "after": after.mean,
+        "difference": difference,
+        "ci_low": low,
+        "ci_high": high,
+        "greedy_before": before.greedy,
+        "greedy_after": after.greedy,
+        "episodes": progress.episodes,
+        "iterations": progress.iteration,
+        "seconds": seconds,
+    }
+
+
+def _print_result(console: Console, before: Measurement, after: Measurement, summary: dict[str, Any], report: Path) -> None:
+    table = Table(title=f"{summary['env']}: {summary['metric']} on held-out tasks, temperature 1 (greedy)")
+    for column in ("kind", "tasks", "before", "after"):
+        table.add_column(column, justify="left" if column == "kind" else "right")
+    theirs = after.by_kind()
+    for kind, row in before.by_kind().items():
+        table.add_row(kind, str(row["tasks"]), _percent(row["mean"], row["greedy"]), _percent(theirs[kind]["mean"], theirs[kind]["greedy"]))
+    table.add_row("all", str(len(before.per_task)), _percent(before.mean, before.greedy), _percent(after.mean, after.greedy), style="bold")
+    console.print(table)
+    console.print(
+        f"{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
+        f"(95 % interval {summary['ci_low']:+.1%} to {summary['ci_high']:+.1%}, paired by task), "
+        f"{summary['iterations']} iterations, {summary['seconds'] / 60:.1f} min",
+        highlight=False,
+    )
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
+
+
+def _percent(mean: float, greedy: float | None) -> str:
+    return f"{mean:.1%}" + (f" ({greedy:.1%})" if greedy is not None else "")
+
+
+def resume_run(out: Path, console: Console, iterations: int | None = None) -> dict[str, Any]:
+    """Continue a run by the options it was started with; ``iterations`` may raise its number."""
+    path = out / "config.json"
+    if not path.is_file():
+        raise UnknownOption(f"{out} holds no config.json, so there is no run to resume there")
+    config = Config.from_json(path)
+    return train(replace(config, iterations=iterations) if iterations else config, out, console, resume=True)

@@ -1,0 +1,185 @@
+"""The run folder: metrics, timings, episodes and trees appended as they come, TensorBoard events, a progress display."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tstar_envs import append_episode
+from tstar_train.config import Config
+from tstar_train.loop import IterationResult
+from tstar_train.rollout.share import GroupResult
+from tstar_train.tree import tree_to_dict
+
+_EPISODE_GROUPS = 2  # groups per iteration whose episodes are kept: all of them would be tens of megabytes
+
+
+class RunFolder:
+    """Files of a run; every method leaves what was written before intact, whatever happens.
+
+    Args:
+        path: of the folder; made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "trees").mkdir(parents=True, exist_ok=True)
+        self._events: Any = None
+
+    def write(self, name: str, content: dict[str, Any] | str) -> None:
+        """Replace a file atomically."""
+        text = content if isinstance(content, str) else json.dumps(_plain(content), indent=1) + "\n"
+        temporary = self.path / f".{name}.partial"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(self.path / name)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A JSON file of this folder; empty if it is not there."""
+        path = self.path / name
+        if not path.is_file():
+            return {}
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+
+    def log(self, number: int, result: IterationResult, seconds: float) -> None:
+        """Append an iteration (numbered from 1)."""
+        self._append("metrics.jsonl", {"iteration": number, **result.metrics})
+        self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds})
+        shown = _most_telling(result.played.groups)
+        for group in shown:
+            for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
+                episode = trajectory.episode
+                episode.extra = {**episode.extra, "iteration": number, "advantages": [round(float(a), 6) for a in advantages]}
+                append_episode(self.path / "episodes.jsonl", episode)
+        trees = [self._tree(group, result) for group in shown if group.tree is not None]
+        if trees:
+            text = json.dumps(_plain({"iteration": number, "trees": trees}))
+            (self.path / "trees" / f"{number:04d}.json").write_text(text + "\n", encoding="utf-8")
+        self._tensorboard(number, result)
+
+    def cut(self, iterations: int) -> None:
+        """Drop what was logged after an iteration: a resumed run writes it again."""
+        for name in ("metrics.jsonl", "timings.jsonl", "episodes.jsonl"):
+            path = self.path / name
+            if not path.is_file():
+                continue
+            kept = []
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+                if not line.endswith("\n"):  # the writer was killed within this line
+                    break
+                record = json.loads(line)
+                if (record["iteration"] if "iteration" in record else record["extra"]["iteration"]) <= iterations:
+                    kept.append(line)
+            self.write(name, "".join(kept))
+        for path in (self.path / "trees").glob("*.json"):
+            if int(path.stem) > iterations:
+                path.unlink()
+
+    def close(self) -> None:
+        """Flush the TensorBoard events."""
+        if self._events is not None:
+            self._events.close()
+
+    def _append(self, name: str, record: dict[str, Any]) -> None:
+        with open(self.path / name, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(_plain(record)) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def _tree(self, group: GroupResult, result: IterationResult) -> dict[str, Any]:
+        first = group.trajectories[0]
+        grafts = [
+            {
+                "depth": g.depth, "spread": g.spread, "best_members": g.best_members, "worst_members": g.worst_members,
+                "source": g.source, "thought": g.thought, "worst_step": list(g.worst_step),
+                "failed": g.failed._asdict(), "succeeded": g.succeeded._asdict(),
+            }
+            for g in result.played.grafts.kept
+            if g.group == first.group
+        ]  # fmt: skip
+        tree = tree_to_dict(group.tree, group.trajectories) if group.tree is not None else {}
+        return {
+            "task": first.episode.task,
+            "instruction": first.episode.instruction,
+            "rewards": [t.reward for t in group.trajectories],
+            "tree": tree,
+            "grafts": grafts,
+        }
+
+    def _tensorboard(self, number: int, result: IterationResult) -> None:
+        if self._events is None:
+            from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
+
+            self._events = SummaryWriter(str(self.path / "tensorboard"))
+        for name, value in {**result.metrics, **{f"seconds/{k}": v for k, v in result.seconds.items()}}.items():
+            if isinstance(value, int | float):
+                self._events.add_scalar(name, value, number)
+
+
+def _most_telling(groups: list[GroupResult]) -> list[GroupResult]:
+    """The groups with most divergences, else the first ones."""
+    return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity or NaN: they become strings, so that every reader can read the file."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Display:
+    """Live progress in a terminal; a line every few iterations elsewhere.
+
+    Args:
+        console: where to.
+        config: of the run.
+    """
+
+    def __init__(self, console: Console, config: Config) -> None:
+        self._console = console
+        self._total = config.iterations
+        self._window: list[dict[str, Any]] = []
+        self._metric = "EM" if "qa" in config.env or "QA" in config.env else "success"
+        columns = (
+            TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(bar_width=20), TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
+        )  # fmt: skip
+        self._progress = Progress(*columns, console=console, transient=False, disable=not console.is_terminal)
+        self._row = self._progress.add_task("", total=self._total, figures="")
+        self._started = False
+
+    def update(self, number: int, metrics: dict[str, Any], seconds_per_iteration: float) -> None:
+        """Show iteration ``number`` (from 1)."""
+        if not self._started:
+            self._progress.start()
+            self._started = True
+        self._window = [*self._window[-9:], metrics]
+
+        def mean(name: str) -> float:
+            values = [m[name] for m in self._window if name in m]
+            return sum(values) / len(values) if values else 0.0
+
+        figures = f"success {mean('success'):.1%}  EM {mean('reward'):.1%}"
+        if "grafts" in metrics:
+            figures += (
+                f"  tree {mean('tree_nodes_before'):.0f}->{mean('tree_nodes_after'):.0f} nodes, "
+                f"{mean('tree_divergent_nodes'):.1f} divergent  grafts {mean('grafts'):.0f}"
+            )
+        self._progress.update(self._row, completed=number, figures=figures)
+        if not self._console.is_terminal and (number == 1 or number % 10 == 0 or number == self._total):
+            left = (self._total - number) * seconds_per_iteration
+            self._console.print(f"iteration {number}/{self._total}  {figures}  {left / 60:.1f} min left", highlight=False)
+
+    def stop(self) -> None:
+        """Leave the last state on the screen."""
+        if self._started:
+            self._progress.stop()

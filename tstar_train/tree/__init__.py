@@ -1,0 +1,38 @@
+"""The cognitive tree: equal decisions of a group's trajectories merged, valued, and searched for divergences.
+
+```python
+from tstar_train.tree import build_tree
+
+tree = build_tree(group, kl, eps_kl=0.25, gamma=0.99)
+advantages = tree.advantages()  # one array per trajectory, one number per step
+for divergence in tree.divergences(delta=0.3):
+    i, t = divergence.worst_step  # the thought that a graft should replace
+```
+"""
+
+from tstar_train.tree.backup import Baseline
+from tstar_train.tree.build import build_tree
+from tstar_train.tree.divergence import Divergence
+from tstar_train.tree.equivalence import KL, BatchedKL, PairCounts, Symmetry
+from tstar_train.tree.export import tree_to_dict
+from tstar_train.tree.history import History, history_keys
+from tstar_train.tree.node import Member, Node, StepLike, TrajectoryLike
+from tstar_train.tree.tree import Tree
+
+__all__ = [
+    "KL",
+    "Baseline",
+    "BatchedKL",
+    "Divergence",
+    "History",
+    "Member",
+    "Node",
+    "PairCounts",
+    "StepLike",
+    "Symmetry",
+    "TrajectoryLike",
+    "Tree",
+    "build_tree",
+    "history_keys",
+    "tree_to_dict",
+]

@@ -1,0 +1,112 @@
+"""From a group of trajectories to its cognitive tree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import get_args
+
+from tstar_train.algorithms.advantages import reward_moments
+from tstar_train.tree.backup import node_value
+from tstar_train.tree.equivalence import KL, PairCounts, Symmetry, equivalence_classes
+from tstar_train.tree.history import History
+from tstar_train.tree.node import Member, Node, TrajectoryLike
+from tstar_train.tree.tree import Tree
+
+
+def build_tree(
+    group: Sequence[TrajectoryLike],
+    kl: KL,
+    eps_kl: float = 0.25,
+    gamma: float = 0.99,
+    same_parent: bool = False,
+    kl_symmetry: Symmetry = "max",
+    history: History = "sequence",
+) -> Tree:
+    """Merge the equal decisions of a group's trajectories and value the result (TSTAR_SPEC sections 2 to 4).
+
+    Every group is built, and `kl` is asked about every compatible pair that is not connected yet: skipping
+    groups without variance and knowing which contexts are identical belong to the caller and to `kl`.
+
+    Args:
+        group: M trajectories of one task from one start state.
+        kl: `kl(t, i, j)`, the divergence in nats between the policies of trajectories i and j after step t.
+            An object that also has `prefetch` (see `BatchedKL`) is told of each batch of calls before they
+            are made.
+        eps_kl: two steps with compatible histories merge below this divergence.
+        gamma: discount per step in the backup; 1 makes Lemma 1 exact in a strict tree.
+        same_parent: intersect every component with its parent's, which gives a strict tree.
+        kl_symmetry: "max", "mean" or "forward"; see `equivalence.equivalence_classes`.
+        history: "sequence" or "state"; see `equivalence.history_keys`.
+
+    Returns:
+        The tree; it keeps no reference to the steps.
+
+    Raises:
+        ValueError: an option out of its range, no trajectories, one without steps, or a reward that is not
+            finite.
+    """
+    if not eps_kl >= 0:
+        raise ValueError(f"eps_kl is {eps_kl}: it must be 0 or more")
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma is {gamma}: it must lie in (0, 1]")
+    for name, value, valid in (("kl_symmetry", kl_symmetry, Symmetry), ("history", history, History)):
+        if value not in get_args(valid):
+            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(get_args(valid))}")
+    if not group:
+        raise ValueError("a tree needs at least one trajectory, got an empty group")
+    for i, trajectory in enumerate(group):
+        if not trajectory.steps:
+            raise ValueError(
+                f"trajectory {i} has no steps: leave episodes that never started out of the group"
+            )
+    rewards = tuple(float(trajectory.reward) for trajectory in group)
+    reward_moments(rewards)  # refuses rewards that are not finite before any model call is spent
+
+    classes, pairs = equivalence_classes(group, kl, eps_kl, kl_symmetry, history)
+    if same_parent:
+        classes = _split_by_parent(classes)
+    lengths = tuple(len(trajectory.steps) for trajectory in group)
+    return _assemble(classes, rewards, lengths, gamma, pairs)
+
+
+def _split_by_parent(classes: list[list[list[int]]]) -> list[list[list[int]]]:
+    """Refine each depth's classes by those above, so that every class has one parent."""
+    refined: list[list[list[int]]] = []
+    parent: dict[int, int] = defaultdict(int)
+    for at_depth in classes:
+        parts: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, members in enumerate(at_depth):
+            for i in members:
+                parts[parent[i], index].append(i)
+        refined.append(sorted(parts.values()))
+        parent = {i: index for index, members in enumerate(refined[-1]) for i in members}
+    return refined
+
+
+def _assemble(
+    classes: list[list[list[int]]],
+    rewards: tuple[float, ...],
+    lengths: tuple[int, ...],
+    gamma: float,
+    pairs: PairCounts,
+) -> Tree:
+    """Make the nodes from the deepest layer up, since a node's value needs its children's."""
+    node_of: dict[Member, Node] = {}
+    layers: list[list[Node]] = []
+    everyone = list(range(len(rewards)))
+    for t in range(len(classes) - 1, -2, -1):
+        layer = []
+        for members in classes[t] if t >= 0 else [everyone]:
+            through: defaultdict[Node, set[int]] = defaultdict(set)
+            for i in members:
+                if t + 1 < lengths[i]:
+                    through[node_of[i, t + 1]].add(i)
+            children = {child: frozenset(trajectories) for child, trajectories in through.items()}
+            value = node_value([rewards[i] for i in members], children, gamma)
+            steps = frozenset((i, t) for i in members)
+            layer.append(Node(t + 1, steps, children, value, ending=not children))
+            node_of.update((step, layer[-1]) for step in steps)
+        layers.append(layer)
+    nodes = tuple(node for layer in reversed(layers) for node in layer)
+    return Tree(nodes, rewards, gamma, pairs, node_of, lengths)

@@ -1,0 +1,141 @@
+"""Which steps are the same decision: history compatibility and functional equivalence.
+
+Both predicates of TSTAR_SPEC section 3 meet here. Histories are compared before any model call; what is left
+is asked of `kl` in rounds that span all depths and can be batched (see `components`). The components that
+come out are those of testing every pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from tstar_train.tree.components import Bucket
+from tstar_train.tree.history import History, history_keys
+from tstar_train.tree.node import TrajectoryLike
+
+Symmetry = Literal["max", "mean", "forward"]
+Triple = tuple[int, int, int]
+
+
+class KL(Protocol):
+    """`kl(t, i, j)`: D_KL between the policies of trajectories i and j after step t, in nats.
+
+    It may be infinite, and a Monte Carlo estimate may be negative; NaN is refused.
+    """
+
+    def __call__(self, t: int, i: int, j: int, /) -> float: ...
+
+
+@runtime_checkable
+class BatchedKL(Protocol):
+    """A `KL` that is told before each round which divergences it is about to be asked for."""
+
+    def __call__(self, t: int, i: int, j: int, /) -> float: ...
+
+    def prefetch(self, pairs: list[Triple]) -> None:
+        """Compute every `(t, i, j)` in one go: exactly these calls follow, in this order."""
+
+
+@dataclass
+class PairCounts:
+    """What became of the pairs of steps at one depth: possible = ending + history + connected + tested.
+
+    Attributes:
+        possible: all pairs at one depth.
+        skipped_ending: one step or both end their trajectory, so there is no next action to compare.
+        skipped_history: both go on, after incompatible histories.
+        skipped_connected: compatible, but joined by other pairs before their turn came.
+        tested: pairs that `kl` was asked about.
+        kl_calls: single calls of `kl` made for them, one or two for each.
+    """
+
+    possible: int = 0
+    skipped_ending: int = 0
+    skipped_history: int = 0
+    skipped_connected: int = 0
+    tested: int = 0
+    kl_calls: int = 0
+
+
+def equivalence_classes(
+    group: Sequence[TrajectoryLike], kl: KL, eps_kl: float, kl_symmetry: Symmetry, history: History
+) -> tuple[list[list[list[int]]], PairCounts]:
+    """Partition the steps of every depth into connected components of "same decision".
+
+    Args:
+        group: the trajectories, each with at least one step.
+        kl: the divergence; one with `prefetch` is told of each round first.
+        eps_kl: two steps are joined where the divergence is below this, in nats.
+        kl_symmetry: "max" needs both directions below, "mean" their mean, "forward" only D(i || j) with
+            i < j, which alone of the three depends on the order of the trajectories.
+        history: see `history_keys`.
+
+    Returns:
+        (classes, counts): `classes[t]` holds sorted lists of trajectories, ordered by their first, and the
+        counts of pairs say what was asked and what was saved.
+
+    Raises:
+        ValueError: `kl` returned NaN.
+    """
+    keys = history_keys(group, history)
+    counts = PairCounts()
+    continuing: list[Bucket] = []
+    classes: list[list[list[int]]] = []
+    for t in range(max(len(trajectory.steps) for trajectory in group)):
+        buckets: defaultdict[tuple[bool, str], list[int]] = defaultdict(list)
+        for i, trajectory in enumerate(group):
+            if t < len(trajectory.steps):
+                buckets[t == len(trajectory.steps) - 1, keys[i][t]].append(i)
+        # An ending step has no next action: equal histories decide, and the bucket is the class.
+        classes.append([members for (ending, _), members in buckets.items() if ending])
+        going_on = [members for (ending, _), members in buckets.items() if not ending]
+        continuing += [Bucket(t, members) for members in going_on]
+
+        possible = math.comb(sum(map(len, buckets.values())), 2)
+        both_go_on = math.comb(sum(map(len, going_on)), 2)
+        counts.possible += possible
+        counts.skipped_ending += possible - both_go_on
+        counts.skipped_history += both_go_on - sum(math.comb(len(members), 2) for members in going_on)
+
+    while proposed := [(bucket, pair) for bucket in continuing for pair in bucket.propose()]:
+        passed = _below(kl, [(bucket.t, i, j) for bucket, (i, j) in proposed], eps_kl, kl_symmetry, counts)
+        for (bucket, (i, j)), joined in zip(proposed, passed, strict=True):
+            if joined:
+                bucket.components.unite(i, j)
+    for bucket in continuing:
+        classes[bucket.t] += bucket.components.classes()
+        counts.skipped_connected += bucket.skipped
+    return [sorted(at_depth) for at_depth in classes], counts
+
+
+def _below(kl: KL, pairs: list[Triple], eps_kl: float, symmetry: Symmetry, counts: PairCounts) -> list[bool]:
+    """For each pair (t, i, j) with i < j, whether it is functionally equivalent."""
+    counts.tested += len(pairs)
+    backward = [(t, j, i) for t, i, j in pairs]
+    if symmetry == "mean":
+        both = _ask(kl, pairs + backward, counts)
+        there, back = both[: len(pairs)], both[len(pairs) :]
+        return [(d + e) / 2 < eps_kl for d, e in zip(there, back, strict=True)]
+    passed = [divergence < eps_kl for divergence in _ask(kl, pairs, counts)]
+    if symmetry == "max":
+        # The maximum can only be below eps where the first direction already is.
+        answers = iter(_ask(kl, [pair for pair, hope in zip(backward, passed, strict=True) if hope], counts))
+        passed = [hope and next(answers) < eps_kl for hope in passed]
+    return passed
+
+
+def _ask(kl: KL, calls: list[Triple], counts: PairCounts) -> list[float]:
+    counts.kl_calls += len(calls)
+    if calls and isinstance(kl, BatchedKL):
+        kl.prefetch(calls)
+    answers = []
+    for t, i, j in calls:
+        answer = float(kl(t, i, j))
+        if math.isnan(answer):
+            raise ValueError(f"kl({t}, {i}, {j}) is NaN: the policy's log-probabilities there are broken")
+        answers.append(answer)
+    return answers

@@ -1,0 +1,108 @@
+"""A tree as plain data, for the report and the run's `trees/` folder.
+
+Nothing is shortened and nothing is escaped: the thoughts and observations are a model's and an environment's
+text, and whoever shows them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from tstar_train.tree.backup import Baseline
+from tstar_train.tree.node import Node, TrajectoryLike
+from tstar_train.tree.tree import Tree
+
+
+def tree_to_dict(
+    tree: Tree,
+    group: Sequence[TrajectoryLike],
+    delta: float = 0.3,
+    shrink: float = 0.0,
+    baseline: Baseline = "group",
+) -> dict[str, Any]:
+    """Everything that a drawing of the tree needs, ready for `json.dumps`.
+
+    Args:
+        tree: the tree.
+        group: the trajectories that it was built from, for their texts.
+        delta: as for `Tree.divergences`.
+        shrink: as for `Tree.divergences`.
+        baseline: as for `Tree.advantages`.
+
+    Returns:
+        `gamma`, `rewards`, `stats`, and three lists.
+        `nodes`: `id` (position in `tree.nodes`, the root is 0), `depth`, `value`, `advantage` (None for the
+        root), `reward` (mean of the members' rewards), `members` ([trajectory, step] pairs), `ending`,
+        `best_of` and `worst_of` (ids of the divergent nodes that it is the best or worst child of), and
+        `thought`, `action`, `observation` of its lowest member (empty for the root).
+        `edges`: `source`, `target`, `trajectories`, `weight`.
+        `divergences`: `node`, `spread`, `best`, `worst` (ids), `best_count`, `worst_count` (members),
+        `best_step`, `worst_step` ([trajectory, step]).
+
+    Raises:
+        ValueError: `group` is not the one that the tree was built from.
+    """
+    if tuple(float(trajectory.reward) for trajectory in group) != tree.rewards:
+        raise ValueError(
+            f"the group's rewards are not the tree's {list(tree.rewards)}: pass the group it was built from"
+        )
+    ids = {node: index for index, node in enumerate(tree.nodes)}
+    divergences = tree.divergences(delta, shrink)
+    best_of: defaultdict[Node, list[int]] = defaultdict(list)
+    worst_of: defaultdict[Node, list[int]] = defaultdict(list)
+    for divergence in divergences:
+        best_of[divergence.best].append(ids[divergence.node])
+        worst_of[divergence.worst].append(ids[divergence.node])
+    advantages = tree.advantages(baseline=baseline)
+
+    nodes = []
+    for node, index in ids.items():
+        i, t = node.first
+        step = group[i].steps[t] if t >= 0 else None
+        nodes.append(
+            {
+                "id": index,
+                "depth": node.depth,
+                "value": node.value,
+                "advantage": float(advantages[i][t]) if step else None,
+                "reward": sum(tree.rewards[j] for j in node.trajectories) / len(node.trajectories),
+                "members": [list(member) for member in sorted(node.members)],
+                "ending": node.ending,
+                "best_of": best_of[node],
+                "worst_of": worst_of[node],
+                "thought": step.thought if step else "",
+                "action": step.action if step else "",
+                "observation": step.observation if step else "",
+            }
+        )
+    return {
+        "gamma": tree.gamma,
+        "rewards": list(tree.rewards),
+        "stats": tree.stats(delta, shrink),
+        "nodes": nodes,
+        "edges": [
+            {
+                "source": ids[node],
+                "target": ids[child],
+                "trajectories": sorted(through),
+                "weight": node.weight(child),
+            }
+            for node in tree.nodes
+            for child, through in node.children.items()
+        ],
+        "divergences": [
+            {
+                "node": ids[divergence.node],
+                "spread": divergence.spread,
+                "best": ids[divergence.best],
+                "worst": ids[divergence.worst],
+                "best_count": len(divergence.best.members),
+                "worst_count": len(divergence.worst.members),
+                "best_step": list(divergence.best_step),
+                "worst_step": list(divergence.worst_step),
+            }
+            for divergence in divergences
+        ],
+    }

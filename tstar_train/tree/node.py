@@ -1,0 +1,79 @@
+"""What a cognitive tree is made of: the trajectories it reads and the merged nodes it consists of.
+
+Step t (0-based) of trajectory i is the member `(i, t)`, at depth t + 1. Depth 0 is the root, the task prompt,
+whose members are `(i, -1)`: the moment before each trajectory's first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Member = tuple[int, int]
+
+
+class StepLike(Protocol):
+    """One turn of an episode, as the tree reads it: any object with these attributes will do."""
+
+    @property
+    def thought(self) -> str: ...
+    @property
+    def action(self) -> str: ...
+    @property
+    def observation(self) -> str: ...
+    @property
+    def modifies_state(self) -> bool:
+        """Whether this action, as executed, changed the state."""
+
+    @property
+    def effect_key(self) -> str:
+        """The environment's canonical key of that change."""
+
+    @property
+    def state_key(self) -> str:
+        """Key of the state after the step; read with `history="state"` only."""
+
+
+class TrajectoryLike(Protocol):
+    """One episode: its terminal reward and its steps."""
+
+    @property
+    def reward(self) -> float: ...
+    @property
+    def steps(self) -> Sequence[StepLike]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """A set of steps that count as one: functionally equivalent, and compatible in their histories.
+
+    Nodes compare and hash by identity, so that they can be keys of `children`.
+
+    Attributes:
+        depth: 0 for the root, t + 1 for step t.
+        members: the steps merged here, `(trajectory, step)`.
+        children: the next nodes, each with the trajectories that go there from here, T(v -> v').
+        value: Q(v), in units of reward.
+        ending: whether its members are the last steps of their trajectories; such a node is a leaf.
+    """
+
+    depth: int
+    members: frozenset[Member]
+    children: Mapping[Node, frozenset[int]] = field(repr=False)
+    value: float
+    ending: bool
+
+    @property
+    def trajectories(self) -> frozenset[int]:
+        """T(v): the trajectories that pass through this node."""
+        return frozenset(i for i, _ in self.members)
+
+    @property
+    def first(self) -> Member:
+        """The member of the lowest trajectory: what stands for the node wherever one step must."""
+        return min(self.members)
+
+    def weight(self, child: Node) -> float:
+        """w(v -> v') = |T(v -> v')| / |T(v)|, the share of the trajectories here that go on to `child`."""
+        return len(self.children[child]) / len(self.members)

@@ -1,0 +1,98 @@
+"""Demonstrations for imitation: oracle episodes in endless practice environments, as token rows.
+
+Thoughts come in several wordings and sometimes not at all (so that an action can be asked for without a thought, as the
+tree's KL estimate does), some steps are mistakes that the expert then recovers from (never imitated themselves), and
+some rows are contrast prompts (so that the policy can graft).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tstar_envs import TextEnv, parse_reply, render_reply
+from tstar_train.grafting.prompt import Branch, contrast_context
+from tstar_train.policy.codec import Codec
+
+
+@dataclass(frozen=True)
+class DemonstrationStyle:
+    """Shares of what makes demonstrations varied, each in [0, 1]."""
+
+    mistake: float = 0.08  # of turns
+    no_thought: float = 0.12  # of turns
+    contrast: float = 0.03  # of turns also written as a contrast prompt
+    wordings: int = 4  # how many wordings of each thought
+
+
+@dataclass
+class Row:
+    """Token ids with a mask that is 1 where the loss counts (the expert's own tokens)."""
+
+    ids: list[int]
+    mask: list[int]
+
+
+def practice_rows(
+    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle
+) -> Iterator[Row]:
+    """Rows without end.
+
+    Args:
+        practice: gives a fresh practice environment for a seed.
+        codec: turns to ids.
+        seed: same seed, same rows.
+        style: how varied.
+    """
+    world = 0
+    while True:
+        env = practice(f"{seed}/{world}")
+        chance = random.Random(f"demonstrations/{seed}/{world}")
+        for task_id in env.task_ids("train"):
+            yield from _episode_rows(env, task_id, codec, chance, style)
+        world += 1
+
+
+def _episode_rows(
+    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle
+) -> list[Row]:
+    observation, _ = env.reset(options={"task": task_id})
+    row = Row(codec.start(env.prompt(), observation), [])
+    row.mask = [0] * len(row.ids)
+    extra: list[Row] = []
+    over = False
+    while not over:
+        expert = env.oracle(wording=chance.randrange(style.wordings))
+        if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
+            return []
+        if chance.random() < style.contrast:
+            extra.append(_contrast_row(env, row.ids, expert, codec, chance))
+        imitate = chance.random() >= style.mistake
+        reply = expert if imitate else env.mistake(chance.random())
+        if chance.random() < style.no_thought:
+            reply = render_reply("", parse_reply(reply).action)
+        observation, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+        ids = codec.reply(reply)
+        row.ids += ids
+        row.mask += [int(imitate)] * len(ids)
+        if not over:
+            ids = codec.observation(observation)
+            row.ids += ids
+            row.mask += [0] * len(ids)
+    return [row, *extra] if info["success"] else []
+
+
+def _contrast_row(env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, chance: random.Random) -> Row:
+    """The expert's reply after the context, a failed branch and a successful one (the expert's, in another wording)."""
+    here = env.snapshot()
+    branches = []
+    for reply in (env.mistake(chance.random()), env.oracle(wording=chance.randrange(4)) or expert):
+        observation, *_ = env.step(reply)
+        env.restore(here)
+        parsed = parse_reply(reply)
+        branches.append(Branch(parsed.thought, parsed.action, observation))
+    prompt = contrast_context(codec, context, *branches)
+    target = codec.reply(expert)
+    return Row([*prompt, *target], [0] * len(prompt) + [1] * len(target))

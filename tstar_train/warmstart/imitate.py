@@ -1,0 +1,111 @@
+"""Imitation training: cross-entropy on the expert's tokens, with a schedule fixed in steps so that it can be repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tstar_train.warmstart.demonstrations import Row
+
+
+@dataclass(frozen=True)
+class ImitationSchedule:
+    """How long and how fast.
+
+    Attributes:
+        steps: updates.
+        batch: rows per update.
+        matrix_rate: peak learning rate of Muon on the weight matrices.
+        other_rate: peak learning rate of AdamW on embeddings, norms and biases.
+        decay: share of the steps over which the rates fall linearly to zero at the end.
+        warmup: steps over which they rise at the start.
+    """
+
+    steps: int = 20_000
+    batch: int = 8
+    matrix_rate: float = 0.02
+    other_rate: float = 3e-3
+    decay: float = 0.7
+    warmup: int = 100
+
+    def rate(self, step: int) -> float:
+        """Factor of the peak rates at a step."""
+        start = self.steps * (1 - self.decay)
+        return min(1.0, (step + 1) / self.warmup, (self.steps - step) / max(1.0, self.steps - start))
+
+
+def pad_rows(rows: Sequence[Row], pad: int) -> tuple[Tensor, Tensor]:
+    """Ids and masks as tensors of shape (rows, longest), padded on the right."""
+    longest = max(len(r.ids) for r in rows)
+    ids = torch.tensor([r.ids + [pad] * (longest - len(r.ids)) for r in rows])
+    mask = torch.tensor([r.mask + [0] * (longest - len(r.ids)) for r in rows], dtype=torch.bool)
+    return ids, mask
+
+
+def imitation_loss(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """Mean cross-entropy, in nats per masked token; the output matrix is applied to masked positions only."""
+    # Padding stands on the right, so causal attention needs no mask.
+    hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    wanted = mask[:, 1:]
+    logits = model.get_output_embeddings()(hidden[wanted])
+    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted])
+
+
+def optimizers(model: PreTrainedModel, schedule: ImitationSchedule) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for everything else."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    chosen = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in chosen]
+    return [
+        torch.optim.Muon(matrices, lr=schedule.matrix_rate, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=schedule.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def imitate(
+    model: PreTrainedModel,
+    rows: Iterator[Row],
+    schedule: ImitationSchedule,
+    pad: int,
+    report: Callable[[int, float, float], None],
+    every: int = 200,
+) -> None:
+    """Train in place.
+
+    Args:
+        model: changed in place.
+        rows: endless demonstrations.
+        schedule: steps, batch and rates.
+        pad: padding id.
+        report: called every ``every`` steps with the step, the mean loss since the last call and the CPU seconds so far.
+        every: see ``report``.
+    """
+    optimizer_list = optimizers(model, schedule)
+    peaks = [[g["lr"] for g in o.param_groups] for o in optimizer_list]
+    started, total = time.process_time(), 0.0
+    model.train()
+    for step in range(schedule.steps):
+        # Rows of similar length share a batch: padding is computed for nothing.
+        if step % 8 == 0:
+            pool = sorted((next(rows) for _ in range(8 * schedule.batch)), key=lambda r: len(r.ids))
+            batches = [pool[i : i + schedule.batch] for i in range(0, len(pool), schedule.batch)]
+        ids, mask = pad_rows(batches[step * 5 % 8], pad)
+        for optimizer, rates in zip(optimizer_list, peaks, strict=True):
+            for group, peak in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = peak * schedule.rate(step)
+        loss = imitation_loss(model, ids, mask)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizer_list:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        total += loss.item()
+        if (step + 1) % every == 0:
+            report(step + 1, total / every, time.process_time() - started)
+            total = 0.0
+    model.eval()
