@@ -79,8 +79,8 @@ def serve(command: Serve, console: Console) -> None:
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
-    from retriever.app import create_app  # noqa: PLC0415
-    from retriever.service import SearchService  # noqa: PLC0415
+    from retriever.app import create_app
+    from retriever.service import SearchService
 
     load = _loader(command)
     failures: list[Exception] = []

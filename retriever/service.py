@@ -71,7 +71,7 @@ class SearchService:
         try:
             searcher = self._load()
         # Whatever went wrong has to reach whoever asks the service, or it would say "loading" for ever.
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             self._failure = error
             if self._on_failed is None:
                 _LOG.exception("the index could not be loaded")

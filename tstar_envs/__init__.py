@@ -1,7 +1,7 @@
 """Multi-turn text environments for LLM agents under Gymnasium ids, and what it takes to evaluate agents on them.
 
-    import gymnasium as gym, tstar_envs
-    env = gym.make("tstar/HotpotQA")
+import gymnasium as gym, tstar_envs
+env = gym.make("tstar/HotpotQA")
 """
 
 from tstar_envs.core import Snapshot, TextEnv

@@ -259,7 +259,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         )
         return self._observation, self._score if self._over else 0.0, outcome.terminated, truncated, info
 
-    def render(self) -> str | None:  # type: ignore[override]  # gymnasium's union has no plain "str | None"
+    def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
         return self._observation if self.render_mode == "ansi" else None
 

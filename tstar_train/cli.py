@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tyro
 from rich.console import Console
@@ -26,6 +28,7 @@ def train_command(arguments: Sequence[str]) -> int:
     first.add_argument("--model", default="auto")
     first.add_argument("--out", type=Path)
     first.add_argument("--resume", type=Path)
+    first.add_argument("--env-option", action="append", default=[])
     known, rest = first.parse_known_args(list(arguments))
     console = Console()
     if known.resume is not None:
@@ -39,13 +42,26 @@ def train_command(arguments: Sequence[str]) -> int:
     entry = find_entry(known.env or list_envs()[0].name)
     preset, reason = choose(entry, known.model) if not helping else (Config(env=entry.id), "")
     config = tyro.cli(
-        Config, default=preset, args=rest, prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--out FOLDER]",
+        Config, default=preset, args=rest, prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--out FOLDER]",
         description="Train an agent; the defaults shown are those of the environment's preset.",
     )  # fmt: skip
-    console.print(reason, highlight=False)
-    out = known.out or Path("runs") / f"{entry.name}-{'tstar-' if config.tstar else ''}{config.algo}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    console.print(reason, highlight=False, soft_wrap=True)
+    config = dataclasses.replace(config, env_options={**config.env_options, **dict(map(_option, known.env_option))})
+    method = f"tstar-{config.algo}" if config.tstar else config.algo
+    out = known.out or Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     train(dataclasses.replace(config, env=entry.id), out, console)
     return 0
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE``; a value that is a Python literal (7, True, None) counts as one, else it is text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise UnknownOption(f"--env-option takes KEY=VALUE, got {text!r}")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value
 
 
 def warmstart_command(arguments: Sequence[str]) -> int:

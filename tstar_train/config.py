@@ -6,7 +6,9 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from tstar_envs import UnknownOption
 
@@ -152,8 +154,8 @@ class Config:
     """Torch device; auto takes cuda if there is one."""
     split: str = "train"
     """Where training tasks come from."""
-    env_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the environment."""
+    env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """Options of the environment; on the command line: --env-option KEY=VALUE, repeatable."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)
     graft: GraftConfig = field(default_factory=GraftConfig)
@@ -174,7 +176,7 @@ class Config:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             parts = {"rollout": RolloutConfig, "tree": TreeConfig, "graft": GraftConfig, "optim": OptimConfig}
-            parts["evaluation"] = EvaluationConfig  # type: ignore[assignment]  # the value type is a union
+            parts["evaluation"] = EvaluationConfig
             return cls(**{k: parts[k](**v) if k in parts else v for k, v in record.items()})
         except (json.JSONDecodeError, TypeError, AttributeError) as error:
             raise UnknownOption(f"{path} is not a configuration of this version: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import signal
 import time
@@ -47,8 +48,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False) -> 
     if not resume and out.exists() and any(out.iterdir()):
         raise UnknownOption(f"{out} is not empty: choose another --out, or continue that run with --resume {out}")
     started = time.time()
-    entry = find_entry(config.env)
-    env = entry.load_class()(**{**entry.kwargs, **config.env_options, "split": config.split})
+    env = make_env(config)
     tasks, held_out = training_tasks(env, config), held_out_tasks(env, config)
     folder = RunFolder(out)
     folder.write("config.json", config.to_json())
@@ -103,11 +103,29 @@ def build(config: Config) -> Learner:
     return Learner(policy, reference, optimizer, team)
 
 
+def make_env(config: Config) -> TextEnv[Any, Any]:
+    """One environment of the run, which checks the options before anything is played.
+
+    Raises:
+        UnknownOption: an option that the environment does not have.
+    """
+    entry = find_entry(config.env)
+    cls = entry.load_class()
+    valid = set(inspect.signature(cls.__init__).parameters) | set(inspect.signature(TextEnv.__init__).parameters)
+    unknown = sorted(set(config.env_options) - valid)
+    if unknown:
+        listed = ", ".join(sorted(valid - {"self", "options"}))
+        raise UnknownOption(f"{entry.id} has no option {unknown[0]!r}; valid: {listed}")
+    return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
+
+
 def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     """Ids of the training split."""
     tasks = list(env.task_ids(config.split))
     if len(tasks) < config.rollout.tasks:
-        raise UnknownOption(f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}")
+        raise UnknownOption(
+            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}"
+        )
     return tasks
 
 

@@ -116,14 +116,13 @@ def graft(
                 if fallback != "none":
                     result.dropped["successful thought is no use either"] += 1
                 continue
-        result.kept.append(
-            Graft(
-                group=group[0].group, context=rejected.context, rectified=list(thought_ids),
-                rejected=rejected.reply[: rejected.thought_length], source=source, depth=divergence.node.depth,
-                spread=divergence.spread, best_members=len(divergence.best.members), worst_members=len(divergence.worst.members),
-                failed=failed, succeeded=succeeded, thought=thought_text(codec, thought_ids), worst_step=divergence.worst_step,
-            )  # fmt: skip
-        )
+        made = Graft(
+            group=group[0].group, context=rejected.context, rectified=list(thought_ids),
+            rejected=rejected.reply[: rejected.thought_length], source=source, depth=divergence.node.depth,
+            spread=divergence.spread, best_members=len(divergence.best.members), worst_members=len(divergence.worst.members),
+            failed=failed, succeeded=succeeded, thought=thought_text(codec, thought_ids), worst_step=divergence.worst_step,
+        )  # fmt: skip
+        result.kept.append(made)
     return result
 
 

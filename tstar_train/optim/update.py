@@ -81,7 +81,8 @@ def token_logprobs(
         (log-probabilities, entropies), each of shape (number of wanted tokens,), in nats, in row-major order.
     """
     hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-    logits = model.get_output_embeddings()(hidden[wanted[:, 1:]]).float() / temperature
+    logits = model.get_output_embeddings()(hidden[wanted[:, 1:]])
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature  # half precision is too coarse here
     logprobs = torch.log_softmax(logits, dim=-1)
     with torch.no_grad():
         entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
@@ -175,7 +176,7 @@ def thought_logprobs(model: PreTrainedModel, spans: Sequence[tuple[list[int], li
     )
     logprobs, _ = token_logprobs(model, ids, wanted)
     owner = torch.arange(len(spans), device=model.device)[:, None].expand_as(wanted)[wanted]
-    return torch.zeros(len(spans), device=model.device).index_add(0, owner, logprobs)
+    return torch.zeros(len(spans), device=model.device, dtype=logprobs.dtype).index_add(0, owner, logprobs)
 
 
 def _tensors(part: Sequence[TokenSequence], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:

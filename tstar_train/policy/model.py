@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+from transformers.utils import logging
 
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
 
 WEIGHTS = Path(__file__).parent / "weights"
 # Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
 ONE_THREAD_BELOW = 5_000_000
+_OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 @dataclass
@@ -56,7 +67,9 @@ def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen2ForCausalLM:
     """A tiny model with random weights, the same for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)).eval()
+        model = Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id))
+    model.eval()
+    return model
 
 
 def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -93,12 +106,28 @@ def load_policy(name: str, family: str, device: str = "cpu") -> Policy:
                 f"the tiny model has no weights for family {family!r} (it has: {', '.join(trained) or 'none'}); "
                 f"make them with: python -m tstar_train warmstart"
             )
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    logging.disable_progress_bar()  # a bar for reading one small file would only disturb ours
+    tokenizer = load_tokenizer(source)
     # safetensors only and never remote code: loading weights must not run anybody's program.
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
-    model.to(device).eval()
+    torch.nn.Module.to(model, device)
+    model.eval()
     codec: Codec = ChatCodec(tokenizer) if tokenizer.chat_template else PlainCodec(tokenizer, with_prompt=name != "tiny")
     return Policy(model, codec, tokenizer, name)
+
+
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer that was saved, not the one that its architecture usually has.
+
+    transformers 5 picks the class by the model's ``model_type``: for a Qwen2 model with a tokenizer of its own it would build
+    Qwen2's, which splits digits and drops the normalizer, without a word.
+    """
+    path = Path(source) / "tokenizer_config.json"
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class") in _OWN_TOKENIZERS:
+        tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(source)
+        return tokenizer
+    chosen: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source)
+    return chosen
 
 
 def has_tiny(family: str) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tstar_train.report.axis import text
 from tstar_train.report.curves import CURVES, Curve
-from tstar_train.report.plot import Plot, Series, moving_average, plot, text, window_for
+from tstar_train.report.plot import Plot, Series, moving_average, plot, window_for
 from tstar_train.report.read import Record, Run, number
 
 
@@ -34,7 +35,7 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
         for curve in curves:
             records = _by_iteration(run.timings if curve.source == "timings" else run.metrics)
             series, window = _series(curve, records)
-            drawing = plot(list(records), series, curve.kind, curve.rule, curve.unit) if records else None
+            drawing = plot(list(records), series, curve.kind, curve.rule, curve.unit, from_zero=curve.from_zero) if records else None
             if drawing is None:
                 empty.append(curve.title)
                 continue
@@ -45,6 +46,7 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
             readings.append(
                 {
                     "iterations": list(records),
+                    "points": drawing.points,
                     "lines": [{"label": label, "texts": [text(v, curve.unit) for v in values]} for label, values in lines],
                 }
             )

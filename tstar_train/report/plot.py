@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from tstar_train.report.axis import HUGE, log_ticks, tick_texts, ticks, whole_ticks
 
 Values = list[float | None]
 WIDTH, HEIGHT = 400, 210
-LEFT, RIGHT, TOP, BOTTOM = 46, 8, 10, 24
+LEFT, RIGHT, TOP, BOTTOM = 50, 8, 10, 24
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def plot(
     kind: Literal["line", "log", "stack"],
     rule: tuple[float, str] | None,
     form: str,
+    *,
+    from_zero: bool = True,
 ) -> Plot | None:
     """Lay a diagram out.
 
@@ -62,6 +66,7 @@ def plot(
         kind: as `Curve.kind`.
         rule: a value worth a dashed line, with its name.
         form: `share`, `number` or `seconds`, for the texts at the axis.
+        from_zero: whether the axis includes zero (it always does for bars).
 
     Returns:
         None if there is no number to show (on a logarithmic axis: no positive one).
@@ -75,8 +80,11 @@ def plot(
     if rule is not None:
         known.append(rule[0])
     low, high = min(known), max(known)
-    ticks = _log_ticks(low, high) if kind == "log" else _ticks(min(0.0, low), high)
-    scale = _Scale(ticks[0], ticks[-1], kind == "log")
+    if from_zero or kind == "stack":
+        marks = log_ticks(low, high) if kind == "log" else ticks(min(0.0, low), max(0.0, high))
+    else:
+        marks = ticks(low, high)
+    scale = _Scale(marks[0], marks[-1], kind == "log")
     first, last = iterations[0], iterations[-1]
     # Half a step of room on either side, so that bars and single points stay inside.
     step = (WIDTH - LEFT - RIGHT) / (last - first + 1)
@@ -87,24 +95,11 @@ def plot(
         drawn = [Drawn(s.label, _line(points, s.values, scale), _line(points, s.average, scale)) for s in layers]
     return Plot(
         series=drawn,
-        ticks_x=[(round(LEFT + (n - first + 0.5) * step, 1), str(n)) for n in _whole_ticks(first, last)],
-        ticks_y=[(scale(v), text(v, form, at_axis=True)) for v in ticks],
+        ticks_x=[(round(LEFT + (n - first + 0.5) * step, 1), str(n)) for n in whole_ticks(first, last)],
+        ticks_y=list(zip(map(scale, marks), tick_texts(marks, form, kind == "log"), strict=True)),
         points=points,
         rule=(scale(rule[0]), rule[1]) if rule else None,
     )
-
-
-def text(value: float | None, form: str, *, at_axis: bool = False) -> str:
-    """A value as it is read: per cent for shares, else as many digits as say something."""
-    if value is None:
-        return "–"
-    if form == "share":
-        return f"{100 * value:.{0 if at_axis else 1}f} %"
-    if form == "seconds":
-        return f"{value:.3g} s"
-    if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
-        return f"{value:.0e}" if at_axis else f"{value:.2e}"
-    return f"{value:.4g}".replace("-", "−")
 
 
 def moving_average(values: Values, window: int) -> Values:
@@ -133,9 +128,13 @@ class _Scale:
 
 
 def _usable(series: Series, kind: str) -> Series:
-    if kind != "log":
-        return series
-    return Series(series.label, [v if v is not None and v > 0 else None for v in series.values], [])
+    """Without what no axis can hold: numbers near the ends of the floats, and on a logarithmic one all that are not positive."""
+    least = 1 / HUGE if kind == "log" else -HUGE
+
+    def usable(values: Values) -> Values:
+        return [v if v is not None and least < v < HUGE else None for v in values]
+
+    return Series(series.label, usable(series.values), [] if kind == "log" else usable(series.average))
 
 
 def _line(points: Sequence[float], values: Values, scale: _Scale) -> str:
@@ -161,23 +160,3 @@ def _bars(layers: Sequence[Series], points: Sequence[float], step: float, scale:
                 floor[k] += value
         drawn.append(Drawn(layer.label, "".join(path), ""))
     return drawn
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    span = high - low or abs(high) or 1.0
-    step: Any = 10 ** math.floor(math.log10(span / 4))
-    step *= next(m for m in (1, 2, 5, 10) if span / 4 <= m * step)
-    start, stop = math.floor(low / step + 1e-9), math.ceil(low / step + span / step - 1e-9)
-    return [round(k * step, 12) if step > 1e-9 else k * step for k in range(start, max(stop, start + 1) + 1)]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    start, stop = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    stop = max(stop, start + 1)
-    every = max(1, math.ceil((stop - start) / 5))
-    return [10.0**k for k in range(start, stop + every, every)]
-
-
-def _whole_ticks(first: int, last: int) -> list[int]:
-    step = max(1, int(_ticks(0, max(1, last - first))[1]))
-    return sorted({first, *(n for n in range(first - first % step, last + 1, step) if n - first >= 0.6 * step)})

@@ -70,7 +70,7 @@ def read_run(folder: Path) -> Run:
         timings=read_lines(folder / "timings.jsonl"),
         evaluation=read_object(folder / "evaluation.json"),
         summary=read_object(folder / "summary.json"),
-        episodes=_episodes(folder / "episodes.jsonl"),
+        episodes=list(read_episodes(folder / "episodes.jsonl")) if (folder / "episodes.jsonl").exists() else [],
         trees=_tree_files(folder / "trees"),
     )
 
@@ -138,18 +138,6 @@ def _parse(content: bytes, where: str, *, with_line: bool = True) -> Any:
     except (ValueError, RecursionError) as error:  # not UTF-8, an endless number, brackets without end
         line = ", line 1" if with_line else ""
         raise BadData(f"{where}{line}: not JSON text ({error}): {ADVICE}") from error
-
-
-def _episodes(path: Path) -> list[Episode]:
-    if not path.exists():
-        return []
-    try:
-        return list(read_episodes(path))
-    except UnicodeDecodeError as error:
-        # The error counts from the start of a read buffer, so the line has to be looked for.
-        lines = path.read_bytes().split(b"\n")
-        line = next(n for n, text in enumerate(lines, start=1) if text.decode(errors="replace").encode() != text)
-        raise BadData(f"{path}, line {line}: not UTF-8 text ({error.reason}): {ADVICE}") from error
 
 
 def _tree_files(folder: Path) -> dict[int, Path]:

@@ -116,20 +116,20 @@ def collect(
             trajectories[r].turns.append(Turn(context, sample.ids, sample.logprobs, thought_length(codec, sample.ids)))
         stepped, rewards, terminated, truncated, step_infos = group.step(replies)
         for r, sample in zip(rows, samples, strict=True):
-            info, observation, reply = step_infos[r], stepped[r], replies[r]
-            if info is None or observation is None or reply is None:
+            step_info, answer, reply = step_infos[r], stepped[r], replies[r]
+            if step_info is None or answer is None or reply is None:
                 raise RuntimeError(f"row {r} was stepped but gave no result")
             episode = trajectories[r].episode
-            trajectories[r].turns[-1].next_actions = info["admissible_actions"]
-            episode.steps.append(Step.from_info(reply, observation, info))
+            trajectories[r].turns[-1].next_actions = step_info["admissible_actions"]
+            episode.steps.append(Step.from_info(reply, answer, step_info))
             if terminated[r] or truncated[r]:
                 episode.ended = "terminated" if terminated[r] else "truncated"
                 episode.reward = float(rewards[r] or 0.0)
-                episode.success = bool(info["success"])
-                episode.extra.update({k: info[k] for k in ("em", "f1") if k in info})
+                episode.success = bool(step_info["success"])
+                episode.extra.update({k: step_info[k] for k in ("em", "f1") if k in step_info})
             else:
                 # A reply cut at max_tokens lacks its end: the context goes on as if it had one.
                 ending = [] if sample.ids[-1] == codec.end else [codec.end]
-                lines[r].turns.append((sample.ids, [*ending, *codec.observation(observation)]))
+                lines[r].turns.append((sample.ids, [*ending, *codec.observation(answer)]))
         turn += 1
     return trajectories

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -125,7 +126,7 @@ class Team:
 def _deal(tasks: Sequence[str], shares: int) -> list[list[str]]:
     """Contiguous parts of nearly equal size."""
     bounds = [len(tasks) * i // shares for i in range(shares + 1)]
-    return [list(tasks[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [list(tasks[a:b]) for a, b in pairwise(bounds)]
 
 
 def _serve(connection: Connection, policy: Policy, reference: PreTrainedModel | None, config: Config, spec: EnvSpec) -> None:
@@ -142,9 +143,12 @@ def _serve(connection: Connection, policy: Policy, reference: PreTrainedModel | 
         result: Any = None
         try:
             result = getattr(share, method)(*arguments)
-        except Exception as error:  # handed over whole: the main process raises it
+        except Exception as error:  # noqa: BLE001  # handed over whole: the main process raises it
             failure = HelperFailed(f"a helper process failed:\n{traceback.format_exc()}") if not _portable(error) else error
-        connection.send((failure, result))
+        try:
+            connection.send((failure, result))
+        except (BrokenPipeError, ConnectionResetError):  # the main process has failed meanwhile and said why
+            return
 
 
 def _portable(error: Exception) -> bool:

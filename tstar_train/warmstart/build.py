@@ -27,7 +27,7 @@ SCHEDULES = {"search_qa": ImitationSchedule(steps=12_000, batch=8)}
 _TOKENIZER_ROWS = 6_000
 
 
-class _TextCodec:
+class TextCodec:
     """Rows of plain text instead of ids, for the tokenizer's training corpus."""
 
     end = 0
@@ -68,7 +68,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     started = time.process_time()
     style = DemonstrationStyle()
     practice = practice_factory(entry)
-    texts = itertools.islice(practice_rows(practice, _TextCodec(), 999, style), _TOKENIZER_ROWS)
+    texts = itertools.islice(practice_rows(practice, TextCodec(), 999, style), _TOKENIZER_ROWS)
     tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), VOCABULARY[entry.family])
     codec = PlainCodec(tokenizer, with_prompt=False)
     model = new_tiny(tokenizer, seed)

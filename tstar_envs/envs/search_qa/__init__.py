@@ -1,0 +1,1 @@
+"""Search-QA: questions over a searchable corpus."""

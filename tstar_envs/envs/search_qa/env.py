@@ -18,7 +18,7 @@ MOST_PASSAGES = 100
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
-    """## Description
+    r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
     two look-ups in a world of invented names, so nothing can be known beforehand.
 
@@ -54,7 +54,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``tstar/HotpotQA``
 
     ## Prompt example
-    ``Thought: First I look up Lantern of Tolvan.\\nAction: search[Lantern of Tolvan]``
+    ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
 
     ## Rules version history
     1: first version.

@@ -23,9 +23,9 @@ from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.questions import BRIDGES, KINDS, YES_NO, Question, QuestionMaker
 from tstar_envs.envs.search_qa.real_names import REAL_NAMES
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher, Searcher
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.envs.search_qa.tasks import QATask, task_from_question, task_to_line
 from tstar_envs.envs.search_qa.world import RegionSize, World, build_world
+from tstar_envs.stable_random import StableRandom
 
 SEED = 20260101
 SIZES = {"train": 2000, "valid": 500, "test": 1000}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa import rules, text
 from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.envs.search_qa.tasks import QATask
+from tstar_envs.stable_random import StableRandom
 
 
 def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str] | None:

@@ -6,8 +6,8 @@ between fillers; the first sentence names the entity, later ones may say "they" 
 
 from __future__ import annotations
 
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.envs.search_qa.world import PARTICIPLES, WORK_KINDS, Entity, World
+from tstar_envs.stable_random import StableRandom
 
 SHORTEST, LONGEST = 25, 60
 

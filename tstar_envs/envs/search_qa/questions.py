@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tstar_envs.envs.search_qa import templates
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.envs.search_qa.world import WORK_KINDS, Entity, World
+from tstar_envs.stable_random import StableRandom
 
 # kind -> (type of the first entity, its relation, what may be asked of the second entity)
 BRIDGES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {

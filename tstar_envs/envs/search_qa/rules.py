@@ -57,7 +57,8 @@ def parse_action(action: str) -> ParsedAction:
 
 def query_key(query: str) -> str:
     """The canonical form of a query: NFKC, case folded, punctuation as spaces. Word order and stop words stay, because
-    they matter to a dense encoder."""
+    they matter to a dense encoder.
+    """
     folded = unicodedata.normalize("NFKC", query).casefold()
     return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
 

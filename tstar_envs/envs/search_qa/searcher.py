@@ -99,8 +99,10 @@ class HttpSearcher:
         Raises:
             RetrieverError: the service cannot be reached, answers with an error, or in another form.
         """
+        # Half surrogate pairs, which an agent may write, have no form in JSON that servers accept.
+        texts = [query.encode("utf-8", "replace").decode("utf-8") for query in queries]
         # Scores are always asked for: Search-R1's server answers wrongly when they are not.
-        body = {"queries": list(queries), "topk": topk, "return_scores": True}
+        body = {"queries": texts, "topk": topk, "return_scores": True}
         try:
             response = self._session.post(self._url, json=body, timeout=_TIMEOUT_SECONDS)
         except self._failure as error:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.core import SPLITS
-from tstar_envs.errors import BadData, MissingData
 from tstar_envs.envs.search_qa.questions import Hop, Question
+from tstar_envs.errors import BadData, MissingData
 
 MINI_FOLDER = Path(__file__).parent / "data"
 

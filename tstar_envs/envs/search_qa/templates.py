@@ -71,8 +71,10 @@ LEAD_FORMS = ("{L}, {A} or {B}?", "Of {A} and {B}, {l}?", "Between {A} and {B}, 
 
 # Yes/no questions: relation -> predicates, in openings
 PREDICATES: dict[str, tuple[str, ...]] = {
-    "occupation": ("have the same occupation", "share an occupation", "share a profession", "have the same profession", "work in the same trade"),
-    "country": ("lie in the same country", "belong to the same country", "share a country", "stand in the same country", "have the same country"),
+    "occupation": (
+        "have the same occupation", "share an occupation", "share a profession", "have the same profession", "work in the same trade"),
+    "country": (
+        "lie in the same country", "belong to the same country", "share a country", "stand in the same country", "have the same country"),
 }  # fmt: skip
 OPENINGS = ("Do {A} and {B} {p}?", "Did {A} and {B} {p}?", "Is it true that {A} and {B} {p}?", "Would you say that {A} and {B} {p}?")
 

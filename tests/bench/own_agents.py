@@ -1,0 +1,59 @@
+"""Agents as users write them, for test_agents.py."""
+
+from typing import Any
+
+
+def function(observation: str, info: dict[str, Any]) -> str:
+    return f"search[{observation[:5]}]"
+
+
+def nothing(observation: str, info: dict[str, Any]) -> None:
+    return None
+
+
+def wrong(one: int, two: int, three: int) -> str:
+    return ""
+
+
+def seeded(seed: int, env_id: str) -> "Full":
+    return Full(seed, env_id)
+
+
+def broken() -> None:
+    raise RuntimeError("no licence")
+
+
+def no_agent() -> int:
+    return 3
+
+
+class OnlyAct:
+    env_options = {"topk": 1}
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        return "finish[x]"
+
+
+class Full:
+    def __init__(self, seed: int = -1, env_id: str = "") -> None:
+        self.made_with = (seed, env_id)
+        self.resets: list[dict[str, Any]] = []
+
+    def reset(self, observation: str, info: dict[str, Any]) -> None:
+        self.resets.append(info)
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        info.clear()  # an agent may do what it likes with what it gets
+        return "finish[x]"
+
+
+class Crashing(OnlyAct):
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        raise TimeoutError("the model did not answer")
+
+
+class BadOptions(OnlyAct):
+    env_options = ["topk"]  # type: ignore[assignment]
+
+
+instance = Full(7)

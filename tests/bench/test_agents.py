@@ -1,0 +1,147 @@
+"""What --agent may name, the built-in agents, and how an episode is played and recorded."""
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from tstar_envs import Episode, MissingExtra, TextEnv, UnknownOption, find_entry
+from tstar_envs.bench.agents import Agent, load_agent
+from tstar_envs.bench.runner import BrokenRun, agent_seed, play_episode, play_missing
+
+ENTRY = find_entry("hotpotqa")
+
+
+def load(spec: str) -> Any:
+    return load_agent(spec, env_id=ENTRY.id, seed=5)
+
+
+def make_env(**options: Any) -> TextEnv[Any, Any]:
+    env = gym.make(ENTRY.id, **options).unwrapped
+    assert isinstance(env, TextEnv)
+    return env
+
+
+def play(agent: Agent, env: TextEnv[Any, Any] | None = None, **kwargs: Any) -> Episode:
+    env = env or make_env()
+    return play_episode(env, ENTRY, agent, name="n", task=env.task_ids()[3], **kwargs)
+
+
+@pytest.mark.parametrize("name", ["function", "OnlyAct", "Full", "seeded", "instance"])
+def test_own_agents_play(name: str) -> None:
+    episode = play(load(f"own_agents:{name}"))
+    assert episode.ended in ("terminated", "truncated") and not episode.error
+
+
+def test_factories_get_what_they_ask_for() -> None:
+    agent = load("own_agents:seeded")
+    assert agent.made_with == (5, ENTRY.id)
+    agent = load("own_agents:Full")
+    assert agent.made_with == (5, ENTRY.id), "optional parameters of these names are filled in too"
+    play(agent, seed=5, sample=2)
+    assert agent.resets[0]["sample"] == 2
+    assert agent.resets[0]["agent_seed"] == agent_seed(5, agent.resets[0]["task_id"], 2)
+    assert load("own_agents:OnlyAct").env_options == {"topk": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nobody", "unknown agent 'nobody'"),
+        ("", "unknown agent"),
+        (":x", "unknown agent"),
+        ("own_agents:", "unknown agent"),
+        ("no_such_module:x", "no module 'no_such_module'"),
+        ("own_agents.deeper:x", "own_agents"),
+        ("own_agents:nope", "has no 'nope'"),
+        ("own_agents:wrong", "needs other arguments"),
+        ("own_agents:broken", "RuntimeError: no licence"),
+        ("own_agents:__doc__", "is a str"),
+        ("own_agents:BadOptions", "env_options"),
+        ("own_agents:no_agent", "made a int without act"),
+    ],
+)
+def test_bad_specs_give_one_clear_error(spec: str, message: str) -> None:
+    with pytest.raises(UnknownOption) as caught:
+        load(spec)
+    assert message in str(caught.value)
+    if "own_agents:b" not in spec and "deeper" not in spec and "BadOptions" not in spec:
+        assert "random, oracle, tiny, or module:object" in str(caught.value)
+
+
+def test_tiny_needs_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tstar_train.agent", None)  # as Python does for what cannot be imported
+    with pytest.raises(MissingExtra, match=r"pip install 'tstar\[train\]'"):
+        load("tiny")
+
+
+def test_oracle_solves_and_random_does_not() -> None:
+    env, oracle, random = make_env(topk=1), load("oracle"), load("random")
+    oracle.bind(env)
+    keys = [(task, 0) for task in env.task_ids()[:30]]
+    assert all(e.success for e in play_missing(env, ENTRY, oracle, keys, {}, name="oracle", seed=0))
+    played = list(play_missing(env, ENTRY, random, keys, {}, name="random", seed=0))
+    assert sum(e.success for e in played) <= 3
+    steps = [s for e in played for s in e.steps]
+    assert sum(s.action_valid for s in steps) > 0.9 * len(steps)
+    assert {s.action.partition("[")[0] for s in steps if s.action} == {"search", "finish"}
+    with pytest.raises(RuntimeError, match="bind"):
+        load("oracle").act("", {})
+
+
+def test_random_depends_on_seed_task_and_sample_alone() -> None:
+    agent = load("random")
+    first = play(agent, seed=1)
+    assert play(agent, seed=1) == first == play(load("random"), seed=1)
+    assert play(agent, seed=2).steps != first.steps != play(agent, seed=1, sample=1).steps
+
+
+def test_random_draws_admissible_actions() -> None:
+    agent = load("random")
+    agent.reset("", {"instruction": "", "agent_seed": 3})
+    info = {"instruction": "", "step": 0, "admissible_actions": ["up", "down"]}
+    assert {agent.act("", info) for _ in range(40)} == {"up", "down"}
+    assert agent.act("", info | {"admissible_actions": [], "instruction": ""}).startswith("search[")
+
+
+def test_record_holds_the_episode() -> None:
+    env = make_env(topk=1, split="valid")
+    agent = load("oracle")
+    agent.bind(env)
+    episode = play(agent, env, seed=4, sample=1)
+    assert (episode.env, episode.tier, episode.split, episode.rules_version) == (ENTRY.id, "mini", "valid", "1")
+    assert (episode.agent, episode.seed, episode.sample, episode.ended) == ("n", 4, 1, "terminated")
+    assert episode.first_observation == f"Question: {episode.instruction}" and episode.success and episode.reward == 1.0
+    assert episode.extra["em"] == episode.extra["f1"] == 1.0 and episode.extra["kind"]
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+@pytest.mark.parametrize(
+    ("agent", "options", "error"),
+    [
+        ("own_agents:Crashing", {}, "TimeoutError: the model did not answer"),
+        ("own_agents:nothing", {}, "must return a str, returned NoneType"),
+        ("random", {"retriever": "http://127.0.0.1:9"}, "RetrieverError: no search service"),
+    ],
+)
+def test_failures_of_the_infrastructure_are_errors(agent: str, options: dict[str, Any], error: str) -> None:
+    episode = play(load(agent), make_env(**options))
+    assert episode.ended == "error" and error in episode.error and not episode.success
+
+
+def test_a_broken_run_stops_early() -> None:
+    env = make_env()
+    keys, seen = [(task, 0) for task in env.task_ids()], []
+    with pytest.raises(BrokenRun, match="5 episodes in a row"):
+        for episode in play_missing(env, ENTRY, load("own_agents:Crashing"), keys, {}, name="n", seed=0):
+            seen.append(episode)
+    assert len(seen) == 5 and all(e.ended == "error" for e in seen)
+
+
+def test_done_is_not_played_again_but_errors_are() -> None:
+    env = make_env()
+    keys = [(task, 0) for task in env.task_ids()[:4]]
+    done = {(e.task, e.sample): e for e in play_missing(env, ENTRY, load("random"), keys[:3], {}, name="n", seed=0)}
+    done[keys[1]].ended = "error"
+    again = list(play_missing(env, ENTRY, load("random"), keys, done, name="n", seed=0))
+    assert [(e.task, e.sample) for e in again] == [keys[1], keys[3]]

@@ -1,0 +1,68 @@
+"""Intervals against published values, and what a summary counts."""
+
+import random
+
+import pytest
+
+from tstar_envs import Episode, Step
+from tstar_envs.bench.stats import cluster_bootstrap, summarise, wilson
+
+
+def episode(task: str, success: bool, ended: str = "terminated", valid: int = 1, invalid: int = 0, sample: int = 0) -> Episode:
+    steps = [Step("", "", "", "", number < valid, "", False, "", "") for number in range(valid + invalid)]
+    made = Episode("e", "mini", task, "test", "1", "a", "", "", float(success), success, ended, sample=sample, steps=steps)
+    if ended == "terminated":
+        made.extra = {"f1": 0.5, "kind": "x", "flag": True}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    # Newcombe, Statistics in Medicine 17 (1998), table I, method 3
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_as_published(successes: int, trials: int, low: float, high: float) -> None:
+    assert wilson(successes, trials) == pytest.approx((low, high), abs=5e-5)
+    assert wilson(trials - successes, trials) == pytest.approx((1 - high, 1 - low), abs=5e-5)
+
+
+def test_wilson_at_the_ends() -> None:
+    assert wilson(0, 7)[0] == 0.0 and wilson(7, 7)[1] == 1.0 and wilson(1, 1)[0] > 0
+    for successes, trials in ((1, 0), (3, 2), (-1, 2)):
+        with pytest.raises(ValueError, match="successes"):
+            wilson(successes, trials)
+
+
+def test_bootstrap_follows_the_clusters() -> None:
+    draw = random.Random(0)
+    alike = [[float(draw.random() < 0.5)] * 10 for _ in range(200)]
+    single = [[cluster[0]] for cluster in alike]
+    low, high = cluster_bootstrap(alike)
+    assert (low, high) == pytest.approx(cluster_bootstrap(single), abs=1e-12), "ten equal samples tell no more than one"
+    assert high - low == pytest.approx(2 * 1.96 * (0.25 / 200) ** 0.5, rel=0.15)
+    assert cluster_bootstrap(alike) == (low, high)
+    assert low < sum(map(sum, alike)) / 2000 < high
+
+
+def test_errors_enter_no_rate() -> None:
+    good = [episode("a", True), episode("b", False, valid=2, invalid=1), episode("c", False, "truncated", valid=0, invalid=4)]
+    summary = summarise([*good, episode("d", False, "error"), episode("e", False, "error")])
+    assert (summary.episodes, summary.errors, summary.tasks) == (3, 2, 3)
+    assert summary.success == summary.score == pytest.approx(1 / 3) and summary.wilson == wilson(1, 3)
+    assert summary.steps == pytest.approx(8 / 3) and summary.invalid == pytest.approx(5 / 8)
+    assert summary.truncated == pytest.approx(1 / 3)
+    assert summary.extra == {"f1": pytest.approx(1 / 3)}, "an episode that never answered has f1 0; text and flags have no mean"
+    assert summary.clustered is None
+
+
+def test_several_samples_give_a_clustered_interval() -> None:
+    mixed = [episode(str(t), t % 2 == 0, sample=s) for t in range(20) for s in range(5)]
+    summary = summarise(mixed)
+    assert summary.wilson is not None and summary.clustered is not None
+    assert summary.clustered[1] - summary.clustered[0] > 1.5 * (summary.wilson[1] - summary.wilson[0])
+    assert summarise([e for e in mixed if e.success]).clustered == wilson(10, 10)
+
+
+def test_nothing_but_errors() -> None:
+    summary = summarise([episode("a", False, "error")])
+    assert (summary.episodes, summary.errors, summary.success, summary.wilson) == (0, 1, None, None)

@@ -1,0 +1,158 @@
+"""``eval``: figures, records, resuming after a kill, and clear refusals."""
+
+import json
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, ENVIRONMENT, Run
+
+from tstar_envs import Episode, read_episodes
+
+SLOW_AGENT = """
+import time
+from tstar_envs.bench.agents.random import RandomAgent
+
+class Slow(RandomAgent):
+    env_options = {"topk": 1}
+    def act(self, observation, info):
+        time.sleep(0.005)
+        return super().act(observation, info)
+"""
+
+
+def base(*more: str) -> tuple[str, ...]:
+    return ("eval", "--env", "hotpotqa", *more)
+
+
+def test_figures_and_records(run: Run, tmp_path: Path) -> None:
+    done = run(*base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("tstar/HotpotQA (mini, rules 1), split valid, agent oracle", "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
+        assert text in done.stdout
+    episodes = list(read_episodes(tmp_path / "runs" / "o.jsonl"))
+    assert len(episodes) == 20 and all(e.success and e.ended == "terminated" and e.agent == "oracle" for e in episodes)
+    config = json.loads((tmp_path / "runs" / "o.jsonl.config.json").read_text())
+    assert config["env"] == "tstar/HotpotQA" and config["split"] == "valid" and config["seed"] == 0
+
+
+def test_several_samples_get_an_interval_by_task(run: Run) -> None:
+    done = run(*base("--agent", "random", "--tasks", "4", "--samples", "3"))
+    assert done.returncode == 0 and "12 (4 tasks)" in done.stdout
+    assert "Wilson, per episode" in done.stdout and "by task" in done.stdout
+
+
+def comparable(path: Path) -> list[str]:
+    return sorted(e.to_json() for e in read_episodes(path))
+
+
+def test_killed_runs_go_on_where_they_stopped(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
+    command = base("--agent", "slow_agent:Slow", "--tasks", "30", "--seed", "3", "--out", "killed.jsonl")
+    path = tmp_path / "killed.jsonl"
+    with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+        while not path.exists() or path.read_bytes().count(b"\n") < 5:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    before = path.read_bytes()
+    assert 5 <= before.count(b"\n") < 30
+    with path.open("ab") as handle:  # what a kill in the middle of a write leaves
+        handle.write(b'{"env": "tstar/Hot')
+    done = run(*command)
+    assert done.returncode == 0 and f"resuming: {before.count(bytes([10]))} of 30" in done.stdout
+    assert path.read_bytes().startswith(before), "what was written stays"
+    whole = run(*base("--agent", "slow_agent:Slow", "--tasks", "30", "--seed", "3", "--out", "whole.jsonl"))
+    assert comparable(path) == comparable(tmp_path / "whole.jsonl") and len(comparable(path)) == 30
+    assert done.stdout.split("┌")[1].split("└")[0] == whole.stdout.split("┌")[1].split("└")[0], "the same table"
+    assert "topk=1" in whole.stdout, "what the agent wishes of its environment is shown"
+    finished = path.read_bytes()
+    assert "resuming: 30 of 30" in run(*command).stdout and path.read_bytes() == finished
+    more = run(*base("--agent", "slow_agent:Slow", "--tasks", "31", "--samples", "2", "--seed", "3", "--out", "killed.jsonl"))
+    assert "resuming: 30 of 62" in more.stdout and len(comparable(path)) == 62, "more tasks and samples extend a file"
+
+
+def test_user_options_stand_above_the_agents(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
+    done = run(*base("--agent", "slow_agent:Slow", "--tasks", "1", "--option", "topk=2", "--option", "horizon=3", "--out", "o.jsonl"))
+    assert "options: topk=2, horizon=3" in done.stdout
+    (episode,) = read_episodes(tmp_path / "o.jsonl")
+    assert "Doc 2" in episode.steps[0].observation and "Doc 3" not in episode.steps[0].observation and len(episode.steps) <= 3
+
+
+def test_errors_are_counted_apart_and_played_again(run: Run, tmp_path: Path) -> None:
+    agent = "calls = 0\ndef act(observation, info):\n    global calls\n    calls += 1\n    assert calls % 3\n    return 'finish[no]'\n"
+    (tmp_path / "flaky.py").write_text(agent)
+    command = base("--agent", "flaky:act", "--tasks", "9", "--out", "f.jsonl")
+    first = run(*command)
+    assert first.returncode == 1 and "3 episodes ended in an error" in first.stdout and "6 (6 tasks)" in first.stdout
+    assert [e.ended for e in read_episodes(tmp_path / "f.jsonl")].count("error") == 3
+    run(*command)
+    third = run(*command)
+    assert third.returncode == 0 and "9 (9 tasks)" in third.stdout
+    last: dict[str, Episode] = {e.task: e for e in read_episodes(tmp_path / "f.jsonl")}
+    assert len(last) == 9 and all(e.ended == "terminated" for e in last.values())
+
+
+def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path) -> None:
+    done = run(*base("--agent", "oracle", "--tasks", "50", "--option", "retriever=http://127.0.0.1:9", "--out", "d.jsonl"))
+    assert done.returncode == 2 and done.stderr.startswith("error: stopped after 5 episodes in a row")
+    assert "python -m retriever serve" in done.stderr and "success" not in done.stdout
+    assert {e.ended for e in read_episodes(tmp_path / "d.jsonl")} == {"error"}
+
+
+def test_other_settings_are_refused(run: Run, tmp_path: Path) -> None:
+    run(*base("--agent", "random", "--tasks", "2", "--out", "r.jsonl"))
+    before = (tmp_path / "r.jsonl").read_bytes()
+    done = run(*base("--agent", "random", "--tasks", "2", "--out", "r.jsonl", "--seed", "1", "--topk", "2"))
+    assert done.returncode == 2 and "options.topk was not set, now 2; seed was 0, now 1" in done.stderr
+    assert (tmp_path / "r.jsonl").read_bytes() == before
+
+
+def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "limited.py").write_text("def act(observation, info):\n    return 'finish[' + 'x' * 900 + ']'\n")
+    command = base("--agent", "limited:act", "--tasks", "20", "--out", "full.jsonl")
+    limit = 20_000  # bytes per file: from there on every write fails, as on a full disk
+    done = subprocess.run(
+        [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+    written = len(list(read_episodes(tmp_path / "full.jsonl")))
+    assert 0 < written < 20
+    again = run(*command)
+    assert again.returncode == 0 and f"resuming: {written} of 20" in again.stdout
+    assert len(comparable(tmp_path / "full.jsonl")) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("eval", "--env", "sokobann", "--agent", "random"), "unknown environment 'sokobann'; valid: hotpotqa"),
+        (base("--agent", "gpt"), "random, oracle, tiny, or module:object"),
+        (base("--agent", "nowhere:x"), "no module 'nowhere'"),
+        (base("--agent", "random", "--tasks", "0"), "--tasks must be from 1 to 1000"),
+        (base("--agent", "random", "--tasks", "5000"), "--tasks must be from 1 to 1000"),
+        (base("--agent", "random", "--samples", "0"), "--samples must be at least 1"),
+        (base("--agent", "random", "--split", "dev"), "'train', 'valid', 'test'"),
+        (base("--agent", "random", "--option", "topkk=1"), "no option 'topkk'; valid: data, horizon"),
+        (base("--agent", "random", "--option", "split=train"), "--split"),
+        (base("--agent", "random", "--out", "/"), "not a regular file"),
+        (base("--agent", "random", "--option", "horizon=0"), "horizon must be"),
+    ],
+)
+def test_bad_input_gives_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2 and message in done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_tiny_plays_or_says_what_is_missing(run: Run) -> None:
+    done = run(*base("--agent", "tiny", "--tasks", "2"))
+    if done.returncode == 2:
+        assert done.stderr.startswith("error: ") and "pip install" in done.stderr
+    else:
+        assert done.returncode == 0 and "topk=1" in done.stdout and "2 (2 tasks)" in done.stdout

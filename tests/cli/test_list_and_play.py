@@ -1,0 +1,116 @@
+"""``list`` and ``play``: what a person sees, and that every way out is a clean one."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, ENVIRONMENT, Run
+
+from tstar_envs import list_envs
+
+TASK = "hotpotqa-mini-test-0473"
+
+
+def test_list_shows_every_environment(run: Run) -> None:
+    done = run("list")
+    assert (done.returncode, done.stderr) == (0, "")
+    for entry in list_envs():
+        row = next(line for line in done.stdout.splitlines() if entry.id in line)
+        assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, "train 2,000, valid 500, test 1,000", "mini"))
+
+
+def test_list_into_a_closed_pipe() -> None:
+    shell = f"{' '.join(COMMAND)} list | true"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {shell}"], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_help_is_there_and_light(run: Run) -> None:
+    done = run("--help")
+    assert done.returncode == 0 and all(command in done.stdout for command in ("list", "play", "eval"))
+    for command in ("list", "play", "eval"):
+        assert run(command, "--help").returncode == 0
+
+
+def test_a_whole_game(run: Run) -> None:
+    typed = ["hint", "Thought: first the person", "search[Torwick Hesbel]", "undo", "undo", "help", "nonsense", "finish[Ebsel]", "hint",
+             "search[too late]", "undo", "restart", "Thought: I give up\tnow", "Action: finish[Bredra]", "quit", "never read"]  # fmt: skip
+    done = run("play", "hotpotqa", "--task", TASK, "--topk", "1", stdin="\n".join(typed))
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = iter(done.stdout.splitlines())
+    for expected in (
+        "Answer the question by searching", f"task {TASK} (test)", "Question: What is the name of the country", "commands: hint",
+        "Thought: I need to find Torwick Hesbel first.", "Action: search[Torwick Hesbel]",  # hint
+        "Doc 1 (Title: Torwick Hesbel)", "Question: What is", "nothing to undo", "commands: hint",
+        "Invalid action", "The answer is right.", "solved after 2 of 6 steps, score 1.00",
+        "no hint", "the episode is over", "Invalid action",  # undo shows the observation before the answer
+        "Question: What is", "The answer is wrong.", "not solved after 1 of 6 steps, score 0.00", "bye",
+    ):  # fmt: skip
+        assert any(expected in line for line in shown), f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
+    assert "Doc 2" not in done.stdout
+
+
+def test_horizon_ends_a_game(run: Run) -> None:
+    done = run("play", "hotpotqa", "--task", "3", "--option", "horizon=2", stdin="a\nb\n")
+    assert "out of steps after 2 of 2 steps, score 0.00" in done.stdout and done.returncode == 0
+
+
+@pytest.mark.parametrize("typed", ["", "search[a]", "Thought: unfinished", "\n\n", b"\xff\xfe\x00\n", "\x1b[31mred\n"])
+def test_end_of_input_is_a_clean_end(run: Run, typed: str | bytes) -> None:
+    done = run("play", "tstar/HotpotQA", "--seed", "1", stdin=typed)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.rstrip().endswith("bye")
+    assert "\x1b" not in done.stdout
+
+
+def test_seed_draws_the_task(run: Run) -> None:
+    first, second, third = (run("play", "hotpotqa", "--split", "valid", "--seed", seed).stdout for seed in ("1", "1", "2"))
+    assert first == second != third and "(valid)" in first
+
+
+def test_ctrl_c_is_a_clean_end(tmp_path: Path) -> None:
+    command = [*COMMAND, "play", "hotpotqa"]
+    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as game:
+        assert game.stdout is not None and game.stdin is not None and game.stderr is not None
+        shown = b""
+        while b"action> " not in shown:
+            shown += os.read(game.stdout.fileno(), 4096)
+        game.send_signal(signal.SIGINT)
+        rest = game.stdout.read().decode()
+        assert rest.rstrip().endswith("bye") and game.stderr.read() == b""
+    assert game.returncode == 0
+
+
+def test_a_game_survives_a_dead_search_service(run: Run) -> None:
+    done = run("play", "hotpotqa", "--task", TASK, "--retriever", "http://127.0.0.1:9", stdin="search[x]\nfinish[Ebsel]\n")
+    assert "python -m retriever serve" in done.stdout and "try again" in done.stdout
+    assert "solved after 1 of 6 steps" in done.stdout and done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("play", "hotpotq"), "unknown environment 'hotpotq'; valid: hotpotqa"),
+        (("play", "hotpotqa", "--task", "nope"), "no task 'nope'"),
+        (("play", "hotpotqa", "--task", "1000"), "from 0 to 999"),
+        (("play", "hotpotqa", "--split", "dev"), "'train', 'valid', 'test'"),
+        (("play", "hotpotqa", "--topk", "0"), "topk must be"),
+        (("play", "hotpotqa", "--retriever", "elastic"), "'hashed', 'bm25'"),
+        (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, horizon, prompt_style, retriever"),
+        (("play", "hotpotqa", "--option", "topk"), "key=value"),
+        (("play", "hotpotqa", "--option", "topk=many"), "topk must be int"),
+        (("play", "hotpotqa", "--option", "split=train"), "--split"),
+        (("play", "hotpotqa", "--option", "data=/nowhere"), "data='mini' works"),
+    ],
+)
+def test_bad_input_gives_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and message in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "message"), [(("plya",), "play"), (("eval", "--env", "a", "--agent", "b", "--sede", "3"), "--seed"), ((), "list")])
+def test_mistyped_commands_name_the_right_ones(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

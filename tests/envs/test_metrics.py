@@ -1,0 +1,64 @@
+"""Exact match and F1 against hand-worked examples and the rules of the published scripts.
+
+SQuAD: evaluate-v1.1.py (lower case, punctuation, articles, white space). HotpotQA: hotpot_evaluate_v1.py (no partial credit
+between yes, no, noanswer and anything else).
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tstar_envs.envs.search_qa.metrics import exact_match, f1_score, normalize_answer
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The Beatles", "beatles"),
+        ("a An the", ""),
+        ("Theatre, an  Anthem!", "theatre anthem"),
+        ("U.S.", "us"),
+        ("rock-and-roll", "rockandroll"),
+        ("the-end", "theend"),  # punctuation goes first, so no article is left to drop
+        ("  Two\n words\t", "two words"),
+        ("Zoë’s", "zoë’s"),  # only ASCII punctuation is deleted
+        ("", ""),
+    ],
+)
+def test_normalisation(text: str, normal: str) -> None:
+    assert normalize_answer(text) == normal
+
+
+@pytest.mark.parametrize(
+    ("prediction", "golds", "em", "f1"),
+    [
+        ("Paris", ["Paris"], 1.0, 1.0),
+        ("the city of Paris", ["Paris"], 0.0, 2 * (1 / 3) * 1 / (1 / 3 + 1)),  # 1 of 3 tokens right, all of 1 found: 0.5
+        ("Denver Broncos", ["Denver Broncos", "The Denver Broncos", "Broncos"], 1.0, 1.0),
+        ("Broncos of Denver", ["Denver Broncos"], 0.0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),  # order does not count: 0.8
+        ("a b b c", ["b b d"], 0.0, 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # "a" is dropped; two of b b c against b b d
+        ("1912", ["1911"], 0.0, 0.0),
+        ("yes", ["yes"], 1.0, 1.0),
+        ("Yes.", ["yes"], 1.0, 1.0),
+        ("yes it is", ["yes"], 0.0, 0.0),  # HotpotQA; plain SQuAD F1 would be 0.5
+        ("no", ["no way out"], 0.0, 0.0),
+        ("noanswer", ["noanswer here"], 0.0, 0.0),
+        ("yes", ["no"], 0.0, 0.0),
+        ("no", ["nothing", "no"], 1.0, 1.0),
+        ("", [""], 1.0, 1.0),
+        ("the", ["a"], 1.0, 1.0),  # both normalise to nothing (MuSiQue: 1)
+        ("", ["x"], 0.0, 0.0),
+        ("x", [], 0.0, 0.0),
+    ],
+)
+def test_scores(prediction: str, golds: list[str], em: float, f1: float) -> None:
+    assert exact_match(prediction, golds) == em
+    assert f1_score(prediction, golds) == pytest.approx(f1)
+
+
+@given(st.text(), st.lists(st.text(), max_size=3))
+def test_bounds(prediction: str, golds: list[str]) -> None:
+    em, f1 = exact_match(prediction, golds), f1_score(prediction, golds)
+    assert em in (0.0, 1.0) and 0.0 <= f1 <= 1.0
+    assert em == 0.0 or f1 == 1.0
+    assert exact_match(prediction, [*golds, prediction]) == 1.0

@@ -1,0 +1,70 @@
+"""Writes ``search_qa.jsonl``, the golden episodes: run ``python tests/golden/regenerate.py`` after a change of rules.
+
+Changed goldens mean that results are no longer comparable: the rules version of the environment must change with them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from tstar_envs import Episode, Step, append_episode
+from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.registry import find_entry
+
+FILE = Path(__file__).with_name("search_qa.jsonl")
+HOTPOTQA = find_entry("hotpotqa")
+ORACLE = "<oracle>"  # stands for the expert's reply while recording
+PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, options, task index, replies
+    ("oracle, one passage", {"topk": 1}, 0, [ORACLE] * 6),
+    ("oracle, three passages", {}, 1, [ORACLE] * 6),
+    ("oracle on BM25", {"retriever": "bm25"}, 2, [ORACLE] * 6),
+    ("oracle, tags", {"prompt_style": "tags", "topk": 2}, 3, [ORACLE] * 6),
+    ("oracle, train split", {"split": "train", "topk": 1}, 7, [ORACLE] * 6),
+    ("oracle, valid split", {"split": "valid"}, 5, [ORACLE] * 6),
+    ("second query needed", {"topk": 1}, -1, [ORACLE] * 6),
+    ("repeated queries until the horizon", {"topk": 1}, 4, ["search[Lantern]", "search[lantern?]"] * 3),
+    ("garbage", {"horizon": 4}, 6, ["", "Action:", "go north", "search[\udfff"]),
+    ("wrong answer", {}, 8, ["<think>a guess</think><answer>the Ebsel of Bredra</answer>"]),
+    ("mistakes, then the expert", {"topk": 1}, 9, ["Thought: hm\nAction: Search [ Velros  Springs ].", "finish[]", ORACLE, ORACLE, ORACLE]),
+    ("yes and no", {"topk": 1}, -2, ["**Thought 1:** I look.\n**Action 1:** search[city]\nObservation: made up", "finish[Yes!]"]),
+)
+
+
+def find_task(env: SearchQAEnv, index: int) -> str:
+    """A task by index; -1: the first from number 20 on whose expert needs more than three steps; -2: the first that is a yes/no question."""
+    for task in env.task_ids()[20:]:
+        info = env.reset(options={"task": task})[1]
+        if index == -2 and info["kind"].startswith("same-"):
+            return task
+        if index == -1:
+            steps = 0
+            while (reply := env.oracle()) is not None:
+                env.step(reply)
+                steps += 1
+            if steps > 3:
+                return task
+    return env.task_ids()[index]
+
+
+def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -> Episode:
+    env = SearchQAEnv(**options)
+    observation, info = env.reset(options={"task": find_task(env, index) if index < 0 else index})
+    episode = Episode(
+        HOTPOTQA.id, env.tier, info["task_id"], info["split"], HOTPOTQA.rules_version, name, info["instruction"], observation,
+        extra={"options": options},
+    )  # fmt: skip
+    for planned in replies:
+        reply = env.oracle() or "" if planned == ORACLE else planned
+        observation, reward, terminated, truncated, info = env.step(reply)
+        episode.steps.append(Step.from_info(reply, observation, info))
+        if terminated or truncated:
+            episode.reward, episode.success = reward, info["success"]
+            episode.ended = "terminated" if terminated else "truncated"
+            return episode
+    raise SystemExit(f"the episode {name!r} did not end: give it more replies")
+
+
+if __name__ == "__main__":
+    FILE.unlink(missing_ok=True)
+    for plan in PLANS:
+        append_episode(FILE, record(*plan))
+    print(f"{len(PLANS)} episodes in {FILE}")

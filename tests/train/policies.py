@@ -1,0 +1,34 @@
+"""Small random policies for the tests: real models, real tokenizers, no shipped weights needed."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+
+import torch
+
+from tstar_envs import find_entry
+from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.model import Policy, new_tiny
+from tstar_train.policy.tokenizer import train_tokenizer
+from tstar_train.warmstart.build import TextCodec, practice_factory
+from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
+
+HOTPOT = find_entry("hotpotqa")
+
+
+@lru_cache(maxsize=1)
+def tokenizer():
+    rows = itertools.islice(practice_rows(practice_factory(HOTPOT), TextCodec(), 1, DemonstrationStyle()), 300)
+    return train_tokenizer((piece for row in rows for piece in row.ids), 1200)
+
+
+def random_policy(seed: int = 0, spread: float = 0.3) -> Policy:
+    """A policy with random weights; ``spread`` makes its distributions far from uniform."""
+    torch.set_num_threads(1)
+    model = new_tiny(tokenizer(), seed)
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for parameter in model.parameters():
+            parameter.add_(spread * 0.1 * torch.randn_like(parameter))
+    return Policy(model, PlainCodec(tokenizer(), with_prompt=False), tokenizer(), "random")

@@ -1,0 +1,112 @@
+"""The batched, cached, early-rejecting KL against its definition on the same samples."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from policies import HOTPOT, random_policy
+
+from tstar_envs import UnknownOption
+from tstar_train.policy.codec import ACTION_CUE
+from tstar_train.rollout.action_kl import ActionKL, ExactKL, hash_ids
+from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.local import LocalEngine
+from tstar_train.tree import build_tree
+
+EPS, K = 0.25, 6
+
+
+@pytest.fixture(scope="module")
+def played():
+    # Nearly uniform next tokens make nearly equal contexts close in KL, so that both outcomes occur.
+    policy = random_policy(spread=0.02)
+    tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:3]
+    spec = EnvSpec("hotpotqa", {"topk": 1})
+    trajectories = collect(spec, LocalEngine(policy), policy.codec, tasks, size=4, split="train", seed="kl", sampling=Sampling(4))
+    return policy, [trajectories[i : i + 4] for i in (0, 4, 8)]
+
+
+def definition(policy, group, over, t, i, j):
+    """1/K sum of log-ratio over K samples, each scored on its own."""
+    engine = LocalEngine(policy)
+    cue = policy.codec.text(ACTION_CUE) if over == "action" else []
+    source, target = group[i].turns[t + 1].context + cue, group[j].turns[t + 1].context + cue
+    if source == target:
+        return 0.0
+    seeds = [f"kl/{hash_ids(source)}/{k}" for k in range(K)]
+    samples = [s.ids for s in engine.generate([source] * K, seeds, max_tokens=5)]
+    return sum(engine.score([source], [[a]])[0][0] - engine.score([target], [[a]])[0][0] for a in samples) / K
+
+
+class Definition:
+    def __init__(self, policy, group, over):
+        self.arguments = (policy, group, over)
+
+    def __call__(self, t, i, j):
+        return definition(*self.arguments, t, i, j)
+
+
+@pytest.mark.parametrize("over", ["action", "turn"])
+def test_values_and_rejections_agree_with_the_definition(played, over):
+    policy, groups = played
+    accepted = rejected = 0
+    for group in groups:
+        kl = ActionKL(LocalEngine(policy), policy.codec, group, samples=K, over=over, threshold=EPS, max_tokens=5)
+        for t in range(min(len(g.turns) for g in group) - 1):
+            for i in range(4):
+                for j in range(4):
+                    wanted, got = definition(policy, group, over, t, i, j), kl(t, i, j)
+                    assert (got < EPS) == (wanted < EPS)
+                    if got < EPS:
+                        assert math.isclose(got, wanted, abs_tol=1e-4)
+                        accepted += 1
+                    else:
+                        assert got <= wanted + 1e-4  # a lower bound
+                        rejected += 1
+    assert accepted and rejected
+
+
+@pytest.mark.parametrize("symmetry", ["max", "mean", "forward"])
+def test_trees_equal_those_of_the_definition(played, symmetry):
+    policy, groups = played
+    for group in groups:
+        threshold = None if symmetry == "mean" else EPS
+        kl = ActionKL(LocalEngine(policy), policy.codec, group, samples=K, threshold=threshold, max_tokens=5)
+        fast = build_tree(group, kl, eps_kl=EPS, kl_symmetry=symmetry)
+        slow = build_tree(group, Definition(policy, group, "action"), eps_kl=EPS, kl_symmetry=symmetry)
+        assert {n.members for n in fast.nodes} == {n.members for n in slow.nodes}
+
+
+def test_identical_contexts_cost_nothing(played):
+    policy, groups = played
+    twins = [groups[0][0], groups[0][0]]
+    kl = ActionKL(LocalEngine(policy), policy.codec, twins, samples=K)
+    assert kl(0, 0, 1) == 0.0 and kl.work.sampled_contexts == 0 and kl.work.identical == 1
+
+
+def test_exact_kl_enumerates_the_admissible_actions(played):
+    policy, groups = played
+    group = groups[0][:2]
+    lists = (["search[Velbar]", "finish[yes]", "finish[no]"], ["search[Velbar]", "finish[yes]"])
+    for trajectory, actions in zip(group, lists, strict=True):
+        trajectory.turns[0].next_actions = actions
+    kl = ExactKL(LocalEngine(policy), policy.codec, group)
+    assert kl(0, 0, 1) == math.inf  # an action that the other list lacks
+    got = kl(0, 1, 0)
+    engine, cue = LocalEngine(policy), policy.codec.text(ACTION_CUE)
+
+    def distribution(i):
+        context = group[i].turns[1].context + cue
+        encoded = [policy.codec.reply(f"{ACTION_CUE} {a}")[len(cue) :] for a in lists[i]]
+        weights = [math.exp(engine.score([context], [[e]])[0][0]) for e in encoded]
+        return {a: w / sum(weights) for a, w in zip(lists[i], weights, strict=True)}
+
+    ours, theirs = distribution(1), distribution(0)
+    assert math.isclose(got, sum(p * math.log(p / theirs[a]) for a, p in ours.items()), abs_tol=1e-4)
+
+
+def test_exact_kl_says_where_it_does_not_apply(played):
+    policy, groups = played
+    with pytest.raises(UnknownOption, match="use 'mc'"):
+        ExactKL(LocalEngine(policy), policy.codec, groups[1])(0, 0, 1)

@@ -1,0 +1,136 @@
+"""The local engine against the plain Hugging Face forward pass over the same weights."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from policies import random_policy
+
+from tstar_train.policy.model import load_policy, save_tiny
+from tstar_train.rollout.local import LocalEngine, uniform_noise
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return random_policy()
+
+
+def contexts(policy, lengths, seed=0):
+    chance = random.Random(seed)
+    size = policy.model.config.vocab_size
+    return [[chance.randrange(2, size) for _ in range(n)] for n in lengths]
+
+
+def plain_logprobs(policy, context, reply, temperature=1.0):
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([context + reply])).logits[0].double() / temperature
+    wanted = torch.log_softmax(logits, -1)[len(context) - 1 : -1]
+    return wanted.gather(-1, torch.tensor(reply)[:, None])[:, 0].tolist()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_the_plain_forward(policy, temperature):
+    given = contexts(policy, [3, 40, 17, 1])
+    samples = LocalEngine(policy).generate(given, list("abcd"), max_tokens=20, temperature=temperature)
+    for context, sample in zip(given, samples, strict=True):
+        np.testing.assert_allclose(sample.logprobs, plain_logprobs(policy, context, sample.ids, temperature), atol=2e-5)
+
+
+def test_greedy_takes_the_likeliest_token(policy):
+    (context,) = contexts(policy, [12])
+    (sample,) = LocalEngine(policy).generate([context], ["x"], max_tokens=8, temperature=0.0)
+    for position, token in enumerate(sample.ids):
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([context + sample.ids[:position]])).logits[0, -1]
+        assert int(logits.argmax()) == token
+
+
+def test_a_row_does_not_depend_on_its_batch(policy):
+    given = contexts(policy, [5, 30, 9, 22, 14])
+    seeds = [f"s{i}" for i in range(5)]
+    together = LocalEngine(policy).generate(given, seeds, max_tokens=12)
+    alone = [LocalEngine(policy).generate([c], [s], max_tokens=12)[0] for c, s in zip(given, seeds, strict=True)]
+    assert [s.ids for s in together] == [s.ids for s in alone]
+    in_parts = LocalEngine(policy, batch=2).generate(given, seeds, max_tokens=12)
+    assert [s.ids for s in in_parts] == [s.ids for s in alone]
+
+
+def test_kept_cache_gives_what_a_fresh_one_gives(policy):
+    engine = LocalEngine(policy)
+    lines = contexts(policy, [6, 25, 11])
+    seeds = ["a", "b", "c"]
+    first = engine.generate(lines, seeds, max_tokens=7, keys=[0, 1, 2])
+    # Row 1 leaves; the others go on with what they wrote and something new.
+    rest = [lines[r] + first[r].ids + extra for r, extra in zip((0, 2), contexts(policy, [4, 9], seed=5), strict=True)]
+    kept = engine.generate(rest, ["d", "e"], max_tokens=7, keys=[0, 2])
+    fresh = LocalEngine(policy).generate(rest, ["d", "e"], max_tokens=7)
+    assert [s.ids for s in kept] == [s.ids for s in fresh]
+    np.testing.assert_allclose([p for s in kept for p in s.logprobs], [p for s in fresh for p in s.logprobs], atol=2e-5)
+
+
+def test_a_rewritten_history_is_not_taken_for_the_kept_one(policy):
+    engine = LocalEngine(policy)
+    (line,) = contexts(policy, [10])
+    engine.generate([line], ["a"], max_tokens=5, keys=[0])
+    changed = [*line[:-1], line[-1] ^ 1, 7, 8, 9, 10, 11, 12, 13]
+    kept = engine.generate([changed], ["b"], max_tokens=5, keys=[0])
+    fresh = LocalEngine(policy).generate([changed], ["b"], max_tokens=5)
+    assert kept[0].ids == fresh[0].ids
+
+
+def test_copies_are_separate_draws_with_their_own_seeds(policy):
+    given = contexts(policy, [8, 19])
+    seeds = [f"{i}" for i in range(6)]
+    copies = LocalEngine(policy).generate(given, seeds, max_tokens=6, copies=3)
+    singles = [LocalEngine(policy).generate([given[i // 3]], [seeds[i]], max_tokens=6)[0] for i in range(6)]
+    assert [s.ids for s in copies] == [s.ids for s in singles]
+    assert len({tuple(s.ids) for s in copies[:3]}) > 1
+
+
+def test_score_sums_the_plain_logprobs(policy):
+    given = contexts(policy, [8, 19, 3])
+    continuations = [contexts(policy, [1, 5, 2], seed=1), [], contexts(policy, [4], seed=2)]
+    for batch in (256, 2):
+        scores = LocalEngine(policy, batch=batch).score(given, continuations)
+        for context, group, got in zip(given, continuations, scores, strict=True):
+            np.testing.assert_allclose(got, [sum(plain_logprobs(policy, context, c)) for c in group], atol=1e-4)
+
+
+def test_samples_follow_the_distribution(policy):
+    (context,) = contexts(policy, [9])
+    with torch.no_grad():
+        wanted = torch.softmax(policy.model(torch.tensor([context])).logits[0, -1].double(), -1).numpy()
+    draws = LocalEngine(policy).generate([context], [f"{i}" for i in range(4000)], max_tokens=1, copies=4000)
+    counts = np.bincount([s.ids[0] for s in draws], minlength=len(wanted))
+    likely = np.argsort(wanted)[-5:]
+    assert np.all(np.abs(counts[likely] / 4000 - wanted[likely]) < 4 * np.sqrt(wanted[likely] / 4000))
+
+
+def test_ends_at_the_end_token(policy):
+    (context,) = contexts(policy, [9])
+    many = LocalEngine(policy).generate([context], [f"{i}" for i in range(200)], max_tokens=40, copies=200)
+    end = policy.codec.end
+    assert all(end not in s.ids[:-1] and len(s.ids) == len(s.logprobs) <= 40 for s in many)
+
+
+def test_noise_is_the_same_on_every_machine():
+    assert uniform_noise("seed", 3).tolist() == [0.7954209031505829, 0.7819344953948358, 0.35811556370963693]
+    assert uniform_noise("seed", 3).tolist() == uniform_noise("seed", 5)[:3].tolist()
+
+
+def test_seed_count_is_checked(policy):
+    with pytest.raises(ValueError, match="2 seeds"):
+        LocalEngine(policy).generate([[3]], ["a"], max_tokens=2, copies=2)
+
+
+def test_a_saved_tiny_model_comes_back_with_its_own_tokenizer(policy, tmp_path):
+    save_tiny(policy.model, policy.tokenizer, tmp_path)
+    loaded = load_policy(str(tmp_path), "search_qa")
+    text = "Question: When was Velbar Press founded?\nAction: search[Velbar Press 1901]\nObservation: Doc 1 (Title: x) 1899, twice\n"
+    assert loaded.codec.text(text) == policy.codec.text(text)
+    assert len(loaded.tokenizer) == len(policy.tokenizer)
+    for name, tensor in policy.model.state_dict().items():
+        torch.testing.assert_close(loaded.model.state_dict()[name], tensor, atol=1e-3, rtol=1e-3)

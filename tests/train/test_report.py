@@ -1,0 +1,295 @@
+"""The report without a browser: unfinished runs, damaged files, odd numbers, caps, escaping, layout."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_run import HOSTILE, make_run
+
+from tstar_envs import BadData, MissingData
+from tstar_train.report import write_report
+from tstar_train.report.axis import text
+from tstar_train.report.embed import clipped, evenly, script_json
+from tstar_train.report.layout import place, spread
+from tstar_train.report.plot import Series, moving_average, plot
+
+
+def page_data(report: Path) -> dict[str, Any]:
+    """The data block of a report, as its script sees it."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run", iterations=3, trees=2)
+
+
+def test_whole_run(run: Path) -> None:
+    report = write_report(run)
+    html = report.read_text(encoding="utf-8")
+    assert report == run / "report.html"
+    for part in ("36.0 %", "<strong>46.0 %</strong>", "+10.0 points", "+8.0 to", "clear of zero", "41.0 % → 47.0 %", "is complete: 3"):
+        assert part in html, part
+    assert "Not in the run's folder" not in html
+    data = page_data(report)
+    assert [tree["iteration"] for tree in data["trees"]] == [1, 1, 2, 2, 3, 3]
+    assert len(data["episodes"]) == 3 * 2 * 8
+    for tree in data["trees"]:
+        for divergence in tree["divergences"]:
+            assert tree["grafts"][divergence["graft"]]["worst_step"] == divergence["worstStep"]
+        for node in tree["nodes"]:
+            assert len(node["which"]) == len(node["members"])
+            assert node["depth"] == 0 or -1 not in node["which"]  # every member's words are among the recorded episodes
+
+
+def test_self_contained(run: Path) -> None:
+    html = write_report(run).read_text(encoding="utf-8")
+    outside = re.sub(r'<script type="application/json".*?</script>', "", html, flags=re.DOTALL)
+    links = re.findall(r'(?:src|href|action)="([^"]*)"', outside)
+    assert links and all(link.startswith(("#", "data:")) for link in links)
+    code = re.sub(r"^//.*$", "", outside, flags=re.MULTILINE)
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML|document\.write|eval\(", code)
+
+
+def test_same_run_gives_same_bytes_and_no_leftovers(run: Path) -> None:
+    before = set(run.iterdir())
+    first = write_report(run).read_bytes()
+    assert write_report(run).read_bytes() == first
+    assert set(run.iterdir()) - before == {run / "report.html"}
+
+
+def test_failing_write_keeps_the_old_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = write_report(run)
+    old, files = report.read_bytes(), set(run.iterdir())
+
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(run)
+    assert report.read_bytes() == old
+    assert set(run.iterdir()) == files
+
+
+def test_empty_folder(tmp_path: Path) -> None:
+    html = write_report(tmp_path).read_text(encoding="utf-8")
+    for part in (
+        "config.json, metrics.jsonl, timings.jsonl, evaluation.json, summary.json, episodes.jsonl, trees/", "No iteration is finished yet",
+        "Not measured yet", "No iteration has been recorded", "There are no trees", "There are no episodes", "There is no <code>config",
+    ):  # fmt: skip
+        assert part in html, part
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match="nowhere is not a folder"):
+        write_report(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "metrics.jsonl", "timings.jsonl", "evaluation.json", "summary.json", "episodes.jsonl", "trees"]
+)
+def test_any_one_missing(run: Path, name: str) -> None:
+    path = run / name
+    if path.is_dir():
+        path = path.rename(run.parent / "elsewhere")
+    else:
+        path.unlink()
+    assert f"Not in the run's folder, or still empty: {name}" in write_report(run).read_text(encoding="utf-8")
+
+
+def test_stopped_run(run: Path) -> None:
+    (run / "summary.json").unlink()
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    for name in ("after", "difference", "ci_low", "ci_high"):
+        del evaluation[name]
+    (run / "evaluation.json").write_text(json.dumps(evaluation))
+    with open(run / "metrics.jsonl", "a") as handle:
+        handle.write('{"iteration": 4, "rew')  # killed while writing
+    html = write_report(run).read_text(encoding="utf-8")
+    assert "3 of 3 iterations are finished" in html
+    assert "the measurement after training is still to come" in html
+
+
+def test_base_algorithm_alone(run: Path) -> None:
+    for path in (run / "trees").iterdir():
+        path.unlink()
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "tstar": False}))
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    plain = [{k: v for k, v in r.items() if not k.startswith(("tree_", "graft", "kl_", "surgical_", "weight"))} for r in records]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in plain))
+    html = write_report(run).read_text(encoding="utf-8")
+    assert "There are no trees in the run's folder: T-STAR is off." in html
+    assert "hence not drawn: Merging and divergence; Nodes per tree" in html
+
+
+def test_summary_alone_gives_the_headline(run: Path) -> None:
+    (run / "evaluation.json").unlink()
+    html = write_report(run).read_text(encoding="utf-8")
+    assert "<strong>46.0 %</strong>" in html and "+10.0 points" in html
+
+
+def line_of(text: str, number: int) -> Callable[[bytes], bytes]:
+    """A change of one line of a file."""
+
+    def change(content: bytes) -> bytes:
+        lines = content.split(b"\n")
+        lines[number - 1] = text.encode("latin-1")
+        return b"\n".join(lines)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("metrics.jsonl", line_of("{oops", 2), r"metrics\.jsonl, line 2: not JSON"),
+        ("metrics.jsonl", line_of("", 2), r"metrics\.jsonl, line 2: not JSON"),
+        ("metrics.jsonl", line_of("[1]", 3), r"metrics\.jsonl, line 3: .*'iteration'"),
+        ("metrics.jsonl", line_of('{"iteration": "1"}', 1), r"metrics\.jsonl, line 1: .*'iteration'"),
+        ("timings.jsonl", line_of("\xff\xfe", 2), r"timings\.jsonl, line 2: not JSON"),
+        ("timings.jsonl", line_of("[" * 100_000, 2), r"timings\.jsonl, line 2: not JSON"),
+        ("episodes.jsonl", line_of("{}", 5), r"episodes\.jsonl, line 5: not an episode"),
+        ("episodes.jsonl", line_of("\xff", 7), r"episodes\.jsonl, line 7: not an episode"),
+        ("config.json", lambda content: b"{\n\n]", r"config\.json, line 3: not JSON"),
+        ("config.json", lambda content: b"[]", r"config\.json, line 1: a JSON object is expected, not list"),
+        ("summary.json", lambda content: b"", r"summary\.json, line 1: not JSON"),
+        ("evaluation.json", lambda content: b'{"before": 3}', r"evaluation\.json, line 1: .*'before' is int"),
+        ("evaluation.json", lambda content: b'{"before": {"by_kind": {"x": 1}}}', r"evaluation\.json, line 1: .*'x' is int"),
+        ("trees/0002.json", lambda content: content[:500], r"0002\.json, line 1: not JSON"),
+        ("trees/0002.json", lambda content: b"{}", r"0002\.json, line 1: no field 'trees'"),
+        ("trees/0002.json", lambda content: b'{"trees": 4}', r"0002\.json, line 1: not as expected"),
+        ("trees/0001.json", lambda content: content.replace(b'"members"', b'"numbers"', 1), r"0001\.json, line 1: no field 'members'"),
+        ("trees/0001.json", lambda content: content.replace(b'"source": 0', b'"source": 999', 1), r"0001\.json, line 1: no field 999"),
+    ],
+)
+def test_damage_is_named(run: Path, name: str, change: Callable[[bytes], bytes], message: str) -> None:
+    path = run / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(BadData, match=message):
+        write_report(run)
+    assert not (run / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "odd", [float("nan"), float("inf"), float("-inf"), "nan", None, 10**400, "text", {"a": 1}, [], True, 1e308, -1e308, 5e-324]
+)
+def test_odd_numbers(run: Path, odd: Any) -> None:
+    for name in ("metrics.jsonl", "timings.jsonl"):
+        records = [json.loads(line) for line in (run / name).read_text().splitlines()]
+        records[1] = {key: value if key == "iteration" else odd for key, value in records[1].items()}
+        (run / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    (run / "evaluation.json").write_text(json.dumps({**evaluation, "difference": odd, "ci_low": odd, "tasks": odd}))
+    html = write_report(run).read_text(encoding="utf-8")
+    drawings = "".join(re.findall(r"<svg viewBox.*?</svg>", html, re.DOTALL))
+    assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', drawings)
+
+
+def test_group_without_tree_and_without_episodes(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=2, trees=2, episodes=False)
+    path = run / "trees" / "0001.json"
+    record = json.loads(path.read_text())
+    record["trees"][0] |= {"tree": None, "grafts": []}
+    path.write_text(json.dumps(record))
+    data = page_data(write_report(run))
+    assert [tree["iteration"] for tree in data["trees"]] == [1, 2, 2]
+    assert any(-1 in node["which"] for tree in data["trees"] for node in tree["nodes"] if node["depth"])
+
+
+def test_long_run_is_capped_and_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=30, trees=6, group=4, turns=3)
+    report = write_report(run)
+    data, html = page_data(report), report.read_text(encoding="utf-8")
+    shown = sorted({tree["iteration"] for tree in data["trees"]})
+    assert len(shown) == 12 and shown[0] == 1 and shown[-1] == 30
+    assert len(data["trees"]) == 60 and len(data["episodes"]) == 300
+    assert "60 of the 72 trees" in html and "has trees of 30\n    iterations" in html and "300 of the 720 training episodes" in html
+    assert report.stat().st_size < 4_000_000
+
+
+def test_texts_and_big_trees_are_capped(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=2, trees=2, group=16, turns=60, text="x" * 9_000)
+    report = write_report(run)
+    assert report.stat().st_size < 8_000_000
+    assert " more characters)" in report.read_text(encoding="utf-8")
+
+
+def test_hostile_text_leaves_no_markup_in_the_source(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=2, trees=1, text=HOSTILE)
+    html = write_report(run).read_text(encoding="utf-8")
+    assert "<img" not in html
+    assert html.count("<script") == 2 and html.count("</script") == 2
+    assert "\u2028" not in re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1]  # type: ignore[index]
+    assert "{{ 7*7 }}" in html
+    assert any(HOSTILE[:300] in node["texts"][0][0] for node in page_data(run / "report.html")["trees"][0]["nodes"])
+
+
+JSON = st.recursive(
+    st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=6
+)
+
+
+@given(JSON)
+def test_script_json_is_the_same_data(data: Any) -> None:
+    block = str(script_json(data))
+    assert not set("<>&\u2028\u2029") & set(block) and block.isascii()
+    assert json.loads(block) == data
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=8))
+def test_spread_is_the_nearest_with_distance_one(aims: list[float]) -> None:
+    places = spread(aims)
+    assert all(b - a >= 1 - 1e-9 for a, b in itertools.pairwise(places))
+    cost = sum((p - a) ** 2 for p, a in zip(places, aims, strict=True))
+    # The cost is convex, so no small move of any run of places that stays allowed may lower it.
+    for first, last, move in itertools.product(range(len(aims)), range(len(aims)), (-1e-3, 1e-3)):
+        moved = [p + move * (first <= k <= last) for k, p in enumerate(places)]
+        if all(b - a >= 1 for a, b in itertools.pairwise(moved)):
+            assert sum((p - a) ** 2 for p, a in zip(moved, aims, strict=True)) >= cost - 1e-9
+
+
+def test_layout_puts_a_chain_in_line_and_uncrosses() -> None:
+    assert set(place({0: 0, 1: 1, 2: 2}, [(0, 1, 1.0), (1, 2, 1.0)]).values()) == {0.0}
+    # Children numbered against their parents' order: 1 -> 4 and 2 -> 3 cross unless the layer is reordered.
+    places = place({0: 0, 1: 1, 2: 1, 3: 2, 4: 2}, [(0, 1, 1.0), (0, 2, 1.0), (1, 4, 1.0), (2, 3, 1.0)])
+    assert (places[1] < places[2]) == (places[4] < places[3])
+    assert place({}, []) == {}
+
+
+def test_plot_of_one_point_constant_and_gap() -> None:
+    one = plot([5], [Series("a", [2.0], [])], "line", None, "number")
+    assert one is not None and one.series[0].path.endswith("h0")
+    gap = plot([1, 2, 3], [Series("a", [0.0, None, 0.0], [])], "line", None, "number")
+    assert gap is not None and gap.series[0].path.count("M") == 2
+    assert plot([1], [Series("a", [None], [])], "line", None, "number") is None
+    assert plot([1], [Series("a", [0.0], [])], "log", None, "number") is None
+    negative = plot([1, 2], [Series("a", [-3.0, -1.0], [])], "line", None, "number")
+    assert negative is not None and [label for _, label in negative.ticks_y] == ["−3", "−2", "−1", "0"]
+    close = plot([1, 2], [Series("a", [0.6931, 0.6930], [])], "line", None, "number", from_zero=False)
+    assert close is not None and len({label for _, label in close.ticks_y}) == len(close.ticks_y)
+
+
+def test_stack_adds_up() -> None:
+    drawn = plot([1, 2], [Series("a", [1.0, None], []), Series("b", [3.0, 2.0], [])], "stack", None, "number")
+    assert drawn is not None and drawn.ticks_y[-1][1] == "4"
+    assert drawn.series[0].path.count("M") == 1 and drawn.series[1].path.count("M") == 2
+
+
+def test_small_helpers() -> None:
+    assert moving_average([1.0, None, 3.0, 5.0], 2) == [1.0, 1.0, 3.0, 4.0]
+    assert evenly(range(10), 4) == [0, 3, 6, 9]
+    assert clipped("abcdef", 3) == "abc… (3 more characters)"
+    assert [text(v, "number") for v in (0.0, 1.5e-7, -2.0, None)] == ["0", "1.50e−07", "−2", "–"]

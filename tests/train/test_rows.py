@@ -1,0 +1,168 @@
+"""Rows, joined sequences and the update: the same loss however turns are cut and batched."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from policies import HOTPOT, random_policy
+
+from tstar_train.config import GraftConfig, OptimConfig
+from tstar_train.grafting.graft import Graft
+from tstar_train.grafting.prompt import Branch
+from tstar_train.optim.update import UpdateStats, base_backward, micro_batches, surgical_backward, thought_logprobs
+from tstar_train.policy.codec import thought_length
+from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.local import LocalEngine
+from tstar_train.rollout.types import TokenSequence, join_rows, rows_of
+
+
+@pytest.fixture(scope="module")
+def played():
+    policy = random_policy()
+    tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:3]
+    spec = EnvSpec("hotpotqa", {"topk": 1})
+    kwargs = {"size": 2, "split": "train", "seed": "rows"}
+    concat = collect(spec, LocalEngine(policy), policy.codec, tasks, sampling=Sampling(12), **kwargs)
+    step = collect(spec, LocalEngine(policy), policy.codec, tasks, sampling=Sampling(12, context="step", history=1), **kwargs)
+    return policy, concat, step
+
+
+def rows_with_random_advantages(trajectories):
+    chance = random.Random(3)
+    return [row for t in trajectories for row in rows_of(t, [chance.gauss(0, 1) for _ in t.turns])]
+
+
+def single(row):
+    return TokenSequence(row.ids, row.mask, row.logprobs, [row.advantage] * len(row.ids))
+
+
+def gradient(policy, sequences, config):
+    policy.model.zero_grad(set_to_none=True)
+    stats = UpdateStats()
+    base_backward(policy.model, None, sequences, config, 1.0, policy.codec.pad, sum(sum(s.mask) for s in sequences), stats)
+    return torch.cat([p.grad.flatten() for p in policy.model.parameters()]), stats
+
+
+def test_contexts_are_what_the_transcript_says(played):
+    policy, concat, step = played
+    for trajectory in concat:
+        for before, after in zip(trajectory.turns, trajectory.turns[1:], strict=False):
+            assert after.context[: len(before.context) + len(before.reply)] == before.context + before.reply
+        assert len(trajectory.turns) == len(trajectory.steps)
+    longest = max(len(t.turns) for t in step)
+    assert longest > 2
+    for trajectory in step:
+        for turn in trajectory.turns[2:]:
+            assert turn.context[: len(trajectory.turns[0].context)] == trajectory.turns[0].context
+            assert len(turn.context) < len(trajectory.turns[0].context) + 400
+
+
+def test_joined_rows_give_the_gradient_of_single_rows(played):
+    policy, concat, _ = played
+    rows = rows_with_random_advantages(concat)
+    joined = join_rows(rows)
+    assert len(joined) == len(concat) < len(rows)
+    one, first = gradient(policy, [single(r) for r in rows], OptimConfig())
+    other, second = gradient(policy, joined, OptimConfig())
+    np.testing.assert_allclose(one, other, atol=2e-6)
+    assert first.tokens == second.tokens and math.isclose(first.base_loss, second.base_loss, abs_tol=1e-6)
+
+
+def test_step_contexts_do_not_join(played):
+    _, _, step = played
+    rows = rows_with_random_advantages(step)
+    long = [t for t in step if len(t.turns) > 3]
+    assert len(join_rows(rows)) > len(step) - len(long)
+
+
+@pytest.mark.parametrize("most", [300, 1000])
+def test_micro_batches_change_nothing(played, most):
+    policy, concat, _ = played
+    joined = join_rows(rows_with_random_advantages(concat))
+    whole, _ = gradient(policy, joined, OptimConfig(micro_tokens=10**6))
+    parts, stats = gradient(policy, joined, OptimConfig(micro_tokens=most))
+    np.testing.assert_allclose(whole, parts, atol=2e-6)
+    assert stats.logprob_difference_mean < 1e-6 and stats.logprob_difference_max < 1e-4
+
+
+def test_micro_batches_hold_every_index_once():
+    lengths = [random.Random(1).randrange(1, 90) for _ in range(50)]
+    batches = list(micro_batches(lengths, 200))
+    assert sorted(i for b in batches for i in b) == list(range(50))
+    assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= 200 for b in batches)
+
+
+def a_graft(policy):
+    codec = policy.codec
+    context = codec.start("", "Question: Who founded Velbar Press?")
+    rejected = codec.reply("Thought: I read that again.\nAction: search[x]")
+    better = codec.reply("Thought: First I look up Velbar Press.\nAction: search[Velbar Press]")
+    cut, other = thought_length(codec, rejected), thought_length(codec, better)
+    nothing = Branch("", "", "")
+    return Graft(0, context, better[:other], rejected[:cut], "model", 1, 1.0, 1, 1, nothing, nothing, "", (0, 0)), rejected, better
+
+
+def test_thought_length_ends_where_the_action_begins():
+    codec = random_policy().codec
+    for thought in ("I need to find it.", "A. B; C, 1901", "no cue Action? yes"):
+        reply = codec.reply(f"Thought: {thought}\nAction: finish[yes]")
+        cut = thought_length(codec, reply)
+        assert codec.decode(reply[:cut]) == f"Thought: {thought}\n" and codec.decode(reply[cut:]).startswith("Action:")
+    assert thought_length(codec, codec.reply("Action: finish[yes]")) == 0
+    assert thought_length(codec, codec.reply("Thought: never acts")) == 0
+
+
+def test_surgical_gradient_by_finite_differences(played):
+    policy, reference = random_policy(), random_policy(seed=1).model.double()
+    graft, *_ = a_graft(policy)
+    config = GraftConfig(weight=0.5, beta=0.7)
+    spans = [(graft.context, graft.rectified), (graft.context, graft.rejected)]
+
+    def loss(model):
+        with torch.no_grad():
+            ours, theirs = thought_logprobs(model, spans, 0), thought_logprobs(reference, spans, 0)
+            margin = (ours[0] - theirs[0]) - (ours[1] - theirs[1])
+            return float(-config.weight * torch.nn.functional.logsigmoid(config.beta * margin))
+
+    model = copy.deepcopy(policy.model).double()
+    surgical_backward(model, reference, [graft], config, 3000, 0, 1, UpdateStats())
+    parameter = next(p for n, p in model.named_parameters() if n.endswith("layers.1.mlp.up_proj.weight"))
+    direction = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    analytic = float((parameter.grad * direction).sum())
+    step = 1e-4  # the model's norms compute in single precision, so a smaller step would measure their rounding
+    with torch.no_grad():
+        parameter.add_(step * direction)
+        up = loss(model)
+        parameter.sub_(2 * step * direction)
+        down = loss(model)
+    assert math.isclose(analytic, (up - down) / (2 * step), rel_tol=1e-2)
+
+
+def test_surgical_gradient_enters_at_the_thought_span_alone():
+    policy, reference = random_policy(), random_policy(seed=1).model
+    graft, *_ = a_graft(policy)
+    entered = []
+    final = policy.model.base_model.norm  # what the output matrix reads, position by position
+
+    def watch(module, inputs, output):
+        output.register_hook(lambda g: entered.append(g.abs().sum(dim=-1) > 0))
+
+    handle = final.register_forward_hook(watch)
+    surgical_backward(policy.model, reference, [graft], GraftConfig(), 3000, 0, 1, UpdateStats())
+    handle.remove()
+    start = len(graft.context) - 1  # the position that predicts the first thought token
+    for row, thought in zip(entered[0], (graft.rectified, graft.rejected), strict=True):
+        assert torch.nonzero(row)[:, 0].tolist() == list(range(start, start + len(thought)))
+
+
+def test_first_surgical_loss_is_ln_2():
+    policy = random_policy()
+    graft, *_ = a_graft(policy)
+    stats = UpdateStats()
+    surgical_backward(policy.model, copy.deepcopy(policy.model), [graft], GraftConfig(), 3000, 0, 1, stats)
+    assert math.isclose(stats.surgical_loss, math.log(2), rel_tol=1e-6)

@@ -1,0 +1,6 @@
+"""``python -m tstar_envs list | play | eval``."""
+
+from tstar_envs.cli.main import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,84 @@
+"""The file of an evaluation: one episode per line, appended as each ends, and beside it the settings it was made with.
+
+A run that was killed goes on where it stopped: what is in the file is kept, episodes that ended in an error are played
+again (their later record counts), and a file made with other settings is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.errors import BadData, UnknownOption
+from tstar_envs.record import Episode, append_episode, read_episodes
+
+Key = tuple[str, int]  # task id, sample
+
+
+class ResultFile:
+    """Episodes on disk.
+
+    Args:
+        path: the JSON-lines file; ``<path>.config.json`` holds the settings.
+        settings: what must be equal for two runs to belong to one file; JSON values only.
+
+    Raises:
+        UnknownOption: the file was made with other settings; the differences are named.
+        BadData: the file or its settings cannot be read.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path = path
+        self.config = path.with_name(path.name + ".config.json")
+        # As JSON gives it back, so that a tuple and a list compare equal.
+        settings = json.loads(json.dumps(settings))
+        if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
+            raise BadData(f"{path} is not a regular file: choose another file for the episodes")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.config.exists():
+            self._check(settings)
+        elif path.exists() and path.stat().st_size:
+            raise BadData(f"{path} holds episodes, but {self.config}, which says how they were made, is missing: choose another file")
+        else:
+            temporary = self.config.with_name(self.config.name + ".tmp")
+            temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(self.config)
+
+    def _check(self, settings: dict[str, Any]) -> None:
+        try:
+            made_with = json.loads(self.config.read_text(encoding="utf-8"))
+            differences = _differences(made_with, settings)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise BadData(f"{self.config} cannot be read as settings ({error}): choose another file") from error
+        if differences:
+            raise UnknownOption(
+                f"{self.path} was made with other settings: {'; '.join(differences)}. "
+                "Use the same settings to resume it, or choose another file"
+            )
+
+    def episodes(self) -> dict[Key, Episode]:
+        """What the file holds; of several records of one episode the last."""
+        return latest(read_episodes(self.path)) if self.path.exists() else {}
+
+    def append(self, episode: Episode) -> None:
+        """Add one record; it is on disk when this returns."""
+        append_episode(self.path, episode)
+
+
+def latest(episodes: Iterable[Episode]) -> dict[Key, Episode]:
+    """Episodes by task and sample; of several records of one the last."""
+    return {(episode.task, episode.sample): episode for episode in episodes}
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _differences(before, after, f"{prefix}{name}.")
+        elif before != after or (name in old) != (name in new):
+            shown = [json.dumps(side[name]) if name in side else "not set" for side in (old, new)]
+            found.append(f"{prefix}{name} was {shown[0]}, now {shown[1]}")
+    return found

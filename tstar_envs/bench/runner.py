@@ -1,0 +1,115 @@
+"""Plays episodes of an agent and records them; a failure of the infrastructure is an ``error``, never a reward of 0."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tstar_envs.bench.agents import Agent
+from tstar_envs.bench.results import Key
+from tstar_envs.core import TextEnv
+from tstar_envs.errors import TStarError
+from tstar_envs.record import Episode, Step
+from tstar_envs.registry import EnvEntry
+
+ERRORS_IN_A_ROW = 5  # then something is broken for good, and going on would only fill the file
+
+
+class BrokenRun(TStarError):
+    """Several episodes in a row ended in an error."""
+
+
+class AgentError(TStarError):
+    """An agent raised, or returned something that is not a string."""
+
+
+def agent_seed(seed: int, task: str, sample: int) -> int:
+    """A seed of 63 bits for one episode's sampling: the same whichever episodes were played before it."""
+    digest = hashlib.blake2b(f"{seed}\0{task}\0{sample}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def play_episode(
+    env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name: str, task: str, seed: int = 0, sample: int = 0
+) -> Episode:
+    """Play one episode to its end.
+
+    Args:
+        env: where.
+        entry: its entry in the table, for the record.
+        agent: who.
+        name: how the record calls the agent.
+        task: task id.
+        seed: with the task and the sample it gives ``info["agent_seed"]``, which ``agent.reset`` gets.
+        sample: number of the episode among those of the task.
+
+    Returns:
+        The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
+    """
+    episode = Episode(
+        env=entry.id, tier=env.tier, task=task, split=env.split, rules_version=entry.rules_version, agent=name,
+        instruction="", first_observation="", seed=seed, sample=sample,
+    )  # fmt: skip
+    try:
+        _play(env, agent, episode)
+    except TStarError as error:
+        episode.ended, episode.error = "error", f"{type(error).__name__}: {error}"
+        episode.reward, episode.success = 0.0, False
+    return episode
+
+
+def _play(env: TextEnv[Any, Any], agent: Agent, episode: Episode) -> None:
+    observation, info = env.reset(options={"task": episode.task})
+    episode.split, episode.instruction, episode.first_observation = info["split"], info["instruction"], observation
+    if "kind" in info:
+        episode.extra["kind"] = info["kind"]
+    seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
+    _call(agent.reset, observation, {**info, "agent_seed": seed, "sample": episode.sample})
+    terminated = truncated = False
+    while not (terminated or truncated):
+        reply = _call(agent.act, observation, info)
+        if not isinstance(reply, str):
+            raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
+        observation, reward, terminated, truncated, info = env.step(reply)
+        episode.steps.append(Step.from_info(reply, observation, info))
+    episode.ended = "terminated" if terminated else "truncated"
+    episode.reward, episode.success = float(reward), bool(info["success"])
+    # Figures of the family that come with the end, such as em and f1.
+    episode.extra.update({name: value for name, value in info.items() if isinstance(value, float) and name != "score"})
+
+
+def _call(function: Any, observation: str, info: dict[str, Any]) -> Any:
+    try:
+        return function(observation, info)
+    except TStarError:
+        raise
+    except Exception as error:  # an agent is foreign code: its crash costs this episode, not the run
+        raise AgentError(f"the agent raised {type(error).__name__}: {error}") from error
+
+
+def play_missing(
+    env: TextEnv[Any, Any],
+    entry: EnvEntry,
+    agent: Agent,
+    wanted: Sequence[Key],
+    done: dict[Key, Episode],
+    *,
+    name: str,
+    seed: int,
+) -> Iterator[Episode]:
+    """Play what is wanted and not done (or ended in an error), in order; yields each episode as it ends.
+
+    Raises:
+        BrokenRun: several episodes in a row ended in an error.
+    """
+    in_a_row = 0
+    for task, sample in wanted:
+        before = done.get((task, sample))
+        if before is not None and before.ended != "error":
+            continue
+        episode = play_episode(env, entry, agent, name=name, task=task, seed=seed, sample=sample)
+        yield episode
+        in_a_row = in_a_row + 1 if episode.ended == "error" else 0
+        if in_a_row == ERRORS_IN_A_ROW:
+            raise BrokenRun(f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}")

@@ -1,0 +1,116 @@
+"""Figures of an evaluation, as pure functions of its episodes.
+
+Episodes that ended in an error (a search service that was down, an agent that crashed) say nothing about the agent: they
+are counted apart and enter no rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tstar_envs.record import Episode
+
+Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
+BOOTSTRAP_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Figures of a set of episodes; rates are fractions of 1, None where there is no episode to tell.
+
+    Attributes:
+        episodes: those that ended without an error.
+        errors: those that ended in one; in no other figure.
+        tasks: different tasks among the episodes.
+        success: share of episodes that solved the task.
+        wilson: 95 % interval of it, taking every episode as independent.
+        clustered: 95 % bootstrap interval over tasks; None unless tasks were played several times. Where all episodes ended
+            alike there is nothing to resample, and it is the Wilson interval with one trial per task.
+        score: mean reward.
+        steps: mean number of steps.
+        invalid: share of steps whose action was invalid.
+        truncated: share of episodes that ran out of steps.
+        extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0).
+    """
+
+    episodes: int
+    errors: int
+    tasks: int
+    success: float | None
+    wilson: tuple[float, float] | None
+    clustered: tuple[float, float] | None
+    score: float | None
+    steps: float | None
+    invalid: float | None
+    truncated: float | None
+    extra: dict[str, float]
+
+
+def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson score interval of a proportion (Wilson 1927), without continuity correction.
+
+    Raises:
+        ValueError: no trials, or more successes than trials.
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(f"need 0 <= successes <= trials and trials >= 1, got {successes} of {trials}")
+    rate, z2 = successes / trials, z * z
+    centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = z / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
+    # At the ends the bound is exact, and rounding must not move it.
+    return (0.0 if successes == 0 else max(0.0, centre - half)), (1.0 if successes == trials else min(1.0, centre + half))
+
+
+def cluster_bootstrap(values: Sequence[Sequence[float]], seed: int = 0, draws: int = BOOTSTRAP_DRAWS) -> tuple[float, float]:
+    """95 % percentile interval of the mean over all values when whole clusters (tasks) are drawn with replacement.
+
+    Args:
+        values: one sequence per cluster, none of them empty.
+        seed: of the draws.
+        draws: how many.
+    """
+    sums = np.array([sum(cluster) for cluster in values], dtype=np.float64)
+    sizes = np.array([len(cluster) for cluster in values], dtype=np.float64)
+    generator = np.random.default_rng(seed)
+    means = np.empty(draws)
+    for draw in range(draws):  # one draw at a time: a whole table of draws would not fit for large benchmarks
+        chosen = generator.integers(len(values), size=len(values))
+        means[draw] = sums[chosen].sum() / sizes[chosen].sum()
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:
+    alike = {value for cluster in values for value in cluster}
+    return wilson(round(alike.pop()) * len(values), len(values)) if len(alike) == 1 else cluster_bootstrap(values)
+
+
+def summarise(episodes: Sequence[Episode]) -> Summary:
+    """The figures of a set of episodes."""
+    good = [e for e in episodes if e.ended != "error"]
+    errors = len(episodes) - len(good)
+    if not good:
+        return Summary(0, errors, 0, None, None, None, None, None, None, None, {})
+    by_task: dict[str, list[float]] = {}
+    for episode in good:
+        by_task.setdefault(episode.task, []).append(float(episode.success))
+    steps = [step for episode in good for step in episode.steps]
+    names = sorted({n for e in good for n, v in e.extra.items() if isinstance(v, int | float) and not isinstance(v, bool)})
+    successes = sum(e.success for e in good)
+    return Summary(
+        episodes=len(good),
+        errors=errors,
+        tasks=len(by_task),
+        success=successes / len(good),
+        wilson=wilson(successes, len(good)),
+        clustered=_clustered(list(by_task.values())) if len(by_task) < len(good) else None,
+        score=sum(e.reward for e in good) / len(good),
+        steps=len(steps) / len(good),
+        invalid=sum(not s.action_valid for s in steps) / len(steps) if steps else 0.0,
+        truncated=sum(e.ended == "truncated" for e in good) / len(good),
+        extra={name: sum(float(e.extra.get(name, 0.0)) for e in good) / len(good) for name in names},
+    )

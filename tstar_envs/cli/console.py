@@ -1,0 +1,25 @@
+"""What the subcommands write to: rich consoles that are also readable in a pipe, and text made safe for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+_PIPE_WIDTH = 160  # a pipe has no width; rich's 80 would cut tables
+_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A console of the terminal's width, or wide where there is no terminal."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Foreign text as it is: no markup, no control sequences, nothing that a UTF-8 terminal cannot show."""
+    return Text(text.translate(_CONTROL).encode("utf-8", "replace").decode("utf-8"), style=style)
+
+
+def say(console: Console, message: str, style: str = "") -> None:
+    """One message, not broken at the terminal's width, so that paths in it can be copied."""
+    console.print(plain(message, style), soft_wrap=True)

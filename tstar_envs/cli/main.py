@@ -1,0 +1,55 @@
+"""Reads the command line, runs the subcommand, and turns errors that the user can mend into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+
+from tstar_envs.cli import evaluate, listing, play
+from tstar_envs.cli.console import make_console, say
+from tstar_envs.errors import TStarError
+
+INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+
+Command = (
+    Annotated[listing.ListCommand, tyro.conf.subcommand("list")]
+    | Annotated[play.PlayCommand, tyro.conf.subcommand("play")]
+    | Annotated[evaluate.EvalCommand, tyro.conf.subcommand("eval")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: without the program's name; None takes them from the process.
+
+    Returns:
+        Exit code: 0; 1 if an evaluation has episodes that ended in an error; 2 for what the user can mend, told in one line;
+        130 after Ctrl-C.
+    """
+    command = tyro.cli(
+        Command,
+        prog="python -m tstar_envs",
+        description="Text environments for LLM agents: list them, play them, evaluate agents on them.",
+        args=arguments,
+    )
+    console = make_console()
+    try:
+        if isinstance(command, listing.ListCommand):
+            return listing.run(command, console)
+        if isinstance(command, play.PlayCommand):
+            return play.run(command, console)
+        return evaluate.run(command, console)
+    except BrokenPipeError:  # `| head` has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (TStarError, OSError) as error:
+        say(make_console(stderr=True), f"error: {error}", "red")
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED

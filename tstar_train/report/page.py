@@ -1,0 +1,155 @@
+"""The page as a whole: everything read, put into the template, and written in one stroke."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tstar_train.report.axis import MINUS, NONE, text
+from tstar_train.report.diagrams import diagrams, dropped
+from tstar_train.report.embed import clipped, evenly, script_json
+from tstar_train.report.episodes import browsable
+from tstar_train.report.headline import headline
+from tstar_train.report.read import Record, Run, number, read_run
+from tstar_train.report.trees import forest
+
+SCRIPTS = ("dom.js", "charts.js", "trees.js", "episodes.js")
+MOST_GRAFTS = 80
+
+
+def write_report(run: Path) -> Path:
+    """Write `report.html` into a run folder, whether the run is over, going on, or was stopped.
+
+    Args:
+        run: the folder. Files that are not there yet are named in the report.
+
+    Returns:
+        The path of the report: one file that needs no other and no network.
+
+    Raises:
+        MissingData: there is no such folder.
+        BadData: a file of the run is damaged; the message names it and the line.
+    """
+    path = run / "report.html"
+    content = render(read_run(run)).encode("utf-8", "backslashreplace")  # names may hold half a surrogate pair
+    part = path.with_name(f".report.html.{os.getpid()}")
+    try:
+        part.write_bytes(content)
+        part.replace(path)  # a reader sees the old report or the new one
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def render(run: Run) -> str:
+    """The report as HTML."""
+    environment = Environment(
+        loader=PackageLoader("tstar_train.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"share": _share, "points": _points, "number": _number, "duration": _duration}
+    sources = {name: _source(environment, name) for name in (*SCRIPTS, "report.css")}
+    script = '"use strict";\n(() => {\n' + "\n".join(sources[name] for name in SCRIPTS) + "})();\n"
+    sections, empty, readings = diagrams(run)
+    woods = forest(run)
+    episodes = browsable(run.episodes)
+    return environment.get_template("report.html.j2").render(
+        run=run,
+        name=run.folder.resolve().name,
+        header=_header(run),
+        config=_flat(run.config or {}),
+        progress=_progress(run),
+        result=headline(run),
+        sections=sections,
+        empty_curves=empty,
+        dropped=dropped(run),
+        forest=woods,
+        grafts=evenly(woods.grafts, MOST_GRAFTS),
+        episodes=episodes,
+        data=script_json({"diagrams": readings, "trees": woods.trees, "episodes": episodes}),
+        style=Markup(sources["report.css"]),  # our own file
+        script=Markup(script),  # our own files
+        # The page may run this script and nothing else, and load nothing: a second lock behind the escaping.
+        policy=(
+            f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(sources['report.css'])}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+    )
+
+
+def _source(environment: Environment, name: str) -> str:
+    if environment.loader is None:
+        raise RuntimeError("an environment without loader")
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _hash(source: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+
+
+def _header(run: Run) -> list[tuple[str, str]]:
+    """What was run, from the configuration or, without one, from the summary."""
+    source = run.config or run.summary or {}
+    facts = {
+        "environment": source.get("env"),
+        "algorithm": source.get("algo"),
+        "T-STAR": _plain(source["tstar"]) if "tstar" in source else None,
+        "model": source.get("model"),
+        "seed": source.get("seed"),
+        "episodes": (run.summary or {}).get("episodes"),
+        "time": _duration(number((run.summary or {}).get("seconds"))) if run.summary else None,
+    }
+    return [(name, clipped(str(value), 200)) for name, value in facts.items() if value is not None]
+
+
+def _progress(run: Run) -> str:
+    """One sentence about how far the run got."""
+    done = max((record["iteration"] for record in run.metrics), default=0)
+    planned = number((run.config or {}).get("iterations"))
+    if run.summary is not None:
+        return f"The run is complete: {done} iterations."
+    of = f" of {planned:.0f}" if planned is not None else ""
+    if not run.metrics:
+        return "No iteration is finished yet."
+    return f"The run is not complete: {done}{of} iterations are finished. It is still going, or it was stopped."
+
+
+def _flat(record: Record, prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", clipped(_plain(value), 300)))
+    return rows
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return NONE if value is None else str(value)
+
+
+def _share(value: float | None) -> str:
+    return text(value, "share")
+
+
+def _points(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:+.1f}".replace("-", MINUS)
+
+
+def _number(value: float | None) -> str:
+    return text(value, "number")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
