@@ -322,9 +322,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def snapshot(self) -> Snapshot[State]:
         """The episode so far, to continue from later with ``restore``."""
         _, state = self._running()
-        return Snapshot(
-            self._task_id, self._task_split, state, self._step_count, self._observation, self._over, self._success, self._score
-        )
+        return Snapshot(self._task_id, self._task_split, state, self._step_count, self._observation, self._over, self._success, self._score)
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
         """Continue exactly from a snapshot (also one taken from another instance of the same id and options)."""

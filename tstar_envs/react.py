@@ -22,6 +22,8 @@ class Reply(NamedTuple):
 
 
 _LINE_CUE = re.compile(r"^[ \t]*+\**+action[ \t]*+\d{0,4}+\**+[ \t]*+:\**+", re.IGNORECASE | re.MULTILINE)
+# "Thought: ... Action: ..." on one line; looked for only after a thought, where no line starts with a cue and no tag stands.
+_INLINE_CUE = re.compile(r"\baction[ \t]?\d{0,4}:", re.IGNORECASE)
 _TAG_CUE = re.compile(r"<(action|search|answer)>", re.IGNORECASE)
 _THOUGHT_LINE = re.compile(r"^[ \t]*+\**+thought[ \t]*+\d{0,4}+\**+[ \t]*+:\**+", re.IGNORECASE | re.MULTILINE)
 _THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
@@ -53,6 +55,9 @@ def parse_reply(reply: str) -> Reply:
         return Reply(_thought(reply[: tag.start()]), action, name)
     cue = _THOUGHT_LINE.search(reply)
     if cue is not None and not reply[: cue.start()].strip():
+        inline = _INLINE_CUE.search(reply, cue.end())
+        if inline is not None:
+            return Reply(_thought(reply[: inline.start()]), _first_line(reply[inline.end() :]), "line")
         head, _, tail = reply[cue.end() :].lstrip().partition("\n")
         return Reply(head.strip(), _first_line(tail), "bare")
     head, closing, tail = reply.rpartition("</think>")

@@ -36,15 +36,13 @@ class PolicyAgent:
         self._max_tokens = max_tokens
         self._context: list[int] = []
         self._reply: list[int] = []
-        self._task = ""
-        self._plays: dict[str, int] = {}
+        self._episode = ""
         self._turn = 0
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
-        """A new episode; the n-th one of a task draws its own samples."""
+        """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
         self._engine.forget()
-        self._task = str(info["task_id"])
-        self._plays[self._task] = self._plays.get(self._task, -1) + 1
+        self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
         self._context = self._codec.start(self._prompt, observation)
         self._reply = []
         self._turn = 0
@@ -54,7 +52,7 @@ class PolicyAgent:
         if self._reply:
             ending = [] if self._reply[-1] == self._codec.end else [self._codec.end]
             self._context += [*self._reply, *ending, *self._codec.observation(observation)]
-        seed = f"{self._seed}/{self._task}/{self._plays.get(self._task, 0)}/{self._turn}"
+        seed = f"{self._seed}/{self._episode}/{self._turn}"
         sample = self._engine.generate(
             [self._context], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
         )[0]

@@ -42,7 +42,8 @@ def train_command(arguments: Sequence[str]) -> int:
     entry = find_entry(known.env or list_envs()[0].name)
     preset, reason = choose(entry, known.model) if not helping else (Config(env=entry.id), "")
     config = tyro.cli(
-        Config, default=preset, args=rest, prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--out FOLDER]",
+        Config, default=preset, args=rest,
+        prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--out FOLDER]",
         description="Train an agent; the defaults shown are those of the environment's preset.",
     )  # fmt: skip
     console.print(reason, highlight=False, soft_wrap=True)

@@ -61,10 +61,13 @@ class Measurement:
         }
 
 
-def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig, seed: int) -> Measurement:
-    """Play the held-out tasks at temperature 1 and greedily."""
-    episodes = team.evaluate(tasks, config.split, config.samples, 1.0, f"{seed}/evaluation")
-    greedy = team.evaluate(tasks, config.split, 1, 0.0, f"{seed}/evaluation") if config.greedy else []
+def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig) -> Measurement:
+    """Play the held-out tasks at temperature 1 and greedily.
+
+    The noise is the same for every policy and every run, so that differences between them are paired.
+    """
+    episodes = team.evaluate(tasks, config.split, config.samples, 1.0, "evaluation")
+    greedy = team.evaluate(tasks, config.split, 1, 0.0, "evaluation") if config.greedy else []
     rewards = np.array([e.reward for e in episodes]).reshape(len(tasks), config.samples)
     kinds = [_kind(e) for e in episodes[:: config.samples]]
     return Measurement(rewards.mean(axis=1).tolist(), [e.reward for e in greedy], kinds)

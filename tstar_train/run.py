@@ -30,7 +30,7 @@ from tstar_train.rollout.team import Team
 from tstar_train.tracking import Display, RunFolder
 
 
-def train(config: Config, out: Path, console: Console, resume: bool = False) -> dict[str, Any]:
+def train(config: Config, out: Path, console: Console, resume: bool = False, before: Measurement | None = None) -> dict[str, Any]:
     """Measure, train, measure, report.
 
     Args:
@@ -38,6 +38,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False) -> 
         out: run folder; must be empty or absent unless ``resume``.
         console: for progress and results.
         resume: continue from the newest checkpoint of ``out``.
+        before: the start policy's measurement, if it is known already (runs that share a start share it).
 
     Returns:
         The summary, as in ``summary.json``.
@@ -50,7 +51,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False) -> 
     started = time.time()
     env = make_env(config)
     tasks, held_out = training_tasks(env, config), held_out_tasks(env, config)
-    folder = RunFolder(out)
+    folder = RunFolder(out, config)
     folder.write("config.json", config.to_json())
     learner = build(config)
     try:
@@ -59,8 +60,9 @@ def train(config: Config, out: Path, console: Console, resume: bool = False) -> 
             progress = _resume(folder, learner, console)
         recorded = folder.read("evaluation.json")
         if "before" not in recorded:
-            console.print(f"measuring the start on {len(held_out)} held-out tasks ...", highlight=False)
-            before = measure(learner.team, held_out, config.evaluation, config.seed)
+            if before is None:
+                console.print(f"measuring the start on {len(held_out)} held-out tasks ...", highlight=False)
+                before = measure(learner.team, held_out, config.evaluation)
             recorded = {**_header(config, held_out), "before": before.report()}
             folder.write("evaluation.json", recorded)
         before = _measurement(recorded["before"])
@@ -69,7 +71,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False) -> 
             console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
             return {}
         console.print(f"measuring the result on {len(held_out)} held-out tasks ...", highlight=False)
-        after = measure(learner.team, held_out, config.evaluation, config.seed)
+        after = measure(learner.team, held_out, config.evaluation)
     finally:
         learner.team.close()
         folder.close()

@@ -25,19 +25,22 @@ class RunFolder:
 
     Args:
         path: of the folder; made if it is not there.
+        config: of the run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: Config) -> None:
         self.path = path
+        self._config = config
         (path / "trees").mkdir(parents=True, exist_ok=True)
         self._events: Any = None
 
     def write(self, name: str, content: dict[str, Any] | str) -> None:
         """Replace a file atomically."""
         text = content if isinstance(content, str) else json.dumps(_plain(content), indent=1) + "\n"
-        temporary = self.path / f".{name}.partial"
+        final = self.path / name
+        temporary = final.with_name(f".{final.name}.partial")
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(self.path / name)
+        temporary.replace(final)
 
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file of this folder; empty if it is not there."""
@@ -59,8 +62,7 @@ class RunFolder:
                 append_episode(self.path / "episodes.jsonl", episode)
         trees = [self._tree(group, result) for group in shown if group.tree is not None]
         if trees:
-            text = json.dumps(_plain({"iteration": number, "trees": trees}))
-            (self.path / "trees" / f"{number:04d}.json").write_text(text + "\n", encoding="utf-8")
+            self.write(f"trees/{number:04d}.json", {"iteration": number, "trees": trees})
         self._tensorboard(number, result)
 
     def cut(self, iterations: int) -> None:
@@ -103,7 +105,8 @@ class RunFolder:
             for g in result.played.grafts.kept
             if g.group == first.group
         ]  # fmt: skip
-        tree = tree_to_dict(group.tree, group.trajectories) if group.tree is not None else {}
+        delta, shrink, baseline = self._config.tree.delta, self._config.graft.shrink, self._config.tree.baseline
+        tree = tree_to_dict(group.tree, group.trajectories, delta, shrink, baseline) if group.tree is not None else {}
         return {
             "task": first.episode.task,
             "instruction": first.episode.instruction,

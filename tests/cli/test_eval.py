@@ -5,10 +5,11 @@ import resource
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, ENVIRONMENT, Run
+from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_process
 
 from tstar_envs import Episode, read_episodes
 
@@ -24,6 +25,17 @@ class Slow(RandomAgent):
 """
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return partial(run_process, tmp_path)
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)
+    return partial(call_main, capsys)
+
+
 def base(*more: str) -> tuple[str, ...]:
     return ("eval", "--env", "hotpotqa", *more)
 
@@ -31,7 +43,8 @@ def base(*more: str) -> tuple[str, ...]:
 def test_figures_and_records(run: Run, tmp_path: Path) -> None:
     done = run(*base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("tstar/HotpotQA (mini, rules 1), split valid, agent oracle", "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
+    header = "tstar/HotpotQA (mini, rules 1), split valid, agent oracle"
+    for text in (header, "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
         assert text in done.stdout
     episodes = list(read_episodes(tmp_path / "runs" / "o.jsonl"))
     assert len(episodes) == 20 and all(e.success and e.ended == "terminated" and e.agent == "oracle" for e in episodes)
@@ -144,10 +157,10 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
         (base("--agent", "random", "--option", "horizon=0"), "horizon must be"),
     ],
 )
-def test_bad_input_gives_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2 and message in done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "") and message in err
+    assert err.startswith("error: ") and err.count("\n") == 1
 
 
 def test_tiny_plays_or_says_what_is_missing(run: Run) -> None:

@@ -9,9 +9,13 @@ import sys
 from typing import Any
 
 import gymnasium as gym
+import pytest
 
 import tstar_envs
-from tstar_envs import TextEnv
+from tstar_envs import TextEnv, list_envs
+
+# As ``pytestmark`` of a module: each of its tests runs once per registered environment, under its id.
+FOR_EVERY_ENV = pytest.mark.parametrize("entry", list_envs(), ids=[entry.id for entry in list_envs()])
 
 GARBAGE = ("", "Action:", "jump up and down", "<answer></answer>", "Thought: hm", "search[", "\x00\ud800", "]]]][[[[")
 

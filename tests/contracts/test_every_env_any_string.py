@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from contract_walk import make
+from contract_walk import FOR_EVERY_ENV, make
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import EnvEntry, TextEnv, render_reply
 
+pytestmark = FOR_EVERY_ENV
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()))  # surrogates and null bytes too
 PIECES = st.sampled_from(
     ["Thought:", "Action:", "action 1:", "\n", " ", "**", "<think>", "</think>", "<action>", "</action>", "<search>", "</search>",

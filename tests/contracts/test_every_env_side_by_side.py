@@ -5,11 +5,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from contract_walk import make, reply_for
+from contract_walk import FOR_EVERY_ENV, make, reply_for
 from gymnasium.vector import AutoresetMode
 
 from tstar_envs import EnvEntry, ResetNeeded, TextEnv, UnknownOption, make_group
 
+pytestmark = FOR_EVERY_ENV
 STEPS = 20
 
 
@@ -22,9 +23,7 @@ def test_group_equals_single_environments(entry: EnvEntry) -> None:
     turn = 0
     while any(running):
         # Rows differ, so that they end at different times: row 0 follows the expert, others wander.
-        replies = [
-            (env.oracle() if row == 0 else reply_for(env, turn + row)) if running[row] else None for row, env in enumerate(singles)
-        ]
+        replies = [(env.oracle() if row == 0 else reply_for(env, turn + row)) if running[row] else None for row, env in enumerate(singles)]
         stepped = [env.step(reply) if reply is not None else (None,) * 5 for env, reply in zip(singles, replies, strict=True)]
         assert [list(column) for column in group.step(replies)] == [list(column) for column in zip(*stepped, strict=True)]
         running = [on and not (s[2] or s[3]) for on, s in zip(running, stepped, strict=True)]
@@ -74,7 +73,7 @@ class Reference:
         self.mode = mode
         self.over = [False] * count
 
-    def reset(self, seeds: list[int]) -> tuple[str, ...]:
+    def reset(self, seeds: list[int | None]) -> tuple[str, ...]:
         return tuple(env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True))
 
     def step(self, replies: list[str]) -> list[tuple[str, float, bool, bool]]:
@@ -94,7 +93,7 @@ class Reference:
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_vector_environments(entry: EnvEntry, kind: str, mode: AutoresetMode) -> None:
-    seeds = [7, 8]
+    seeds: list[int | None] = [7, 8]
     makers: list[Any] = [lambda horizon=horizon: gym.make(entry.id, horizon=horizon) for horizon in (3, 4)]
     vector: gym.vector.VectorEnv[Any, Any, Any]
     if kind == "sync":

@@ -1,15 +1,45 @@
 """The environment over a real search service: the same episodes, and clear errors where there is none."""
 
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from tstar_envs import RetrieverError, make_group
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    """Address of ``python -m retriever serve`` over the mini corpus, on a free port of the loopback."""
+    pytest.importorskip("uvicorn")
+    command = [sys.executable, "-u", "-m", "retriever", "serve", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said, deadline = "", time.monotonic() + START_SECONDS
+            while "ready" not in said and time.monotonic() < deadline:
+                line = process.stdout.readline()
+                assert line, f"the service ended: {said}"
+                said += line
+            found = re.search(r"http://[\d.]+:\d+", said)
+            assert found is not None, said
+            yield found.group()
+        finally:
+            process.kill()
 
 
 def transcript(retriever: str, task: int, topk: int) -> list[object]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import golden_regenerate
 import gymnasium as gym
 import pytest
 
@@ -19,7 +20,7 @@ def test_there_are_enough() -> None:
 @pytest.mark.parametrize("episode", EPISODES, ids=[e.agent for e in EPISODES])
 def test_replay(episode: Episode) -> None:
     assert episode.rules_version == find_entry(episode.env).rules_version, (
-        "the rules version has changed: record the golden episodes anew with `python tests/golden/regenerate.py`"
+        "the rules version has changed: record the golden episodes anew with `python tests/golden/golden_regenerate.py`"
     )
     env = gym.make(episode.env, **episode.extra["options"])
     observation, info = env.reset(options={"task": episode.task})
@@ -31,3 +32,9 @@ def test_replay(episode: Episode) -> None:
         assert Step.from_info(step.reply, observation, info) == step, f"step {number} differs; if that is meant, raise rules_version"
         ended = "terminated" if terminated else "truncated" if truncated else "running"
     assert (ended, reward, info["success"]) == (episode.ended, episode.reward, episode.success)
+
+
+@pytest.mark.parametrize("number", range(len(EPISODES)), ids=[e.agent for e in EPISODES])
+def test_recording_anew_gives_the_same(number: int) -> None:
+    """The expert says and does what it did: policies were trained on its words."""
+    assert golden_regenerate.record(*golden_regenerate.PLANS[number]) == EPISODES[number]

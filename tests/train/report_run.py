@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tstar_envs import Episode, Step, append_episode
+from tstar_envs import Episode, Step
 from tstar_train.config import Config
 from tstar_train.tree import Divergence, Tree, build_tree, tree_to_dict
 
@@ -88,17 +88,18 @@ def _entry(rng: random.Random, folder: Path, iteration: int, k: int, group: int,
     trajectories[0].reward, trajectories[-1].reward = 1.0, 0.0  # always something to compare
     tree = build_tree(trajectories, lambda t, i, j: float(trajectories[i].steps[t].action != trajectories[j].steps[t].action))
     if episodes:
+        lines = []  # written at once: `append_episode` waits for the disk after each
         for sample, trajectory in enumerate(trajectories):
             extra = {"iteration": iteration, "kind": KINDS[k % 2] + text, "em": trajectory.reward}
             extra |= {"advantages": [0.5] * len(trajectory.steps)}
-            append_episode(
-                folder / "episodes.jsonl",
-                Episode(
-                    env="tstar/HotpotQA", tier="mini", task=task, split="train", rules_version="1", agent="policy", instruction=instruction,
-                    first_observation=f"Question: {instruction}", reward=trajectory.reward, success=trajectory.reward == 1.0,
-                    ended="terminated", sample=sample, extra=extra, steps=trajectory.steps,
-                ),
+            episode = Episode(
+                env="tstar/HotpotQA", tier="mini", task=task, split="train", rules_version="1", agent="policy", instruction=instruction,
+                first_observation=f"Question: {instruction}", reward=trajectory.reward, success=trajectory.reward == 1.0,
+                ended="terminated", sample=sample, extra=extra, steps=trajectory.steps,
             )  # fmt: skip
+            lines.append(episode.to_json() + "\n")
+        with open(folder / "episodes.jsonl", "a") as handle:
+            handle.writelines(lines)
     grafts = [_graft(trajectories, tree, d, n, text) for n, d in enumerate(tree.divergences())]
     rewards = [t.reward for t in trajectories]
     return {"task": task, "instruction": instruction, "rewards": rewards, "tree": tree_to_dict(tree, trajectories), "grafts": grafts}

@@ -210,18 +210,18 @@ def test_group_without_tree_and_without_episodes(tmp_path: Path) -> None:
 
 
 def test_long_run_is_capped_and_says_so(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", iterations=30, trees=6, group=4, turns=3)
+    run = make_run(tmp_path / "run", iterations=14, trees=6, group=4, turns=3)
     report = write_report(run)
     data, html = page_data(report), report.read_text(encoding="utf-8")
     shown = sorted({tree["iteration"] for tree in data["trees"]})
-    assert len(shown) == 12 and shown[0] == 1 and shown[-1] == 30
+    assert len(shown) == 12 and shown[0] == 1 and shown[-1] == 14
     assert len(data["trees"]) == 60 and len(data["episodes"]) == 300
-    assert "60 of the 72 trees" in html and "has trees of 30\n    iterations" in html and "300 of the 720 training episodes" in html
+    assert "60 of the 72 trees" in html and "has trees of 14\n    iterations" in html and "300 of the 336 training episodes" in html
     assert report.stat().st_size < 4_000_000
 
 
 def test_texts_and_big_trees_are_capped(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", iterations=2, trees=2, group=16, turns=60, text="x" * 9_000)
+    run = make_run(tmp_path / "run", iterations=2, trees=2, group=16, turns=30, text="x" * 9_000)
     report = write_report(run)
     assert report.stat().st_size < 8_000_000
     assert " more characters)" in report.read_text(encoding="utf-8")

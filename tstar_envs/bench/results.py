@@ -31,11 +31,11 @@ class ResultFile:
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
+        if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
+            raise BadData(f"{path} is not a regular file: choose another file for the episodes")
         self.config = path.with_name(path.name + ".config.json")
         # As JSON gives it back, so that a tuple and a list compare equal.
         settings = json.loads(json.dumps(settings))
-        if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
-            raise BadData(f"{path} is not a regular file: choose another file for the episodes")
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.config.exists():
             self._check(settings)

@@ -30,9 +30,7 @@ def agent_seed(seed: int, task: str, sample: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def play_episode(
-    env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name: str, task: str, seed: int = 0, sample: int = 0
-) -> Episode:
+def play_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name: str, task: str, seed: int = 0, sample: int = 0) -> Episode:
     """Play one episode to its end.
 
     Args:

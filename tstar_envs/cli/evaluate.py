@@ -66,14 +66,14 @@ def run(command: EvalCommand, console: Console) -> int:
     wanted = _wanted(command, env)
     if bind := getattr(agent, "bind", None):
         bind(env)
-    shown = ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
-    say(console, f"{entry.id} ({env.tier}, rules {entry.rules_version}), split {command.split}, agent {command.agent}, options: {shown}")
     settings = {
         "format": FORMAT, "env": entry.id, "rules_version": entry.rules_version, "tier": env.tier, "split": command.split,
         "agent": command.agent, "seed": command.seed, "options": options,
     }  # fmt: skip
     results = ResultFile(command.out, settings) if command.out is not None else None
     done = results.episodes() if results is not None else {}
+    shown = ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
+    say(console, f"{entry.id} ({env.tier}, rules {entry.rules_version}), split {command.split}, agent {command.agent}, options: {shown}")
     kept = sum(key in done and done[key].ended != "error" for key in wanted)
     if kept:
         say(console, f"resuming: {kept} of {len(wanted)} episodes are in {command.out} already")

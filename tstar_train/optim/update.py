@@ -23,8 +23,9 @@ from tstar_train.rollout.types import TokenSequence
 class UpdateStats:
     """What an update measured.
 
-    All are means over the whole batch of an optimizer step (sums over a share's part, divided by whole-batch counts), except
-    ``kl_sum``, which is a sum over ``kl_tokens``: without a penalty the KL is measured on a part of the batch only.
+    Losses and the clip fraction are means over the whole batch of an optimizer step (sums over a share's part, divided by
+    whole-batch counts). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that have an
+    advantage, and the KL is a sum over ``kl_tokens``: what only informs is measured on the part that is computed anyway.
     """
 
     base_loss: float = 0.0
@@ -37,10 +38,20 @@ class UpdateStats:
     gradient_norm: float = 0.0
     base_gradient_norm: float = 0.0
     surgical_gradient_norm: float = 0.0
-    entropy: float = 0.0
-    logprob_difference_mean: float = 0.0
+    entropy_sum: float = 0.0
+    logprob_difference_sum: float = 0.0
     logprob_difference_max: float = 0.0
     tokens: float = 0
+
+    @property
+    def entropy(self) -> float:
+        """Mean entropy of the next-token distribution, in nats."""
+        return self.entropy_sum / self.tokens if self.tokens else 0.0
+
+    @property
+    def logprob_difference_mean(self) -> float:
+        """Mean |log pi(sampler) - log pi(trainer)|, in nats."""
+        return self.logprob_difference_sum / self.tokens if self.tokens else 0.0
 
     @property
     def kl_reference(self) -> float:
@@ -112,8 +123,10 @@ def base_backward(
     stats: UpdateStats,
 ) -> None:
     """Add the gradient of the base loss, a sum over own tokens divided by ``total``; fills ``stats``."""
-    for number, batch in enumerate(micro_batches([len(s.ids) for s in sequences], config.micro_tokens)):
-        part = [sequences[i] for i in batch]
+    # Groups of equal rewards have advantage 0: they count in the mean, but have no gradient to compute.
+    active = [s for s in sequences if config.kl_coefficient or any(s.advantages)]
+    for number, batch in enumerate(micro_batches([len(s.ids) for s in active], config.micro_tokens)):
+        part = [active[i] for i in batch]
         ids, mask, old, advantages = _tensors(part, pad, model.device)
         logprobs, entropy = token_logprobs(model, ids, mask, temperature)
         # The losses take one row per sequence; all wanted tokens in one row is the same token mean.
@@ -135,12 +148,12 @@ def base_backward(
                 loss = loss + config.kl_coefficient * penalty.sum() / total
         loss.backward()
         gap = (logprobs.detach() - old[mask]).abs()
-        stats.logprob_difference_mean += float(gap.sum()) / total
+        stats.logprob_difference_sum += float(gap.sum())
+        stats.tokens += len(logprobs)
         stats.logprob_difference_max = max(stats.logprob_difference_max, float(gap.max()))
         stats.base_loss += result.loss.item()
         stats.clip_fraction += float(result.clip_fraction) * share
-        stats.entropy += float(entropy.sum()) / total
-    stats.tokens += sum(sum(s.mask) for s in sequences)
+        stats.entropy_sum += float(entropy.sum())
 
 
 def surgical_backward(

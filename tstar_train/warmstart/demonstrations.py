@@ -69,7 +69,7 @@ def _episode_rows(
         if chance.random() < style.contrast:
             extra.append(_contrast_row(env, row.ids, expert, codec, chance))
         imitate = chance.random() >= style.mistake
-        reply = expert if imitate else env.mistake(chance.getrandbits(32))
+        reply = expert if imitate else env.mistake(str(chance.random()))
         if chance.random() < style.no_thought:
             reply = render_reply("", parse_reply(reply).action)
         observation, _, terminated, truncated, info = env.step(reply)
@@ -88,7 +88,7 @@ def _contrast_row(env: TextEnv[object, object], context: list[int], expert: str,
     """The expert's reply after the context, a failed branch and a successful one (the expert's, in another wording)."""
     here = env.snapshot()
     branches = []
-    for reply in (env.mistake(chance.getrandbits(32)), env.oracle(wording=chance.randrange(4)) or expert):
+    for reply in (env.mistake(str(chance.random())), env.oracle(wording=chance.randrange(4)) or expert):
         observation, *_ = env.step(reply)
         env.restore(here)
         parsed = parse_reply(reply)

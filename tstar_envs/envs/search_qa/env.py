@@ -40,8 +40,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6).
 
     ## Information
-    The keys of every environment (DESIGN section 2), and ``question``, ``golden_answers`` and ``kind`` on reset; ``doc_ids``,
-    ``new_doc_ids`` and ``repeat_query`` after a search; ``em`` and ``f1`` after an answer.
+    The keys of every environment (DESIGN section 2), and ``question`` and ``kind`` on reset; ``doc_ids``,
+    ``new_doc_ids`` and ``repeat_query`` after a search; ``em``, ``f1`` and ``golden_answers`` after an answer.
 
     ## Arguments
     ``data`` ("auto", "mini", "full" or a folder), ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3), and
@@ -109,7 +109,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return task.question
 
     def _reset_extra(self, task: QATask, state: QAState) -> Mapping[str, Any]:
-        return {"question": task.question, "golden_answers": list(task.golden_answers), "kind": task.kind}
+        return {"question": task.question, "kind": task.kind}
 
     def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
         parsed = rules.parse_action(action)
@@ -138,7 +138,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             terminated=True,
             success=em == 1.0,
             score=em,
-            extra={"em": em, "f1": f1},
+            extra={"em": em, "f1": f1, "golden_answers": list(task.golden_answers)},  # not before: the agent reads info
         )
 
     def _search(self, query: str) -> list[Passage]:

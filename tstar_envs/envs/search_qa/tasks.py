@@ -64,8 +64,7 @@ def task_from_question(id_: str, split: str, question: Question) -> QATask:
 def task_to_line(task: QATask) -> str:
     """A task as a line of the shipped files: FlashRAG's fields, the rest under ``metadata``."""
     hops = [
-        {"entity": h.entity, "relation": h.relation, "value": h.value, "passage": h.passage, "queries": list(h.queries)}
-        for h in task.hops
+        {"entity": h.entity, "relation": h.relation, "value": h.value, "passage": h.passage, "queries": list(h.queries)} for h in task.hops
     ]
     record = {
         "id": task.id,
@@ -89,9 +88,7 @@ def _task_from_record(record: Any, split: str, where: str) -> QATask:
     if not isinstance(metadata, dict):
         raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
     try:
-        hops = tuple(
-            Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"])) for h in metadata.get("hops", ())
-        )
+        hops = tuple(Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"])) for h in metadata.get("hops", ()))
     except (KeyError, TypeError) as error:
         raise BadData(
             f"{where}: field 'metadata.hops' must be a list of objects with entity, relation, value, passage, queries ({error})"

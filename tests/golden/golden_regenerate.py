@@ -1,4 +1,4 @@
-"""Writes ``search_qa.jsonl``, the golden episodes: run ``python tests/golden/regenerate.py`` after a change of rules.
+"""Writes ``search_qa.jsonl``, the golden episodes: run ``python tests/golden/golden_regenerate.py`` after a change of rules.
 
 Changed goldens mean that results are no longer comparable: the rules version of the environment must change with them.
 """
@@ -30,7 +30,7 @@ PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, optio
 
 
 def find_task(env: SearchQAEnv, index: int) -> str:
-    """A task by index; -1: the first from number 20 on whose expert needs more than three steps; -2: the first that is a yes/no question."""
+    """A task by index; from number 20 on, -1: the first of more than three steps, -2: the first yes/no question."""
     for task in env.task_ids()[20:]:
         info = env.reset(options={"task": task})[1]
         if index == -2 and info["kind"].startswith("same-"):

@@ -1,0 +1,158 @@
+"""The table of docs/results/hotpotqa.md: T-STAR, plain GRPO and more imitation at equal CPU, from one start, on several seeds.
+
+    python scripts/reproduce_hotpotqa.py --out runs/reproduce            # all of it, about an hour on two cores
+    python scripts/reproduce_hotpotqa.py --out runs/reproduce --table    # only print the table of what is there
+
+Every run leaves its folder; runs that are complete are not repeated. The held-out questions, their evaluation noise and the
+start policy are the same for all, so every difference is paired by question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from tstar_envs import find_entry
+from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
+from tstar_train.policy.model import load_policy
+from tstar_train.presets import tiny
+from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.team import Team
+from tstar_train.run import held_out_tasks, make_env, train
+from tstar_train.warmstart.build import practice_factory
+from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
+from tstar_train.warmstart.imitate import ImitationSchedule, imitate
+
+ENTRY = find_entry("hotpotqa")
+METHODS = ("tstar", "grpo", "imitation")
+PROCESSES = 2
+
+
+def measured(path: Path) -> dict[str, Measurement]:
+    """The measurements of a run's folder."""
+    record = json.loads((path / "evaluation.json").read_text())
+    return {k: Measurement(*(record[k][f] for f in ("per_task", "greedy_per_task", "kinds"))) for k in ("before", "after") if k in record}
+
+
+def start_measurement(out: Path, console: Console) -> Measurement:
+    """The start policy, measured once for all."""
+    path = out / "start.json"
+    if not path.is_file():
+        config = tiny(ENTRY)
+        policy = load_policy("tiny", ENTRY.family)
+        team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), PROCESSES)
+        console.print("measuring the start policy ...")
+        result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
+        team.close()
+        path.write_text(json.dumps(result.report()))
+    record = json.loads(path.read_text())
+    return Measurement(record["per_task"], record["greedy_per_task"], record["kinds"])
+
+
+def reinforce(method: str, seed: int, path: Path, before: Measurement, console: Console) -> None:
+    """One run of T-STAR or GRPO under the environment's preset."""
+    config = dataclasses.replace(tiny(ENTRY), seed=seed, tstar=method == "tstar", processes=PROCESSES)
+    train(config, path, console, before=before)
+    last = json.loads((path / "timings.jsonl").read_text().splitlines()[-1])
+    # Training alone, without the measurements; every process is busy all the time.
+    (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * PROCESSES}))
+
+
+def more_imitation(seed: int, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console) -> None:
+    """Go on imitating fresh demonstrations for the same CPU seconds, with rates that fall to zero."""
+    config = dataclasses.replace(tiny(ENTRY), seed=seed)
+    policy = load_policy("tiny", ENTRY.family)
+    torch.set_num_threads(1)
+    rows = practice_rows(practice_factory(ENTRY), policy.codec, 1000 + seed, DemonstrationStyle())
+    schedule = ImitationSchedule(steps=10**6, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])
+    # How many steps the seconds allow is measured first, so that the schedule ends where the seconds do.
+    probe = load_policy("tiny", ENTRY.family)
+    begun = time.process_time()
+    imitate(probe.model, rows, dataclasses.replace(schedule, steps=40), policy.codec.pad, lambda *_: None)
+    steps = max(1, int(seconds / ((time.process_time() - begun) / 40)))
+    console.print(f"imitation, seed {seed}: {steps} steps for {seconds:.0f} CPU-seconds")
+    begun = time.process_time()
+    imitate(policy.model, rows, dataclasses.replace(schedule, steps=steps), policy.codec.pad, lambda *_: None)
+    used = time.process_time() - begun
+    team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), PROCESSES)
+    after = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
+    team.close()
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "evaluation.json").write_text(json.dumps({"before": before.report(), "after": after.report()}))
+    (path / "cpu.json").write_text(json.dumps({"cpu_seconds": used, "steps": steps, "rates": rates}))
+
+
+def table(out: Path, seeds: list[int]) -> str:
+    """Markdown: a row per run, and means over seeds."""
+    rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after |"]
+    rows.append("|---|---|---|---|---|---|---|")
+    for method in METHODS:
+        differences = []
+        for seed in seeds:
+            path = out / f"{method}-{seed}"
+            if not (path / "evaluation.json").is_file() or "after" not in measured(path):
+                continue
+            before, after = measured(path)["before"], measured(path)["after"]
+            difference, low, high = paired_difference(before, after)
+            differences.append(np.asarray(after.per_task) - np.asarray(before.per_task))
+            rows.append(
+                f"| {method} | {seed} | {before.mean:.3f} | {after.mean:.3f} | {difference:+.3f} ({low:+.3f} to {high:+.3f}) "
+                f"| {before.greedy:.3f} | {after.greedy:.3f} |"
+            )
+        if differences:
+            mean = np.mean(differences, axis=0)
+            low, high = bootstrap_interval(mean)
+            rows.append(f"| **{method}** | mean of {len(differences)} | | | **{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f}) | | |")
+    return "\n".join(rows)
+
+
+def kinds_table(out: Path, seeds: list[int]) -> str:
+    """Markdown: exact match per kind of question, means over seeds."""
+    found = {m: [measured(out / f"{m}-{s}") for s in seeds if (out / f"{m}-{s}" / "evaluation.json").is_file()] for m in METHODS}
+    first = next(iter(next(v for v in found.values() if v)))
+    rows = ["| kind | questions | start T=1 (greedy) |" + "".join(f" {m} T=1 (greedy) |" for m in METHODS)]
+    rows.append("|---|---|---|" + "---|" * len(METHODS))
+    for kind, row in first["before"].by_kind().items():
+        cells = [f"{row['mean']:.2f} ({row['greedy']:.2f})"]
+        for method in METHODS:
+            after = [m["after"].by_kind()[kind] for m in found[method] if "after" in m]
+            cells.append(f"{np.mean([a['mean'] for a in after]):.2f} ({np.mean([a['greedy'] for a in after]):.2f})" if after else "")
+        rows.append(f"| {kind} | {row['tasks']} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--rates", type=float, nargs=2, default=(0.004, 6e-4), help="peak rates of the imitation control")
+    parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
+    options = parser.parse_args()
+    console = Console()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.table:
+        before = start_measurement(options.out, console)
+        for seed in options.seeds:
+            for method in options.methods:
+                path = options.out / f"{method}-{seed}"
+                if (path / "cpu.json").is_file():
+                    continue
+                console.rule(f"{method}, seed {seed}")
+                if method == "imitation":
+                    seconds = json.loads((options.out / f"tstar-{seed}" / "cpu.json").read_text())["cpu_seconds"]
+                    more_imitation(seed, path, seconds, tuple(options.rates), before, console)
+                else:
+                    reinforce(method, seed, path, before, console)
+    print(table(options.out, options.seeds), kinds_table(options.out, options.seeds), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""How the tests run the command line: as a process of its own, or in this one for the many ways to mistype."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tstar_envs.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-W", "error", "-m", "tstar_envs"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Call = Callable[..., tuple[int, str, str]]
+
+
+def run_process(folder: Path, *arguments: str, stdin: str | bytes = "") -> "subprocess.CompletedProcess[str]":
+    """Run ``python -m tstar_envs`` in a folder, with ``stdin`` as what is typed."""
+    typed = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run([*COMMAND, *arguments], cwd=folder, env=ENVIRONMENT, input=typed, capture_output=True, timeout=120)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def call_main(capture: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the same without a process."""
+    code = main(arguments)
+    return code, *capture.readouterr()

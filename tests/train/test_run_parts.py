@@ -1,0 +1,140 @@
+"""Parts of a run: options, task order, intervals, the run folder, and equalities between methods."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from policies import HOTPOT, random_policy
+
+from tstar_envs import UnknownOption
+from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
+from tstar_train.evaluate import Measurement, bootstrap_interval, paired_difference
+from tstar_train.loop import Learner, follow, iterate, rate
+from tstar_train.presets import choose, tiny
+from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.team import Team
+from tstar_train.run import tasks_of_iteration
+from tstar_train.tracking import RunFolder
+
+SMALL = Config(
+    env="tstar/HotpotQA", iterations=2, env_options={"topk": 1}, rollout=RolloutConfig(tasks=2, group=4, max_tokens=8),
+    tree=TreeConfig(kl_samples=3, statistics_everywhere=True), graft=GraftConfig(),
+)  # fmt: skip
+
+
+def test_config_round_trip(tmp_path):
+    config = dataclasses.replace(tiny(HOTPOT), seed=3, graft=GraftConfig(weight=0.2))
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert Config.from_json(tmp_path / "config.json") == config
+    record = json.loads(config.to_json()) | {"unknown": 1}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    with pytest.raises(UnknownOption, match="unknown"):
+        Config.from_json(tmp_path / "config.json")
+
+
+def test_presets_say_what_they_chose():
+    config, reason = choose(HOTPOT, "some/model")
+    assert config.graft.weight == 0.15 and config.tree.gamma == 0.99 and config.tree.kl_samples == 16
+    assert config.optim.learning_rate == 5e-6 and "paper" in reason
+    assert choose(HOTPOT, "auto")[0].model == "tiny"
+
+
+@given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))
+def test_each_pass_shows_every_task_at_most_once(seed, count, size):
+    config = dataclasses.replace(SMALL, seed=seed, rollout=RolloutConfig(tasks=size))
+    tasks = [f"t{i}" for i in range(count)]
+    per_pass = count // size
+    first = [t for n in range(per_pass) for t in tasks_of_iteration(tasks, config, n)]
+    assert len(first) == len(set(first)) == per_pass * size
+    assert tasks_of_iteration(tasks, config, 0) == tasks_of_iteration(tasks, config, 0)
+
+
+def test_learning_rate_falls_at_the_end():
+    config = dataclasses.replace(SMALL, iterations=100, optim=dataclasses.replace(SMALL.optim, decay=0.5))
+    assert rate(config, 0) == rate(config, 50) == 1.0 and rate(config, 75) == 0.5 and 0 < rate(config, 99) < 0.03
+    assert rate(SMALL, 1) == 1.0
+
+
+def test_interval_covers_the_mean_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(60):
+        low, high = bootstrap_interval(generator.normal(0.3, 1.0, 80))
+        hits += low <= 0.3 <= high
+    assert 50 <= hits <= 60
+
+
+def test_paired_difference_is_by_task():
+    before, after = Measurement([0.0, 0.5, 1.0], [0, 0, 1]), Measurement([0.25, 0.75, 1.25], [0, 1, 1])
+    difference, low, high = paired_difference(before, after)
+    assert np.allclose([difference, low, high], 0.25)  # equal differences have no spread, whatever the spread of the tasks
+
+
+def test_cut_drops_what_came_after_a_checkpoint(tmp_path):
+    folder = RunFolder(tmp_path, SMALL)
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 1}\n{"iteration": 2}\n{"iteration": 3}\n{"iter')
+    (tmp_path / "episodes.jsonl").write_text('{"extra": {"iteration": 2}}\n{"extra": {"iteration": 3}}\n')
+    (tmp_path / "trees" / "0002.json").write_text("{}")
+    (tmp_path / "trees" / "0003.json").write_text("{}")
+    folder.cut(2)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"iteration": 1}\n{"iteration": 2}\n'
+    assert (tmp_path / "episodes.jsonl").read_text() == '{"extra": {"iteration": 2}}\n'
+    assert [p.name for p in (tmp_path / "trees").iterdir()] == ["0002.json"]
+
+
+def learner(config, processes=1):
+    policy = random_policy(spread=0.02)
+    reference = copy.deepcopy(policy.model).requires_grad_(False) if config.tstar else None
+    team = Team(policy, reference, config, EnvSpec(config.env, dict(config.env_options)), processes)
+    return Learner(policy, reference, torch.optim.AdamW(policy.model.parameters(), lr=1e-3), team)
+
+
+def weights(one):
+    return torch.cat([p.detach().flatten() for p in one.policy.model.parameters()])
+
+
+def test_zero_variance_changes_nothing():
+    one = learner(SMALL)
+    before = weights(one)
+    result = iterate(one, SMALL, ["hotpotqa-mini-train-0000", "hotpotqa-mini-train-0001"], 0)
+    assert result.metrics["zero_variance_groups"] == 1.0 and result.metrics["grafts"] == 0
+    assert torch.equal(weights(one), before)
+
+
+def test_processes_share_one_result():
+    tasks = [f"hotpotqa-mini-train-{i:04d}" for i in range(4)]
+    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=4, invalid_penalty=0.5))
+    alone, shared = learner(config), learner(config, processes=2)
+    try:
+        first, second = iterate(alone, config, tasks, 0), iterate(shared, config, tasks, 0)
+        assert [t.episode for g in first.played.groups for t in g.trajectories] == [
+            t.episode for g in second.played.groups for t in g.trajectories
+        ]
+        assert first.metrics["gradient_norm"] > 0
+        torch.testing.assert_close(weights(alone), weights(shared), atol=2e-4, rtol=0)
+    finally:
+        shared.team.close()
+
+
+def test_a_failing_helper_is_told_with_its_cause():
+    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=2))
+    shared = learner(config, processes=2)
+    try:
+        with pytest.raises(Exception, match="no task 'nowhere'"):
+            shared.team.play(["hotpotqa-mini-train-0000", "nowhere"], 0)
+    finally:
+        shared.team.close()
+
+
+def test_reference_follows_by_alpha():
+    model, reference = random_policy(0).model, random_policy(1).model
+    start, target = next(reference.parameters()).clone(), next(model.parameters())
+    follow(reference, model, 0.9)
+    torch.testing.assert_close(next(reference.parameters()), 0.9 * start + 0.1 * target)
