@@ -265,7 +265,7 @@ class Gated:
         self.entered, self.gate = threading.Event(), threading.Event()
         self.asked: list[list[str]] = []
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:  # noqa: ARG002
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         self.asked.append(list(queries))
         self.entered.set()
         self.gate.wait(30)

@@ -66,6 +66,21 @@ class RaggedCache(Cache):
         """Longest row; the models ask only when no positions are passed."""
         return int(self.lengths.max()) if len(self.lengths) else 0
 
+    def take(self, row: int) -> list[tuple[Tensor, Tensor]]:
+        """A copy of one row's keys and values per layer, shape (heads, length, head size)."""
+        length = int(self.lengths[row])
+        return [(k[row, :, :length].clone(), v[row, :, :length].clone()) for k, v in zip(self._keys, self._values, strict=True)]
+
+    def put(self, rows: slice, content: list[tuple[Tensor, Tensor]]) -> None:
+        """Make some rows what ``take`` gave."""
+        length = content[0][0].shape[1]
+        if length > self.capacity:
+            self._grow(max(length, 2 * self.capacity))
+        for layer, (keys, values) in enumerate(content):
+            self._keys[layer][rows, :, :length] = keys
+            self._values[layer][rows, :, :length] = values
+        self.lengths[rows] = length
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may be repeated."""
         used = max(1, int(self.lengths.max()))

@@ -18,6 +18,7 @@ from tstar_train.policy.model import Policy
 from tstar_train.rollout.engine import Sample
 
 _CAPACITY = 256  # positions per row to start with
+_MOST_PREFIXES = 512  # contexts whose caches are remembered; half a megabyte each for the tiny model
 
 
 class LocalEngine:
@@ -35,15 +36,17 @@ class LocalEngine:
         self._batch = batch
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
+        self._prefixes: dict[tuple[int, ...], tuple[list[tuple[Tensor, Tensor]], Tensor]] = {}  # ids -> cache row, logits
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
         self.forget()
 
     def forget(self) -> None:
-        """Drop the cache kept between turns."""
+        """Drop what is kept between calls."""
         self._cache = None
         self._kept = {}
+        self._prefixes = {}
 
     @torch.inference_mode()
     def generate(
@@ -68,13 +71,8 @@ class LocalEngine:
         samples = []
         step = max(1, self._batch // copies)
         for first in range(0, len(contexts), step):
-            part = [list(c) for c in contexts[first : first + step]]
-            cache = RaggedCache(self._model, len(part), _CAPACITY)
-            logits = self._feed(cache, part)
-            if copies > 1:
-                repeated = torch.arange(len(part)).repeat_interleave(copies)
-                cache.select(repeated)
-                logits = logits[repeated]
+            part = contexts[first : first + step]
+            cache, logits = self._prefilled(part, [copies] * len(part))
             chosen = seeds[first * copies : (first + len(part)) * copies]
             samples += self._decode(cache, logits, chosen, max_tokens, temperature)
         return samples
@@ -98,14 +96,11 @@ class LocalEngine:
         flat = [list(c) for group in continuations for c in group]
         if not flat:
             return [[] for _ in counts]
-        cache = RaggedCache(self._model, len(contexts), _CAPACITY)
-        first_logits = self._feed(cache, [list(c) for c in contexts])
-        repeated = torch.tensor([i for i, n in enumerate(counts) for _ in range(n)])
-        cache.select(repeated)
+        cache, first_logits = self._prefilled(contexts, counts)
         longest = max(len(c) for c in flat)
         ids = torch.tensor([c + [self._pad] * (longest - len(c)) for c in flat], device=self._model.device)
         mask = torch.tensor([[1.0] * len(c) + [0.0] * (longest - len(c)) for c in flat], device=self._model.device)
-        logits = first_logits[repeated][:, None]
+        logits = first_logits[:, None]
         if longest > 1:
             positions, seen = cache.place(longest - 1)
             hidden = self._hidden(ids[:, :-1], positions, seen, cache)
@@ -113,6 +108,30 @@ class LocalEngine:
         chosen = torch.log_softmax(logits, dim=-1).gather(-1, ids[..., None])[..., 0]
         sums = iter((chosen * mask).sum(dim=1).tolist())
         return [[next(sums) for _ in range(n)] for n in counts]
+
+    def _prefilled(self, contexts: Sequence[Sequence[int]], counts: Sequence[int]) -> tuple[RaggedCache, Tensor]:
+        """A cache with ``counts[i]`` rows of context i side by side, and the logits after each.
+
+        A context is computed once and remembered until the weights change: the KL estimate samples in it, scores its own
+        samples and then those of others.
+        """
+        names = [tuple(c) for c in contexts]
+        new = [name for name in dict.fromkeys(names) if name not in self._prefixes]
+        for start in range(0, len(new), self._batch):
+            part = [list(name) for name in new[start : start + self._batch]]
+            cache = RaggedCache(self._model, len(part), _CAPACITY)
+            logits = self._feed(cache, part)
+            for row, ids in enumerate(part):
+                self._prefixes[tuple(ids)] = (cache.take(row), logits[row])
+        whole = RaggedCache(self._model, sum(counts), max(_CAPACITY, max(map(len, names)) + 64))
+        first = 0
+        for name, count in zip(names, counts, strict=True):
+            whole.put(slice(first, first + count), self._prefixes[name][0])
+            first += count
+        chosen = [self._prefixes[name][1] for name, count in zip(names, counts, strict=True) for _ in range(count)]
+        if len(self._prefixes) > _MOST_PREFIXES:
+            self._prefixes = {}
+        return whole, torch.stack(chosen)
 
     def _resume(self, contexts: list[list[int]], keys: Sequence[Hashable]) -> tuple[RaggedCache, list[list[int]], Tensor]:
         """Bring the kept cache to these rows, feed what is new, and give the logits after each context."""

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import itertools
 import json
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed
+import torch.multiprocessing
 from rich.console import Console
+from transformers import PreTrainedModel
 
 from tstar_envs import EnvEntry, TextEnv
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.model import new_tiny, save_tiny
+from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.presets import TINY_ENV_OPTIONS
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
 VOCABULARY = {"search_qa": 2304}
-SCHEDULES = {"search_qa": ImitationSchedule(steps=12_000, batch=8)}
+SCHEDULES = {
+    "search_qa": (
+        ImitationSchedule(steps=12_000),
+        ImitationSchedule(steps=5_000, matrix_rate=0.01, other_rate=1.5e-3, decay=1.0, processes=2),
+    )
+}
 _TOKENIZER_ROWS = 6_000
 
 
@@ -61,37 +70,71 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
         entry: any environment of the family.
         out: folder; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
         seed: of weights and demonstrations.
-        steps: updates, None for the family's schedule.
+        steps: updates of each stage, None for the family's schedules.
         console: for progress.
     """
     torch.set_num_threads(1)
-    started = time.process_time()
-    style = DemonstrationStyle()
-    practice = practice_factory(entry)
-    texts = itertools.islice(practice_rows(practice, TextCodec(), 999, style), _TOKENIZER_ROWS)
+    texts = itertools.islice(practice_rows(practice_factory(entry), TextCodec(), 999, DemonstrationStyle()), _TOKENIZER_ROWS)
     tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), VOCABULARY[entry.family])
+    save_tiny(new_tiny(tokenizer, seed), tokenizer, out)
+    stages = SCHEDULES[entry.family] if steps is None else [replace(s, steps=steps) for s in SCHEDULES[entry.family]]
+    record: dict[str, Any] = {
+        "made_by": f"python -m tstar_train warmstart --env {entry.name} --seed {seed}",
+        "family": entry.family,
+        "rules_version": entry.rules_version,
+        "torch": torch.__version__,
+        "stages": [],
+    }
+    for number, schedule in enumerate(stages):
+        run_stage(entry, out, seed + 1000 * number, schedule, console, record)
+        (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule, console: Console, record: dict[str, Any]) -> None:
+    """Go on from the weights in ``out`` by one schedule, write them back, and add the stage to the record."""
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = f"file://{folder}/meeting"
+        arguments = (schedule, entry, out, seed, meeting, f"{folder}/stage.json")
+        if schedule.processes == 1:
+            _stage(0, *arguments)
+        else:
+            torch.multiprocessing.spawn(_stage, args=arguments, nprocs=schedule.processes)
+        stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
+    record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(DemonstrationStyle()), **stage})
+    console.print(f"stage done: loss {stage['losses'][-1][1] if stage['losses'] else float('nan'):.4f}", highlight=False)
+
+
+def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, seed: int, meeting: str, result: str) -> None:
+    """One process of a stage; all of them stay in step, and the first writes."""
+    torch.set_num_threads(1)
+    average = None
+    if schedule.processes > 1:
+        torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=schedule.processes)
+        average = _average
+    started = time.process_time()
+    tokenizer = load_tokenizer(out)
     codec = PlainCodec(tokenizer, with_prompt=False)
-    model = new_tiny(tokenizer, seed)
-    schedule = SCHEDULES[entry.family]
-    if steps is not None:
-        schedule = ImitationSchedule(**{**asdict(schedule), "steps": steps})
+    model = load_policy(str(out), entry.family).model
     losses: list[tuple[int, float]] = []
 
     def report(step: int, loss: float, seconds: float) -> None:
         losses.append((step, loss))
-        console.print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", highlight=False)
+        if rank == 0:
+            print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True)
 
-    imitate(model, practice_rows(practice, codec, seed, style), schedule, codec.pad, report)
-    save_tiny(model, tokenizer, out)
-    record = {
-        "made_by": f"python -m tstar_train warmstart --env {entry.name} --seed {seed} --steps {schedule.steps}",
-        "family": entry.family,
-        "rules_version": entry.rules_version,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "schedule": asdict(schedule),
-        "style": asdict(style),
-        "cpu_seconds": round(time.process_time() - started, 1),
-        "torch": torch.__version__,
-        "losses": losses,
-    }
-    (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    rows = practice_rows(practice_factory(entry), codec, seed + rank, DemonstrationStyle())
+    imitate(model, rows, schedule, codec.pad, report, average=average)
+    if rank == 0:
+        save_tiny(model, tokenizer, out)
+        seconds = round((time.process_time() - started) * schedule.processes, 1)
+        Path(result).write_text(json.dumps({"cpu_seconds": seconds, "losses": losses}), encoding="utf-8")
+    if schedule.processes > 1:
+        torch.distributed.destroy_process_group()
+
+
+def _average(model: PreTrainedModel) -> None:
+    """Gradients become their mean over the processes."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.nn.utils.parameters_to_vector(gradients)
+    torch.distributed.all_reduce(flat)
+    torch.nn.utils.vector_to_parameters(flat / torch.distributed.get_world_size(), gradients)

@@ -24,6 +24,7 @@ class ImitationSchedule:
         other_rate: peak learning rate of AdamW on embeddings, norms and biases.
         decay: share of the steps over which the rates fall linearly to zero at the end.
         warmup: steps over which they rise at the start.
+        processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
     """
 
     steps: int = 20_000
@@ -32,6 +33,7 @@ class ImitationSchedule:
     other_rate: float = 3e-3
     decay: float = 0.7
     warmup: int = 100
+    processes: int = 1
 
     def rate(self, step: int) -> float:
         """Factor of the peak rates at a step."""
@@ -74,6 +76,7 @@ def imitate(
     pad: int,
     report: Callable[[int, float, float], None],
     every: int = 200,
+    average: Callable[[PreTrainedModel], None] | None = None,
 ) -> None:
     """Train in place.
 
@@ -84,6 +87,7 @@ def imitate(
         pad: padding id.
         report: called every ``every`` steps with the step, the mean loss since the last call and the CPU seconds so far.
         every: see ``report``.
+        average: makes the gradients the mean over processes, where there are several.
     """
     optimizer_list = optimizers(model, schedule)
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizer_list]
@@ -100,6 +104,8 @@ def imitate(
                 group["lr"] = peak * schedule.rate(step)
         loss = imitation_loss(model, ids, mask)
         loss.backward()
+        if average is not None:
+            average(model)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizer_list:
             optimizer.step()

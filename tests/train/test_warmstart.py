@@ -1,0 +1,96 @@
+"""Demonstrations, and the whole making of weights at a tiny number of steps."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import torch
+from policies import HOTPOT, tokenizer
+from rich.console import Console
+
+from tstar_envs import parse_reply
+from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
+from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.model import load_policy, new_tiny
+from tstar_train.warmstart.build import build_weights, practice_factory
+from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows
+from tstar_train.warmstart.imitate import ImitationSchedule, imitation_loss, pad_rows
+
+CODEC = PlainCodec(tokenizer(), with_prompt=False)
+
+
+def rows(count, style, seed=0):
+    return list(itertools.islice(practice_rows(practice_factory(HOTPOT), CODEC, seed, style), count))
+
+
+def imitated(row):
+    """The imitated stretches of a row, as text."""
+    stretches, current = [], []
+    for token, wanted in zip(row.ids, [*row.mask, 0], strict=False):
+        if wanted:
+            current.append(token)
+        elif current:
+            stretches.append(CODEC.decode(current))
+            current = []
+    return stretches + ([CODEC.decode(current)] if current else [])
+
+
+def test_only_whole_replies_are_imitated():
+    for row in rows(40, DemonstrationStyle(mistake=0.3)):
+        stretches = imitated(row)
+        assert stretches
+        for text in stretches:
+            assert parse_reply(text).action and text.startswith(("Thought:", "Action:"))
+
+
+def test_mistakes_are_shown_and_not_imitated():
+    shown = rows(60, DemonstrationStyle(mistake=0.5, contrast=0.0, no_thought=0.0))
+    replies = sum(CODEC.decode(r.ids).count("\nAction:") for r in shown)
+    assert sum(len(imitated(r)) for r in shown) < 0.8 * replies
+
+
+def test_contrast_rows_imitate_one_reply_after_both_branches():
+    chosen = [r for r in rows(60, DemonstrationStyle(contrast=1.0)) if HEADER_FAILED in CODEC.decode(r.ids)]
+    assert len(chosen) > 10
+    for row in chosen:
+        text = CODEC.decode(row.ids)
+        assert text.index(HEADER_FAILED) < text.index(HEADER_SUCCEEDED) and len(imitated(row)) == 1
+
+
+def test_some_turns_have_no_thought():
+    stretches = [s for r in rows(80, DemonstrationStyle(no_thought=0.5, contrast=0.0)) for s in imitated(r)]
+    assert 0.3 < sum(s.startswith("Action:") for s in stretches) / len(stretches) < 0.7
+
+
+def test_same_seed_same_rows():
+    assert rows(5, DemonstrationStyle(), seed=3) == rows(5, DemonstrationStyle(), seed=3) != rows(5, DemonstrationStyle(), seed=4)
+
+
+def test_loss_is_the_plain_cross_entropy_of_the_masked_tokens():
+    model = new_tiny(tokenizer(), 0)
+    chosen = rows(3, DemonstrationStyle())
+    ids, mask = pad_rows([*chosen, Row([5, 6], [0, 0])], CODEC.pad)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for row in chosen:
+            logprobs = torch.log_softmax(model(torch.tensor([row.ids])).logits[0], -1)
+            for position, wanted in enumerate(row.mask):
+                if wanted:
+                    total -= float(logprobs[position - 1, row.ids[position]])
+                    count += 1
+        assert abs(float(imitation_loss(model, ids, mask)) - total / count) < 1e-4
+
+
+def test_rates_rise_and_fall():
+    schedule = ImitationSchedule(steps=1000, decay=0.5, warmup=10)
+    assert schedule.rate(0) == 0.1 and schedule.rate(100) == schedule.rate(500) == 1.0 and 0 < schedule.rate(999) < 0.01
+
+
+def test_weights_are_made_and_recorded(tmp_path):
+    build_weights(HOTPOT, tmp_path, seed=0, steps=3, console=Console(quiet=True))
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert [s["schedule"]["steps"] for s in record["stages"]] == [3, 3]
+    policy = load_policy(str(tmp_path), "search_qa")
+    assert policy.parameters < 5_000_000
+    assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
