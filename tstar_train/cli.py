@@ -40,11 +40,11 @@ def train_command(arguments: Sequence[str]) -> int:
     if known.env is None and not helping:
         raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)")
     entry = find_entry(known.env or list_envs()[0].name)
-    preset, reason = choose(entry, known.model) if not helping else (Config(env=entry.id), "")
+    preset, reason = choose(entry, known.model) if known.env is not None else (Config(env=entry.id), "")
     config = tyro.cli(
         Config, default=preset, args=rest,
         prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--out FOLDER]",
-        description="Train an agent; the defaults shown are those of the environment's preset.",
+        description="Train an agent. Defaults are those of the preset for --env and --model (the paper's where no --env is named).",
     )  # fmt: skip
     console.print(reason, highlight=False, soft_wrap=True)
     config = dataclasses.replace(config, env_options={**config.env_options, **dict(map(_option, known.env_option))})

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed
-import torch.multiprocessing
 from rich.console import Console
+from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedModel
 
 from tstar_envs import EnvEntry, TextEnv
@@ -98,7 +98,7 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
         if schedule.processes == 1:
             _stage(0, *arguments)
         else:
-            torch.multiprocessing.spawn(_stage, args=arguments, nprocs=schedule.processes)
+            spawn(_stage, args=arguments, nprocs=schedule.processes)
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
     record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(DemonstrationStyle()), **stage})
     console.print(f"stage done: loss {stage['losses'][-1][1] if stage['losses'] else float('nan'):.4f}", highlight=False)
