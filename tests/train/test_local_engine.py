@@ -132,5 +132,6 @@ def test_a_saved_tiny_model_comes_back_with_its_own_tokenizer(policy, tmp_path):
     text = "Question: When was Velbar Press founded?\nAction: search[Velbar Press 1901]\nObservation: Doc 1 (Title: x) 1899, twice\n"
     assert loaded.codec.text(text) == policy.codec.text(text)
     assert len(loaded.tokenizer) == len(policy.tokenizer)
+    assert loaded.codec.start("rules", "Question: who?") == policy.codec.start("", "Question: who?")  # trained without the rules
     for name, tensor in policy.model.state_dict().items():
         torch.testing.assert_close(loaded.model.state_dict()[name], tensor, atol=1e-3, rtol=1e-3)

@@ -20,6 +20,7 @@ from transformers import (
 from transformers.utils import logging
 
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
+from tstar_train.policy.tokenizer import END, PAD
 
 WEIGHTS = Path(__file__).parent / "weights"
 # Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
@@ -112,7 +113,9 @@ def load_policy(name: str, family: str, device: str = "cpu") -> Policy:
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
     torch.nn.Module.to(model, device)
     model.eval()
-    codec: Codec = ChatCodec(tokenizer) if tokenizer.chat_template else PlainCodec(tokenizer, with_prompt=name != "tiny")
+    # A policy of ours (shipped, or a checkpoint of one) never saw the environment's rules in its context.
+    ours = (tokenizer.pad_token, tokenizer.eos_token) == (PAD, END)
+    codec: Codec = ChatCodec(tokenizer) if tokenizer.chat_template else PlainCodec(tokenizer, with_prompt=not ours)
     return Policy(model, codec, tokenizer, name)
 
 
