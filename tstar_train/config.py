@@ -119,8 +119,6 @@ class EvaluationConfig:
     """Which split."""
     greedy: bool = True
     """Also one greedy episode per task."""
-    kinds: bool = True
-    """Also by kind of task, where the environment tells it."""
 
 
 @dataclass(frozen=True)
