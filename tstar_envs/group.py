@@ -49,6 +49,25 @@ class GroupEnv:
         self._running = [True] * len(self.envs)
         return [obs for obs, _ in results], [info for _, info in results]
 
+    def replay(self, prefixes: Sequence[Sequence[str]]) -> None:
+        """Start every row anew and play recorded replies again, so that each stands where its prefix ends.
+
+        Args:
+            prefixes: per row, the replies to play; they may differ in number.
+
+        Raises:
+            ResetNeeded: a prefix goes on after its episode is over.
+        """
+        if len(prefixes) != len(self.envs):
+            raise UnknownOption(f"replay needs {len(self.envs)} prefixes, one for each row, got {len(prefixes)}")
+        self.reset()
+        for turn in range(max(map(len, prefixes), default=0)):
+            rows = [r for r, prefix in enumerate(prefixes) if turn < len(prefix)]
+            type(self.envs[0]).prepare_group_step([self.envs[r] for r in rows], [prefixes[r][turn] for r in rows])
+            for row in rows:
+                _, _, terminated, truncated, _ = self.envs[row].step(prefixes[row][turn])
+                self._running[row] = not (terminated or truncated)
+
     def step(
         self, replies: Sequence[str | None]
     ) -> tuple[list[str | None], list[float | None], list[bool | None], list[bool | None], Infos]:

@@ -53,6 +53,10 @@ class GraftConfig:
     """Train on them."""
     fallback: Literal["z_plus", "none", "z_plus_only"] = "z_plus"
     """What takes the place of an unusable thought: the successful branch's own, or nothing; or always the former."""
+    temperature: float = 1.0
+    """At which thoughts are written; 0 takes the likeliest."""
+    verify: bool = False
+    """Play each rectified thought on from its divergence and keep it only if it earns more than the failed episode."""
     shrink: float = 0.0
     """Pseudo-count that pulls a child's value towards its parent's before values are compared; 0 is off."""
     weight: float = 0.15

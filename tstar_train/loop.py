@@ -160,6 +160,8 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
             "grafts_equal_to_z_plus": sum(g.thought == g.succeeded.thought for g in grafts.kept if g.source == "model"),
             "grafts_best_members": _mean([g.best_members for g in grafts.kept]),
             "grafts_worst_members": _mean([g.worst_members for g in grafts.kept]),
+            "grafts_played_on": grafts.played_on,
+            "grafts_verified": sum(g.verified is not None for g in grafts.kept),
             "grafts_dropped": dict(sorted(grafts.dropped.items())),
             "weight_change": _weight_change(results),
             "kl_asked": work.asked,

@@ -10,7 +10,7 @@ from typing import Any
 
 from tstar_envs import EnvEntry, UnknownOption
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
-from tstar_train.policy.model import has_tiny
+from tstar_train.policy.model import has_tiny, is_tiny
 
 # Options under which a family's tiny weights were trained: one passage per search fits a policy of a million parameters.
 TINY_ENV_OPTIONS: dict[str, dict[str, Any]] = {"search_qa": {"topk": 1}}
@@ -53,4 +53,6 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
         return tiny(entry), f"model: tiny (built in, trained for {entry.family}; --model auto takes it where it exists)"
     if model == "tiny":
         return tiny(entry), "model: tiny (built in), with the tiny preset"
+    if is_tiny(model):
+        return replace(tiny(entry), model=model), f"model: {model}, a policy of the tiny kind, with the tiny preset"
     return replace(paper(entry.id), model=model), f"model: {model}, with the paper's hyperparameters"

@@ -99,7 +99,7 @@ class RunFolder:
         grafts = [
             {
                 "depth": g.depth, "spread": g.spread, "best_members": g.best_members, "worst_members": g.worst_members,
-                "source": g.source, "thought": g.thought, "worst_step": list(g.worst_step),
+                "source": g.source, "verified": g.verified, "thought": g.thought, "worst_step": list(g.worst_step),
                 "failed": g.failed._asdict(), "succeeded": g.succeeded._asdict(),
             }
             for g in result.played.grafts.kept

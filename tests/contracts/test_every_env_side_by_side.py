@@ -33,6 +33,30 @@ def test_group_equals_single_environments(entry: EnvEntry) -> None:
     assert group.step([None] * len(group))[0] == [None] * len(group)
 
 
+def test_replay_brings_each_row_to_the_end_of_its_prefix(entry: EnvEntry) -> None:
+    group = make_group(entry.id, [0, 3], 2, horizon=5)
+    singles = [make(entry.id, horizon=5) for _ in range(len(group))]
+    prefixes: list[list[str]] = []
+    for row, env in enumerate(singles):
+        env.reset(options={"task": group.tasks[row // 2]})
+        prefixes.append([reply_for(env, turn) for turn in range(row)])
+        over = [env.step(reply)[2:4] for reply in prefixes[row]]
+        assert not any(any(ends) for ends in over)
+    group.reset([1, 2])
+    group.reset([0, 3])
+    group.replay(prefixes)
+    assert group.running == [True] * len(group)
+    replies = [env.oracle() for env in singles]
+    stepped = [env.step(str(reply)) for reply, env in zip(replies, singles, strict=True)]
+    assert [list(column) for column in group.step(replies)] == [list(column) for column in zip(*stepped, strict=True)]
+    with pytest.raises(UnknownOption, match="4 prefixes"):
+        group.replay(prefixes[:1])
+    group.replay([["x"] * 5, [], [], []])
+    assert group.running == [False, True, True, True]
+    with pytest.raises(ResetNeeded):
+        group.replay([["x"] * 6, [], [], []])
+
+
 def test_group_refuses_wrong_calls(entry: EnvEntry) -> None:
     group = make_group(entry.id, [0], 2, horizon=2)
     with pytest.raises(ResetNeeded):

@@ -40,6 +40,8 @@ class Graft:
         succeeded: branch that succeeded.
         thought: the rectified thought as text.
         worst_step: (trajectory, turn) of the failed thought.
+        successful: ids of the successful branch's own thought, empty if it has none or the failed one's.
+        verified: what the thought earned when it was played on, None if it was not.
     """
 
     group: int
@@ -55,14 +57,17 @@ class Graft:
     succeeded: Branch
     thought: str
     worst_step: tuple[int, int]
+    successful: list[int] = field(default_factory=list)
+    verified: float | None = None
 
 
 @dataclass
 class Grafts:
-    """The grafts of an iteration, and why others were dropped (reason -> count)."""
+    """The grafts of an iteration, why others were dropped (reason -> count), and how many were played on."""
 
     kept: list[Graft] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+    played_on: int = 0
 
 
 def graft(
@@ -72,6 +77,7 @@ def graft(
     *,
     seed: str,
     max_tokens: int,
+    temperature: float = 1.0,
     fallback: str = "z_plus",
 ) -> Grafts:
     """Write one rectified thought per divergence.
@@ -82,6 +88,7 @@ def graft(
         found: (group, divergence) pairs.
         seed: of the samples.
         max_tokens: longest turn.
+        temperature: at which it writes; 0 takes the likeliest thought.
         fallback: ``z_plus`` (the successful thought itself takes the place of an unusable one), ``none`` (dropped), or
             ``z_plus_only`` (no generation at all).
     """
@@ -102,17 +109,18 @@ def graft(
     else:
         contexts = [contrast_context(codec, case[2].context, case[3], case[4]) for case in cases]
         seeds = [f"{seed}/{case[0][0].group}/{case[1].worst_step}" for case in cases]
-        written = [s.ids for s in engine.generate(contexts, seeds, max_tokens=max_tokens)]
+        written = [s.ids for s in engine.generate(contexts, seeds, max_tokens=max_tokens, temperature=temperature)]
     for (group, divergence, rejected, failed, succeeded), ids in zip(cases, written, strict=True):
         thought_ids, problem = _usable(codec, ids, failed.thought)
         source = "model"
+        best, best_turn = divergence.best_step
+        plus = group[best].turns[best_turn]
+        successful = plus.reply[: plus.thought_length] if succeeded.thought.strip() != failed.thought.strip() else []
         if problem:
             if fallback != "z_plus_only":
                 result.dropped[problem] += 1
-            best, best_turn = divergence.best_step
-            plus = group[best].turns[best_turn]
-            thought_ids, source = plus.reply[: plus.thought_length], "z_plus"
-            if fallback == "none" or not thought_ids or succeeded.thought.strip() == failed.thought.strip():
+            thought_ids, source = successful, "z_plus"
+            if fallback == "none" or not thought_ids:
                 if fallback != "none":
                     result.dropped["successful thought is no use either"] += 1
                 continue
@@ -121,6 +129,7 @@ def graft(
             rejected=rejected.reply[: rejected.thought_length], source=source, depth=divergence.node.depth,
             spread=divergence.spread, best_members=len(divergence.best.members), worst_members=len(divergence.worst.members),
             failed=failed, succeeded=succeeded, thought=thought_text(codec, thought_ids), worst_step=divergence.worst_step,
+            successful=list(successful),
         )  # fmt: skip
         result.kept.append(made)
     return result

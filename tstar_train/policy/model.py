@@ -133,6 +133,15 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     return chosen
 
 
+def is_tiny(name: str) -> bool:
+    """Whether a name is ``tiny`` or the path of a policy of that kind (a checkpoint, or what ``warmstart`` wrote)."""
+    path = Path(name) / "tokenizer_config.json"
+    if name == "tiny" or not path.is_file():
+        return name == "tiny"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
+
+
 def has_tiny(family: str) -> bool:
     """Whether the package ships tiny weights for an environment family."""
     return (WEIGHTS / family / "model.safetensors").is_file()

@@ -166,6 +166,7 @@ def _graft(graft: Record) -> dict[str, Any]:
         "best_members": int(graft["best_members"]),
         "worst_members": int(graft["worst_members"]),
         "source": str(graft["source"]),
+        "verified": number(graft.get("verified")),
         "thought": clipped(str(graft["thought"])),
         "worst_step": _members(graft["worst_step"]),
         "failed": _branch(graft["failed"]),

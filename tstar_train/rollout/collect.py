@@ -8,7 +8,7 @@ from typing import Any
 
 from tstar_envs import Episode, GroupEnv, Step, find_entry, make_group
 from tstar_train.policy.codec import Codec, thought_length
-from tstar_train.rollout.engine import Engine
+from tstar_train.rollout.engine import Engine, Sample
 from tstar_train.rollout.types import Trajectory, Turn
 
 
@@ -42,7 +42,7 @@ class EnvSpec:
 
 
 @dataclass
-class _Line:
+class Line:
     """The transcript of one row: the first context, then (reply, what followed it) per turn."""
 
     start: list[int]
@@ -52,6 +52,11 @@ class _Line:
         """Ids before the next reply."""
         turns = self.turns if sampling.context == "concat" else self.turns[-sampling.history :]
         return [*self.start, *(i for reply, after in turns for i in (*reply, *after))]
+
+    def add(self, codec: Codec, reply: list[int], observation: str) -> None:
+        """A turn that did not end the episode; a reply cut at ``max_tokens`` lacks its end, and goes on as if it had one."""
+        ending = [] if reply[-1] == codec.end else [codec.end]
+        self.turns.append((reply, [*ending, *codec.observation(observation)]))
 
 
 def collect(
@@ -98,17 +103,50 @@ def collect(
             extra={"kind": info["kind"]} if "kind" in info else {},
         )  # fmt: skip
         trajectories.append(Trajectory(first_group + row // size, row % size, episode))
-        lines.append(_Line(codec.start(prompt, observation)))
+        lines.append(Line(codec.start(prompt, observation)))
+    play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, progress=progress)
+    return trajectories
+
+
+def play_on(
+    group: GroupEnv,
+    engine: Engine,
+    codec: Codec,
+    trajectories: Sequence[Trajectory],
+    lines: Sequence[Line],
+    *,
+    seed: str,
+    sampling: Sampling,
+    begun: Sequence[Sequence[int]] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Play every running row to its end, writing into its trajectory and its transcript.
+
+    Args:
+        group: environments, one per row.
+        engine: samples replies.
+        codec: turns to ids.
+        trajectories: one per row.
+        lines: one per row.
+        seed: see ``collect``.
+        sampling: temperature, lengths, context form.
+        begun: per row, the ids that its first reply begins with (a thought that is given, not sampled); they are not
+            counted in ``max_tokens`` and their log-probabilities are recorded as 0.
+        progress: called with the number of rows still playing, before each turn.
+    """
     turn = 0
     while any(group.running):
         rows = [r for r, running in enumerate(group.running) if running]
         if progress is not None:
             progress(len(rows))
+        given = [list(begun[r]) if begun is not None and turn == 0 else [] for r in rows]
         contexts = [lines[r].context(sampling) for r in rows]
         seeds = [f"{seed}/{trajectories[r].episode.task}/{trajectories[r].member}/{turn}" for r in rows]
         samples = engine.generate(
-            contexts, seeds, max_tokens=sampling.max_tokens, temperature=sampling.temperature, keys=rows
-        )
+            [context + ids for context, ids in zip(contexts, given, strict=True)], seeds,
+            max_tokens=sampling.max_tokens, temperature=sampling.temperature, keys=[(seed, r) for r in rows],
+        )  # fmt: skip
+        samples = [Sample(ids + s.ids, [0.0] * len(ids) + s.logprobs) for ids, s in zip(given, samples, strict=True)]
         replies: list[str | None] = [None] * len(lines)
         for r, context, sample in zip(rows, contexts, samples, strict=True):
             # Kept as sampled: what is decoded here is never encoded again.
@@ -128,8 +166,5 @@ def collect(
                 episode.success = bool(step_info["success"])
                 episode.extra.update({k: step_info[k] for k in ("em", "f1") if k in step_info})
             else:
-                # A reply cut at max_tokens lacks its end: the context goes on as if it had one.
-                ending = [] if sample.ids[-1] == codec.end else [codec.end]
-                lines[r].turns.append((sample.ids, [*ending, *codec.observation(answer)]))
+                lines[r].add(codec, sample.ids, answer)
         turn += 1
-    return trajectories

@@ -18,6 +18,7 @@ from tstar_envs import Episode
 from tstar_train.algorithms.advantages import grpo
 from tstar_train.config import Config
 from tstar_train.grafting.graft import Grafts, graft
+from tstar_train.grafting.verify import verify
 from tstar_train.optim.update import UpdateStats, base_backward, surgical_backward
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
@@ -92,8 +93,14 @@ class Share:
             found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
             played.grafts = graft(
                 self._engine, codec, found, seed=f"{config.seed}/graft/{number}", max_tokens=config.rollout.max_tokens,
-                fallback=config.graft.fallback,
+                temperature=config.graft.temperature, fallback=config.graft.fallback,
             )  # fmt: skip
+            if config.graft.verify:
+                failed = [played.groups[g.group - first].trajectories[g.worst_step[0]] for g in played.grafts.kept]
+                verify(
+                    played.grafts, failed, self._spec, self._engine, codec, split=config.split, seed=f"{config.seed}/verify/{number}",
+                    sampling=sampling_of(config, config.rollout.temperature), fallback=config.graft.fallback,
+                )  # fmt: skip
         clock.phase("grafting")
         self._sequences = [s for g in played.groups for s in self._rows(g)]
         self._grafts = played.grafts

@@ -73,6 +73,7 @@ class Team:
             whole.groups += played.groups
             whole.grafts.kept += played.grafts.kept
             whole.grafts.dropped += played.grafts.dropped
+            whole.grafts.played_on += played.grafts.played_on
             for name, value in vars(played.work).items():
                 setattr(whole.work, name, getattr(whole.work, name) + value)
             for phase, seconds in played.seconds.items():

@@ -1,0 +1,87 @@
+"""Playing a rectified thought on: the hand-counted "leads to success" of the paper as a measurement.
+
+The environment is brought back to the divergence by playing the failed member's replies again, the rectified thought begins
+the next reply, the policy writes its action and plays on to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tstar_train.grafting.graft import Graft, Grafts, thought_text
+from tstar_train.policy.codec import Codec
+from tstar_train.rollout.collect import EnvSpec, Line, Sampling, play_on
+from tstar_train.rollout.engine import Engine
+from tstar_train.rollout.types import Trajectory
+
+
+def verify(
+    grafts: Grafts,
+    failed: Sequence[Trajectory],
+    spec: EnvSpec,
+    engine: Engine,
+    codec: Codec,
+    *,
+    split: str,
+    seed: str,
+    sampling: Sampling,
+    fallback: str = "z_plus",
+) -> None:
+    """Play every kept graft on, write what it earned into it, and drop those that earned no more than the failed episode.
+
+    A thought of the policy's own that does not help is first replaced by the successful branch's, which is played on likewise.
+
+    Args:
+        grafts: changed in place.
+        failed: for each kept graft, the trajectory that its rejected thought comes from.
+        spec: the environment.
+        engine: the policy.
+        codec: turns to ids.
+        split: where the tasks are.
+        seed: of the samples.
+        sampling: as in the rollouts.
+        fallback: ``none`` replaces nothing.
+    """
+
+    def play(chosen: Sequence[int], name: str) -> None:
+        cases = [(grafts.kept[n], failed[n]) for n in chosen]
+        _play_on(cases, spec, engine, codec, split, f"{seed}/{name}", sampling)
+        grafts.played_on += len(cases)
+
+    def useless() -> list[int]:
+        return [n for n, (g, t) in enumerate(zip(grafts.kept, failed, strict=True)) if g.verified is None or g.verified <= t.reward]
+
+    play(range(len(failed)), "first")
+    replaced = [n for n in useless() if grafts.kept[n].source == "model" and grafts.kept[n].successful and fallback != "none"]
+    for n in replaced:
+        graft = grafts.kept[n]
+        graft.rectified, graft.source, graft.thought = graft.successful, "z_plus", thought_text(codec, graft.successful)
+    grafts.dropped["earned no more when played on"] += len(useless())
+    play(replaced, "second")
+    dropped = set(useless())
+    grafts.dropped["successful thought earned no more either"] += len(dropped & set(replaced))
+    grafts.kept = [g for n, g in enumerate(grafts.kept) if n not in dropped]
+
+
+def _play_on(
+    cases: Sequence[tuple[Graft, Trajectory]], spec: EnvSpec, engine: Engine, codec: Codec, split: str, seed: str, sampling: Sampling
+) -> None:
+    """Each graft's thought from its divergence to the end of the episode."""
+    if not cases:
+        return
+    group = spec.group([t.episode.task for _, t in cases], 1, split)
+    group.replay([[step.reply for step in t.steps[: g.worst_step[1]]] for g, t in cases])
+    trajectories, lines = [], []
+    for number, (graft, failed) in enumerate(cases):
+        turn = graft.worst_step[1]
+        line = Line(list(failed.turns[0].context))
+        for old, step in zip(failed.turns[:turn], failed.steps[:turn], strict=True):
+            line.add(codec, old.reply, step.observation)
+        lines.append(line)
+        episode = replace(failed.episode, steps=list(failed.steps[:turn]), extra={}, reward=0.0, success=False)
+        trajectories.append(Trajectory(failed.group, number, episode))
+    begun = [graft.rectified for graft, _ in cases]
+    play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
+    for (graft, _), trajectory in zip(cases, trajectories, strict=True):
+        graft.verified = trajectory.reward
