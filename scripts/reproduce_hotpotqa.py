@@ -21,12 +21,13 @@ from rich.console import Console
 
 from tstar_envs import find_entry
 from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
+from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
 from tstar_train.run import held_out_tasks, make_env, train
-from tstar_train.warmstart.build import practice_factory
+from tstar_train.warmstart.build import PracticeMix
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
@@ -70,7 +71,7 @@ def more_imitation(seed: int, path: Path, seconds: float, rates: tuple[float, fl
     config = dataclasses.replace(tiny(ENTRY), seed=seed)
     policy = load_policy("tiny", ENTRY.family)
     torch.set_num_threads(1)
-    rows = practice_rows(practice_factory(ENTRY), policy.codec, 1000 + seed, DemonstrationStyle())
+    rows = practice_rows(PracticeMix(ENTRY), policy.codec, 1000 + seed, DemonstrationStyle(), tiny_family(ENTRY.family))
     schedule = ImitationSchedule(steps=10**6, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])
     # How many steps the seconds allow is measured first, so that the schedule ends where the seconds do.
     probe = load_policy("tiny", ENTRY.family)

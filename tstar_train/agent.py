@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from tstar_envs import find_entry
-from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, load_policy
-from tstar_train.presets import TINY_ENV_OPTIONS
+from tstar_envs import ResetNeeded, find_entry
+from tstar_train.policy.family import TinyFamily, tiny_family
+from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy
 from tstar_train.rollout.local import LocalEngine
+from tstar_train.rollout.transcript import Transcript
 
 
 class PolicyAgent:
@@ -21,20 +22,19 @@ class PolicyAgent:
         seed: of the samples.
         temperature: 0 is greedy.
         max_tokens: longest reply.
-        env_options: options of the environment that the policy was trained with.
+        family: how the policy sees its environment, and the environment's options.
     """
 
-    def __init__(
-        self, policy: Policy, prompt: str, seed: int, temperature: float, max_tokens: int, env_options: dict[str, Any]
-    ) -> None:
-        self.env_options = env_options
+    def __init__(self, policy: Policy, prompt: str, seed: int, temperature: float, max_tokens: int, family: TinyFamily) -> None:
+        self.env_options = dict(family.env_options)
+        self._family = family
         self._engine = LocalEngine(policy)
         self._codec = policy.codec
         self._prompt = prompt
         self._seed = seed
         self._temperature = temperature
         self._max_tokens = max_tokens
-        self._context: list[int] = []
+        self._transcript: Transcript | None = None
         self._reply: list[int] = []
         self._episode = ""
         self._turn = 0
@@ -43,18 +43,24 @@ class PolicyAgent:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
         self._engine.forget()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
-        self._context = self._codec.start(self._prompt, observation)
+        family = self._family
+        self._transcript = Transcript(self._codec, self._prompt, info["instruction"], observation, family.context, family.history)
         self._reply = []
         self._turn = 0
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
-        """The next reply."""
+        """The next reply.
+
+        Raises:
+            ResetNeeded: no episode has begun.
+        """
+        if self._transcript is None:
+            raise ResetNeeded("the agent has no episode yet: call reset(observation, info) first")
         if self._reply:
-            ending = [] if self._reply[-1] == self._codec.end else [self._codec.end]
-            self._context += [*self._reply, *ending, *self._codec.observation(observation)]
+            self._transcript.add(self._reply, observation)
         seed = f"{self._seed}/{self._episode}/{self._turn}"
         sample = self._engine.generate(
-            [self._context], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
+            [self._transcript.context()], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
         )[0]
         self._reply = sample.ids
         self._turn += 1
@@ -71,12 +77,12 @@ def load_agent(
         seed: of its samples.
         temperature: 0 is greedy.
         model: as for the trainer's ``--model``.
-        max_tokens: longest reply; None: 64 for ``tiny``, else 512.
+        max_tokens: longest reply; None: what the family's tiny policy is trained with, 512 for other models.
     """
     entry = find_entry(env_id)
     policy = load_policy(model, entry.family)
     if policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(1)
-    options = dict(TINY_ENV_OPTIONS.get(entry.family, {})) if model == "tiny" else {}
-    prompt = entry.load_class()(**{**entry.kwargs, **options}).prompt()
-    return PolicyAgent(policy, prompt, seed, temperature, max_tokens or (64 if model == "tiny" else 512), options)
+    family = tiny_family(entry.family) if is_tiny(model) else TinyFamily(max_tokens=512)
+    prompt = entry.load_class()(**{**entry.kwargs, **family.env_options}).prompt()
+    return PolicyAgent(policy, prompt, seed, temperature, max_tokens or family.max_tokens, family)

@@ -6,14 +6,11 @@ A preset is only a set of defaults: every option on the command line wins over i
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tstar_envs import EnvEntry, UnknownOption
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
+from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import has_tiny, is_tiny
-
-# Options under which a family's tiny weights were trained: one passage per search fits a policy of a million parameters.
-TINY_ENV_OPTIONS: dict[str, dict[str, Any]] = {"search_qa": {"topk": 1}}
 
 
 def paper(env: str) -> Config:
@@ -27,10 +24,13 @@ def tiny(entry: EnvEntry) -> Config:
     The weights come from Muon and are large, so AdamW needs a rate far above the usual: at 4e-4 nothing moved in 20
     iterations, 1.5e-3 gained, 3e-3 lost (docs/results/hotpotqa.md). The fall to zero at the end takes the noise out.
     """
+    family = tiny_family(entry.family)
     return Config(
         env=entry.id, model="tiny", iterations=64, checkpoint_every=16,
-        env_options=dict(TINY_ENV_OPTIONS.get(entry.family, {})),
-        rollout=RolloutConfig(tasks=16, group=8, max_tokens=48, batch=256),
+        env_options=dict(family.env_options),
+        rollout=RolloutConfig(
+            tasks=16, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history
+        ),
         tree=TreeConfig(gamma=1.0, kl_samples=8),
         graft=GraftConfig(weight=0.03),
         optim=OptimConfig(learning_rate=1.5e-3, decay=0.8),

@@ -9,9 +9,10 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import Policy, new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.warmstart.build import TextCodec, practice_factory
+from tstar_train.warmstart.build import PracticeMix, TextCodec
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
 
 HOTPOT = find_entry("hotpotqa")
@@ -19,7 +20,7 @@ HOTPOT = find_entry("hotpotqa")
 
 @lru_cache(maxsize=1)
 def tokenizer():
-    rows = itertools.islice(practice_rows(practice_factory(HOTPOT), TextCodec(), 1, DemonstrationStyle()), 300)
+    rows = itertools.islice(practice_rows(PracticeMix(HOTPOT), TextCodec(), 1, DemonstrationStyle(), tiny_family("search_qa")), 300)
     return train_tokenizer((piece for row in rows for piece in row.ids), 1200)
 
 

@@ -131,7 +131,8 @@ def _graft(group: list[Trajectory], tree: Tree, divergence: Divergence, number: 
 
     return {
         "depth": divergence.node.depth, "spread": divergence.spread, "best_members": len(divergence.best.members),
-        "worst_members": len(divergence.worst.members), "source": "z_plus" if number % 3 == 2 else "model", "verified": 1.0 if number % 2 else None,
+        "worst_members": len(divergence.worst.members), "source": "z_plus" if number % 3 == 2 else "model",
+        "verified": 1.0 if number % 2 else None,
         "thought": f"GRAFTED THOUGHT {number} of {len(tree.nodes)}{text}", "worst_step": list(divergence.worst_step),
         "failed": branch(divergence.worst_step), "succeeded": branch(divergence.best_step),
     }  # fmt: skip

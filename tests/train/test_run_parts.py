@@ -17,6 +17,7 @@ from tstar_envs import UnknownOption
 from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.evaluate import Measurement, bootstrap_interval, paired_difference
 from tstar_train.loop import Learner, follow, iterate, rate
+from tstar_train.policy.model import save_tiny
 from tstar_train.presets import choose, tiny
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
@@ -44,6 +45,13 @@ def test_presets_say_what_they_chose():
     assert config.graft.weight == 0.15 and config.tree.gamma == 0.99 and config.tree.kl_samples == 16
     assert config.optim.learning_rate == 5e-6 and "paper" in reason
     assert choose(HOTPOT, "auto")[0].model == "tiny"
+
+
+def test_a_checkpoint_of_the_tiny_policy_gets_the_tiny_preset(tmp_path):
+    policy = random_policy()
+    save_tiny(policy.model, policy.tokenizer, tmp_path)
+    config, reason = choose(HOTPOT, str(tmp_path))
+    assert config == dataclasses.replace(tiny(HOTPOT), model=str(tmp_path)) and str(tmp_path) in reason
 
 
 @given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))

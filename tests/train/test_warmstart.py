@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 
@@ -12,16 +13,18 @@ from rich.console import Console
 from tstar_envs import parse_reply
 from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import load_policy, new_tiny
-from tstar_train.warmstart.build import build_weights, practice_factory
+from tstar_train.warmstart.build import PracticeMix, build_weights
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitation_loss, pad_rows
 
 CODEC = PlainCodec(tokenizer(), with_prompt=False)
+FAMILY = tiny_family("search_qa")
 
 
-def rows(count, style, seed=0):
-    return list(itertools.islice(practice_rows(practice_factory(HOTPOT), CODEC, seed, style), count))
+def rows(count, style, seed=0, family=FAMILY):
+    return list(itertools.islice(practice_rows(PracticeMix(HOTPOT), CODEC, seed, style, family), count))
 
 
 def imitated(row):
@@ -94,3 +97,13 @@ def test_weights_are_made_and_recorded(tmp_path):
     policy = load_policy(str(tmp_path), "search_qa")
     assert policy.parameters < 5_000_000
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
+
+
+def test_step_contexts_give_a_row_per_turn_with_what_the_policy_will_see():
+    family = dataclasses.replace(FAMILY, context="step", history=1)
+    style = DemonstrationStyle(mistake=0.3, contrast=0.0)
+    whole, turns = rows(12, style), rows(60, style, family=family)
+    assert [s for r in turns for s in imitated(r)][:20] == [s for r in whole for s in imitated(r)][:20]
+    for row in turns:
+        first = row.mask.index(1)
+        assert len(imitated(row)) == 1 and all(row.mask[first:]) and CODEC.decode(row.ids[:first]).count("\nObservation:") <= 1

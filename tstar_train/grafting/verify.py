@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tstar_train.grafting.graft import Graft, Grafts, thought_text
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.collect import EnvSpec, Line, Sampling, play_on
+from tstar_train.rollout.collect import EnvSpec, Sampling, play_on, transcript_of
 from tstar_train.rollout.engine import Engine
 from tstar_train.rollout.types import Trajectory
 
@@ -72,12 +72,13 @@ def _play_on(
         return
     group = spec.group([t.episode.task for _, t in cases], 1, split)
     group.replay([[step.reply for step in t.steps[: g.worst_step[1]]] for g, t in cases])
+    prompt = group.envs[0].prompt()
     trajectories, lines = [], []
     for number, (graft, failed) in enumerate(cases):
         turn = graft.worst_step[1]
-        line = Line(list(failed.turns[0].context))
+        line = transcript_of(failed.episode, codec, prompt, sampling)
         for old, step in zip(failed.turns[:turn], failed.steps[:turn], strict=True):
-            line.add(codec, old.reply, step.observation)
+            line.add(old.reply, step.observation)
         lines.append(line)
         episode = replace(failed.episode, steps=list(failed.steps[:turn]), extra={}, reward=0.0, success=False)
         trajectories.append(Trajectory(failed.group, number, episode))

@@ -9,6 +9,7 @@ from typing import Any
 from tstar_envs import Episode, GroupEnv, Step, find_entry, make_group
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.rollout.engine import Engine, Sample
+from tstar_train.rollout.transcript import Transcript
 from tstar_train.rollout.types import Trajectory, Turn
 
 
@@ -20,7 +21,7 @@ class Sampling:
         max_tokens: longest reply.
         temperature: 1 in training; 0 is greedy.
         context: ``concat`` (the whole transcript) or ``step`` (task, the last ``history`` turns and the current observation).
-        history: turns kept by ``step``.
+        history: turns kept by ``step``, 0 or more.
     """
 
     max_tokens: int = 64
@@ -41,22 +42,9 @@ class EnvSpec:
         return make_group(self.name, tasks, size, split=split, **self.options)
 
 
-@dataclass
-class Line:
-    """The transcript of one row: the first context, then (reply, what followed it) per turn."""
-
-    start: list[int]
-    turns: list[tuple[list[int], list[int]]] = field(default_factory=list)
-
-    def context(self, sampling: Sampling) -> list[int]:
-        """Ids before the next reply."""
-        turns = self.turns if sampling.context == "concat" else self.turns[-sampling.history :]
-        return [*self.start, *(i for reply, after in turns for i in (*reply, *after))]
-
-    def add(self, codec: Codec, reply: list[int], observation: str) -> None:
-        """A turn that did not end the episode; a reply cut at ``max_tokens`` lacks its end, and goes on as if it had one."""
-        ending = [] if reply[-1] == codec.end else [codec.end]
-        self.turns.append((reply, [*ending, *codec.observation(observation)]))
+def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
+    """The transcript of an episode that has not begun."""
+    return Transcript(codec, prompt, episode.instruction, episode.first_observation, sampling.context, sampling.history)
 
 
 def collect(
@@ -103,7 +91,7 @@ def collect(
             extra={"kind": info["kind"]} if "kind" in info else {},
         )  # fmt: skip
         trajectories.append(Trajectory(first_group + row // size, row % size, episode))
-        lines.append(Line(codec.start(prompt, observation)))
+        lines.append(transcript_of(episode, codec, prompt, sampling))
     play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, progress=progress)
     return trajectories
 
@@ -113,7 +101,7 @@ def play_on(
     engine: Engine,
     codec: Codec,
     trajectories: Sequence[Trajectory],
-    lines: Sequence[Line],
+    lines: Sequence[Transcript],
     *,
     seed: str,
     sampling: Sampling,
@@ -140,7 +128,7 @@ def play_on(
         if progress is not None:
             progress(len(rows))
         given = [list(begun[r]) if begun is not None and turn == 0 else [] for r in rows]
-        contexts = [lines[r].context(sampling) for r in rows]
+        contexts = [lines[r].context() for r in rows]
         seeds = [f"{seed}/{trajectories[r].episode.task}/{trajectories[r].member}/{turn}" for r in rows]
         samples = engine.generate(
             [context + ids for context, ids in zip(contexts, given, strict=True)], seeds,
@@ -166,5 +154,5 @@ def play_on(
                 episode.success = bool(step_info["success"])
                 episode.extra.update({k: step_info[k] for k in ("em", "f1") if k in step_info})
             else:
-                lines[r].add(codec, sample.ids, answer)
+                lines[r].add(sample.ids, answer)
         turn += 1

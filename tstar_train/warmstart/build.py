@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,14 @@ from rich.console import Console
 from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedModel
 
-from tstar_envs import EnvEntry, TextEnv
+from tstar_envs import EnvEntry, TextEnv, find_entry
 from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.presets import TINY_ENV_OPTIONS
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
-VOCABULARY = {"search_qa": 2304}
 SCHEDULES = {
     "search_qa": (
         ImitationSchedule(steps=12_000),
@@ -39,8 +38,8 @@ _TOKENIZER_ROWS = 6_000
 class TextCodec:
     """Rows of plain text instead of ids, for the tokenizer's training corpus."""
 
-    end = 0
-    pad = 0
+    end: Any = ""
+    pad: Any = ""
 
     def start(self, prompt: str, observation: str) -> list[Any]:
         return [f"{observation}\n"]
@@ -49,7 +48,7 @@ class TextCodec:
         return [f"\nObservation: {text}\n"]
 
     def reply(self, text: str) -> list[Any]:
-        return [text]
+        return [text, self.end]
 
     def text(self, text: str) -> list[Any]:
         return [text]
@@ -58,9 +57,25 @@ class TextCodec:
         return "".join(ids)
 
 
-def practice_factory(entry: EnvEntry) -> partial[TextEnv[Any, Any]]:
-    """Fresh practice environments of a family under the options that its tiny policy plays with."""
-    return partial(entry.load_class().practice, **TINY_ENV_OPTIONS.get(entry.family, {}))
+class PracticeMix:
+    """Fresh practice environments of a family, under the options that its tiny policy plays with.
+
+    Args:
+        entry: any environment of the family; which ones are practised, and how often, ``TinyFamily.mix`` says.
+    """
+
+    def __init__(self, entry: EnvEntry) -> None:
+        family = tiny_family(entry.family)
+        self._options = family.env_options
+        self._entries = [find_entry(name) for name in family.mix] or [entry]
+        self._weights = list(family.mix.values()) or [1.0]
+
+    def __call__(self, seed: str) -> TextEnv[Any, Any]:
+        """The environment of a seed."""
+        chosen = self._entries[0]
+        if len(self._entries) > 1:
+            chosen = random.Random(f"practice/{seed}").choices(self._entries, self._weights)[0]
+        return chosen.load_class().practice(seed, **{**chosen.kwargs, **self._options})
 
 
 def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
@@ -74,8 +89,9 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
         console: for progress.
     """
     torch.set_num_threads(1)
-    texts = itertools.islice(practice_rows(practice_factory(entry), TextCodec(), 999, DemonstrationStyle()), _TOKENIZER_ROWS)
-    tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), VOCABULARY[entry.family])
+    family = tiny_family(entry.family)
+    texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, DemonstrationStyle(), family), _TOKENIZER_ROWS)
+    tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), family.vocabulary)
     save_tiny(new_tiny(tokenizer, seed), tokenizer, out)
     stages = SCHEDULES[entry.family] if steps is None else [replace(s, steps=steps) for s in SCHEDULES[entry.family]]
     record: dict[str, Any] = {
@@ -122,7 +138,7 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
         if rank == 0:
             print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True)
 
-    rows = practice_rows(practice_factory(entry), codec, seed + rank, DemonstrationStyle())
+    rows = practice_rows(PracticeMix(entry), codec, seed + rank, DemonstrationStyle(), tiny_family(entry.family))
     imitate(model, rows, schedule, codec.pad, report, average=average)
     if rank == 0:
         save_tiny(model, tokenizer, out)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from tstar_envs import TextEnv, parse_reply, render_reply
 from tstar_train.grafting.prompt import Branch, contrast_context
 from tstar_train.policy.codec import Codec
+from tstar_train.policy.family import TinyFamily
+from tstar_train.rollout.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Row:
 
 
 def practice_rows(
-    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle
+    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle, family: TinyFamily
 ) -> Iterator[Row]:
     """Rows without end.
 
@@ -44,30 +46,32 @@ def practice_rows(
         codec: turns to ids.
         seed: same seed, same rows.
         style: how varied.
+        family: which context the policy sees. ``concat`` gives a row per episode, ``step`` one per imitated turn.
     """
     world = 0
     while True:
         env = practice(f"{seed}/{world}")
         chance = random.Random(f"demonstrations/{seed}/{world}")
         for task_id in env.task_ids("train"):
-            yield from _episode_rows(env, task_id, codec, chance, style)
+            yield from _episode_rows(env, task_id, codec, chance, style, family)
         world += 1
 
 
 def _episode_rows(
-    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle
+    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle, family: TinyFamily
 ) -> list[Row]:
-    observation, _ = env.reset(options={"task": task_id})
-    row = Row(codec.start(env.prompt(), observation), [])
-    row.mask = [0] * len(row.ids)
+    observation, info = env.reset(options={"task": task_id})
+    transcript = Transcript(codec, env.prompt(), str(info["instruction"]), observation, family.context, family.history)
+    turns: list[Row] = []
     extra: list[Row] = []
     over = False
     while not over:
         expert = env.oracle(wording=chance.randrange(style.wordings))
         if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
             return []
+        context = transcript.context()
         if chance.random() < style.contrast:
-            extra.append(_contrast_row(env, row.ids, expert, codec, chance))
+            extra.append(_contrast_row(env, context, expert, codec, chance))
         imitate = chance.random() >= style.mistake
         reply = expert if imitate else env.mistake(str(chance.random()))
         if chance.random() < style.no_thought:
@@ -75,13 +79,21 @@ def _episode_rows(
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
         ids = codec.reply(reply)
-        row.ids += ids
-        row.mask += [int(imitate)] * len(ids)
+        turns.append(Row([*context, *ids], [0] * len(context) + [int(imitate)] * len(ids)))
         if not over:
-            ids = codec.observation(observation)
-            row.ids += ids
-            row.mask += [0] * len(ids)
-    return [row, *extra] if info["success"] else []
+            transcript.add(ids, observation)
+    if not info["success"]:
+        return []
+    return [*(_whole(turns) if family.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+
+
+def _whole(turns: list[Row]) -> list[Row]:
+    """The turns of an episode, each of which begins with the one before, as one row."""
+    row = Row(list(turns[0].ids), list(turns[0].mask))
+    for turn in turns[1:]:
+        row.mask += turn.mask[len(row.ids) :]
+        row.ids += turn.ids[len(row.ids) :]
+    return [row]
 
 
 def _contrast_row(env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, chance: random.Random) -> Row:

@@ -1,0 +1,38 @@
+"""How the tiny policy of each family sees and plays its environments: the same in its warm start, in training and as an agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class TinyFamily:
+    """One family.
+
+    Attributes:
+        env_options: options of the environment.
+        context: ``concat`` or ``step`` (see ``rollout.transcript``).
+        history: turns kept by ``step``.
+        max_tokens: longest reply.
+        vocabulary: size of the tokenizer, special tokens included.
+        mix: environments of the family by short name, with how often each is practised in the warm start.
+    """
+
+    env_options: dict[str, Any] = field(default_factory=dict)
+    context: Literal["concat", "step"] = "concat"
+    history: int = 2
+    max_tokens: int = 48
+    vocabulary: int = 2304
+    mix: dict[str, float] = field(default_factory=dict)
+
+
+FAMILIES: dict[str, TinyFamily] = {
+    # One passage per search fits a policy of a million parameters.
+    "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
+}
+
+
+def tiny_family(family: str) -> TinyFamily:
+    """The settings of a family, the defaults where it has none of its own."""
+    return FAMILIES.get(family, TinyFamily())
