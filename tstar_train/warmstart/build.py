@@ -62,13 +62,15 @@ class PracticeMix:
 
     Args:
         entry: any environment of the family; which ones are practised, and how often, ``TinyFamily.mix`` says.
+        only: practise this environment alone.
     """
 
-    def __init__(self, entry: EnvEntry) -> None:
+    def __init__(self, entry: EnvEntry, only: bool = False) -> None:
         family = tiny_family(entry.family)
+        mix = {entry.name: 1.0} if only or not family.mix else family.mix
         self._options = family.env_options
-        self._entries = [find_entry(name) for name in family.mix] or [entry]
-        self._weights = list(family.mix.values()) or [1.0]
+        self._entries = [find_entry(name) for name in mix]
+        self._weights = list(mix.values())
 
     def __call__(self, seed: str) -> TextEnv[Any, Any]:
         """The environment of a seed."""

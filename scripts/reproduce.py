@@ -1,7 +1,8 @@
-"""The table of docs/results/hotpotqa.md: T-STAR, plain GRPO and more imitation at equal CPU, from one start, on several seeds.
+"""The tables of docs/results: T-STAR, plain GRPO and more imitation at equal CPU, from one start, on several seeds.
 
-    python scripts/reproduce_hotpotqa.py --out runs/reproduce            # all of it, about an hour on two cores
-    python scripts/reproduce_hotpotqa.py --out runs/reproduce --table    # only print the table of what is there
+    python scripts/reproduce.py --env hotpotqa --out runs/reproduce            # all of it, over an hour on two cores
+    python scripts/reproduce.py --env hotpotqa --out runs/reproduce --table    # only print the table of what is there
+    python scripts/reproduce.py --env hotpotqa --out runs/rates --methods imitation --split valid --rates 0.01 1.5e-3 --seconds 700
 
 Every run leaves its folder; runs that are complete are not repeated. The held-out questions, their evaluation noise and the
 start policy are the same for all, so every difference is paired by question.
@@ -19,7 +20,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from tstar_envs import find_entry
+from tstar_envs import EnvEntry, find_entry
+from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
 from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import load_policy
@@ -31,7 +33,6 @@ from tstar_train.warmstart.build import PracticeMix
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
-ENTRY = find_entry("hotpotqa")
 METHODS = ("tstar", "grpo", "imitation")
 PROCESSES = 2
 
@@ -42,12 +43,17 @@ def measured(path: Path) -> dict[str, Measurement]:
     return {k: Measurement(*(record[k][f] for f in ("per_task", "greedy_per_task", "kinds"))) for k in ("before", "after") if k in record}
 
 
-def start_measurement(out: Path, console: Console) -> Measurement:
+def preset(entry: EnvEntry, split: str, seed: int = 0) -> Config:
+    """The environment's preset, measured on a split."""
+    config = tiny(entry)
+    return dataclasses.replace(config, seed=seed, evaluation=dataclasses.replace(config.evaluation, split=split))
+
+
+def start_measurement(config: Config, out: Path, console: Console) -> Measurement:
     """The start policy, measured once for all."""
     path = out / "start.json"
     if not path.is_file():
-        config = tiny(ENTRY)
-        policy = load_policy("tiny", ENTRY.family)
+        policy = load_policy("tiny", find_entry(config.env).family)
         team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), PROCESSES)
         console.print("measuring the start policy ...")
         result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
@@ -57,28 +63,31 @@ def start_measurement(out: Path, console: Console) -> Measurement:
     return Measurement(record["per_task"], record["greedy_per_task"], record["kinds"])
 
 
-def reinforce(method: str, seed: int, path: Path, before: Measurement, console: Console) -> None:
-    """One run of T-STAR or GRPO under the environment's preset."""
-    config = dataclasses.replace(tiny(ENTRY), seed=seed, tstar=method == "tstar", processes=PROCESSES)
-    train(config, path, console, before=before)
+def reinforce(method: str, config: Config, path: Path, before: Measurement, console: Console) -> None:
+    """One run of T-STAR or GRPO."""
+    train(dataclasses.replace(config, tstar=method == "tstar", processes=PROCESSES), path, console, before=before)
     last = json.loads((path / "timings.jsonl").read_text().splitlines()[-1])
     # Training alone, without the measurements; every process is busy all the time.
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * PROCESSES}))
 
 
-def more_imitation(seed: int, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console) -> None:
+def more_imitation(
+    config: Config, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console
+) -> None:
     """Go on imitating fresh demonstrations for the same CPU seconds, with rates that fall to zero."""
-    config = dataclasses.replace(tiny(ENTRY), seed=seed)
-    policy = load_policy("tiny", ENTRY.family)
+    entry = find_entry(config.env)
+    family = tiny_family(entry.family)
+    policy = load_policy("tiny", entry.family)
     torch.set_num_threads(1)
-    rows = practice_rows(PracticeMix(ENTRY), policy.codec, 1000 + seed, DemonstrationStyle(), tiny_family(ENTRY.family))
+    practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
+    rows = practice_rows(practice, policy.codec, 1000 + config.seed, DemonstrationStyle(), family)
     schedule = ImitationSchedule(steps=10**6, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])
     # How many steps the seconds allow is measured first, so that the schedule ends where the seconds do.
-    probe = load_policy("tiny", ENTRY.family)
+    probe = load_policy("tiny", entry.family)
     begun = time.process_time()
     imitate(probe.model, rows, dataclasses.replace(schedule, steps=40), policy.codec.pad, lambda *_: None)
     steps = max(1, int(seconds / ((time.process_time() - begun) / 40)))
-    console.print(f"imitation, seed {seed}: {steps} steps for {seconds:.0f} CPU-seconds")
+    console.print(f"imitation, seed {config.seed}: {steps} steps for {seconds:.0f} CPU-seconds")
     begun = time.process_time()
     imitate(policy.model, rows, dataclasses.replace(schedule, steps=steps), policy.codec.pad, lambda *_: None)
     used = time.process_time() - begun
@@ -90,10 +99,15 @@ def more_imitation(seed: int, path: Path, seconds: float, rates: tuple[float, fl
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": used, "steps": steps, "rates": rates}))
 
 
+def cpu_seconds(path: Path) -> float:
+    """What a run's training took."""
+    return float(json.loads((path / "cpu.json").read_text())["cpu_seconds"])
+
+
 def table(out: Path, seeds: list[int]) -> str:
     """Markdown: a row per run, and means over seeds."""
-    rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training CPU-s |"]
+    rows.append("|---|---|---|---|---|---|---|---|")
     for method in METHODS:
         differences = []
         for seed in seeds:
@@ -105,20 +119,20 @@ def table(out: Path, seeds: list[int]) -> str:
             differences.append(np.asarray(after.per_task) - np.asarray(before.per_task))
             rows.append(
                 f"| {method} | {seed} | {before.mean:.3f} | {after.mean:.3f} | {difference:+.3f} ({low:+.3f} to {high:+.3f}) "
-                f"| {before.greedy:.3f} | {after.greedy:.3f} |"
+                f"| {before.greedy:.3f} | {after.greedy:.3f} | {cpu_seconds(path):.0f} |"
             )
         if differences:
             mean = np.mean(differences, axis=0)
             low, high = bootstrap_interval(mean)
-            rows.append(f"| **{method}** | mean of {len(differences)} | | | **{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f}) | | |")
+            rows.append(f"| **{method}** | mean of {len(differences)} | | | **{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f}) | | | |")
     return "\n".join(rows)
 
 
 def kinds_table(out: Path, seeds: list[int]) -> str:
-    """Markdown: exact match per kind of question, means over seeds."""
+    """Markdown: success per kind of task, means over seeds."""
     found = {m: [measured(out / f"{m}-{s}") for s in seeds if (out / f"{m}-{s}" / "evaluation.json").is_file()] for m in METHODS}
     first = next(iter(next(v for v in found.values() if v)))
-    rows = ["| kind | questions | start T=1 (greedy) |" + "".join(f" {m} T=1 (greedy) |" for m in METHODS)]
+    rows = ["| kind | tasks | start T=1 (greedy) |" + "".join(f" {m} T=1 (greedy) |" for m in METHODS)]
     rows.append("|---|---|---|" + "---|" * len(METHODS))
     for kind, row in first["before"].by_kind().items():
         cells = [f"{row['mean']:.2f} ({row['greedy']:.2f})"]
@@ -131,16 +145,20 @@ def kinds_table(out: Path, seeds: list[int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--env", default="hotpotqa")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--split", default="test", help="settings are chosen on valid, claims are made on test")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--rates", type=float, nargs=2, default=(0.004, 6e-4), help="peak rates of the imitation control")
+    parser.add_argument("--seconds", type=float, help="CPU seconds of the control (default: what T-STAR's run of that seed took)")
     parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
     options = parser.parse_args()
     console = Console()
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.table:
-        before = start_measurement(options.out, console)
+        entry = find_entry(options.env)
+        before = start_measurement(preset(entry, options.split), options.out, console)
         for seed in options.seeds:
             for method in options.methods:
                 path = options.out / f"{method}-{seed}"
@@ -148,10 +166,10 @@ def main() -> None:
                     continue
                 console.rule(f"{method}, seed {seed}")
                 if method == "imitation":
-                    seconds = json.loads((options.out / f"tstar-{seed}" / "cpu.json").read_text())["cpu_seconds"]
-                    more_imitation(seed, path, seconds, tuple(options.rates), before, console)
+                    seconds = options.seconds or cpu_seconds(options.out / f"tstar-{seed}")
+                    more_imitation(preset(entry, options.split, seed), path, seconds, tuple(options.rates), before, console)
                 else:
-                    reinforce(method, seed, path, before, console)
+                    reinforce(method, preset(entry, options.split, seed), path, before, console)
     print(table(options.out, options.seeds), kinds_table(options.out, options.seeds), sep="\n\n")
 
 
