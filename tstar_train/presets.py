@@ -32,7 +32,7 @@ def tiny(entry: EnvEntry) -> Config:
             tasks=16, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history
         ),
         tree=TreeConfig(gamma=1.0, kl_samples=8),
-        graft=GraftConfig(weight=0.03),
+        graft=GraftConfig(weight=0.03, fallback="z_plus_only"),
         optim=OptimConfig(learning_rate=1.5e-3, decay=0.8),
         evaluation=EvaluationConfig(tasks=1000, samples=4),
     )  # fmt: skip

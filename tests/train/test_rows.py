@@ -57,9 +57,14 @@ def test_contexts_are_what_the_transcript_says(played):
     longest = max(len(t.turns) for t in step)
     assert longest > 2
     for trajectory in step:
-        for turn in trajectory.turns[2:]:
-            assert turn.context[: len(trajectory.turns[0].context)] == trajectory.turns[0].context
-            assert len(turn.context) < len(trajectory.turns[0].context) + 400
+        observations = [trajectory.episode.first_observation, *(s.observation for s in trajectory.steps)]
+        for number, turn in list(enumerate(trajectory.turns))[2:]:
+            shown = f"{trajectory.episode.instruction}\n{observations[number - 1]}"
+            last = trajectory.turns[number - 1].reply
+            ending = [] if last[-1] == policy.codec.end else [policy.codec.end]
+            assert turn.context == [
+                *policy.codec.start("", shown), *last, *ending, *policy.codec.observation(observations[number])
+            ]  # fmt: skip
 
 
 def test_joined_rows_give_the_gradient_of_single_rows(played):
