@@ -61,6 +61,22 @@ ENTRIES: tuple[EnvEntry, ...] = (
         summary="two-hop questions (bridge and comparison) over a searchable corpus",
         kwargs={"dataset": "hotpotqa"},
     ),
+    *(
+        EnvEntry(
+            id=f"tstar/Blocksworld-{variant}",
+            family="blocksworld",
+            entry_point="tstar_envs.envs.blocksworld.env:BlocksworldEnv",
+            horizon=40,
+            rules_version="1",
+            extra="",
+            summary=summary,
+            kwargs={"variant": variant},
+        )
+        for variant, summary in (
+            ("stack", "blocks: from low towers to one or two given towers"),
+            ("unstack", "blocks: from one or two high towers to given low ones"),
+        )
+    ),
 )
 
 

@@ -1,0 +1,171 @@
+"""Blocksworld as a Gymnasium environment: rearrange towers of blocks with one hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.envs.blocksworld import oracle, pddl, text
+from tstar_envs.envs.blocksworld.board import Board, board_of
+from tstar_envs.envs.blocksworld.problem import Problem
+from tstar_envs.envs.blocksworld.rules import State
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load_shipped
+from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
+from tstar_envs.errors import ResetNeeded, UnknownTask
+from tstar_envs.stable_random import StableRandom
+
+
+class BlocksworldEnv(TextEnv[Board, State]):
+    r"""## Description
+    Named blocks stand in towers on a table. One hand takes the top block of a tower and puts it on the table or on another
+    tower, until every fact of the goal holds. The goal is partial: what it does not mention may end as it likes. ``stack``
+    starts from low towers and ends with one or two given towers, ``unstack`` starts from one or two high towers and ends with given
+    towers of at most two blocks. 6 to 8 blocks; optimal plans have 10 to 20 operators, 14.2 on average in both variants.
+
+    ## Action space
+    A string: ``pick-up X``, ``put-down X``, ``stack X Y`` or ``unstack X Y``, in any case, or the same as a sentence ("unstack
+    the red block from on top of the blue block"). With ``names="mystery"``: ``attack X``, ``succumb X``, ``overcome X Y``, ``feast X Y``.
+    ReAct replies and bare actions are read (``tstar_envs.react``). An operator whose preconditions fail, and anything that is no
+    operator, is a no-op that costs a step; the observation says why, and repeats the state.
+
+    ## Observation
+    A string: the goal and the state on reset, the state after every action. ``observation="natural"`` lists every fact as a clause,
+    tower by tower from its top down, as PlanBench words them. ``"compact"`` is ``hand: red | towers: blue green / gold``: what the
+    hand holds, then the towers from bottom to top, in the order in which their bottom blocks are named by the problem. Its
+    goal, ``goal: table blue red / green gold``, says what must be on what, and by the word table what must be on the table.
+
+    ## Rewards
+    1 when the goal holds, 0 before.
+
+    ## Starting state
+    The problem's initial state; the hand is empty in all shipped problems.
+
+    ## Episode end
+    Terminated when the goal holds; truncated after ``horizon`` steps (40).
+
+    ## Information
+    The keys of every environment (DESIGN section 2), and ``blocks`` and ``optimal_length`` (operators of a shortest plan) on reset.
+    ``admissible_actions`` are the legal operators.
+
+    ## Arguments
+    ``variant`` ("stack" or "unstack"; fixed by the id), ``observation`` ("natural" or "compact"), ``names`` ("own": as the
+    problem names its blocks, which are colours in all shipped problems; "colours", "letters", or "mystery": letters, with verbs and
+    predicates that say nothing about blocks), ``problems`` (a PDDL problem file or a folder of them, played instead of the shipped
+    tasks; see ``load_path``), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+
+    ## Tags
+    Every legal operator modifies the state, with the canonical action as its effect key.
+
+    ## Registered ids
+    ``tstar/Blocksworld-stack``, ``tstar/Blocksworld-unstack``
+
+    ## Prompt example
+    ``Thought: Red must be on blue, but green is in the way, so I unstack green from red.\nAction: unstack green red``
+
+    ## Rules version history
+    1: first version.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    default_horizon = 40
+
+    def __init__(
+        self,
+        *,
+        variant: str = "stack",
+        observation: str = "natural",
+        names: str = "own",
+        problems: str | None = None,
+        task_set: TaskSet | None = None,
+        **options: Any,
+    ) -> None:
+        """See the class. ``task_set`` replaces the files by tasks in memory."""
+        super().__init__(**options)
+        check_option("variant", variant, VARIANTS)
+        check_option("observation", observation, text.OBSERVATIONS)
+        check_option("names", names, text.NAMES)
+        self._observation_style = observation
+        self._names = names
+        self._set = task_set or (load_shipped(variant) if problems is None else load_path(problems))
+        self.tier = self._set.tier
+
+    def task_ids(self, split: str | None = None) -> Sequence[str]:
+        """See ``TextEnv``."""
+        check_option("split", split or self.split, self.splits)
+        return self._set.by_split[split or self.split]
+
+    def _load_task(self, task_id: str) -> tuple[Board, str]:
+        try:
+            task = self._set.tasks[task_id]
+        except KeyError:
+            raise UnknownTask(f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)") from None
+        return board_of(task, self._names, self._observation_style), task.split
+
+    def _start(self, task: Board) -> tuple[State, str]:
+        state = task.task.problem.start
+        return state, f"{task.goal_text}\n{task.situation(state).observation}"
+
+    def _instruction(self, task: Board) -> str:
+        return task.goal_text
+
+    def _reset_extra(self, task: Board, state: State) -> Mapping[str, Any]:
+        return {"blocks": len(state), "optimal_length": task.optimal_length()}
+
+    def _apply(self, task: Board, state: State, action: str) -> Outcome[State]:
+        return task.outcome(state, action)
+
+    def _admissible(self, task: Board, state: State) -> list[str]:
+        return task.situation(state).admissible
+
+    def _state_fingerprint(self, task: Board, state: State) -> str:
+        return task.situation(state).fingerprint
+
+    def _oracle_step(self, task: Board, state: State, wording: int) -> tuple[str, str] | None:
+        return oracle.next_step(task, state, wording)
+
+    def _mistake(self, task: Board, state: State, draw: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(task, state, draw)
+
+    @classmethod
+    def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> BlocksworldEnv:
+        """Fresh tasks, drawn as the shipped ones are, none of which is a shipped valid or test task up to renaming.
+
+        Args:
+            seed: of the tasks.
+            variant: ``stack``, ``unstack``, or None for both in equal parts.
+            **options: of the environment.
+        """
+        from tstar_envs.envs.blocksworld.practice import practice_set
+
+        check_option("variant", variant, (*VARIANTS, None))
+        return cls(task_set=practice_set(seed, VARIANTS if variant is None else (variant,)), **{"split": "train", **options})
+
+    def _distance(self, task: Board, state: State) -> float:
+        return float(task.distance(state))
+
+    def modifies_state(self, action: str) -> bool:
+        """True for every well-formed operator."""
+        return self._vocabulary.read_action(action) is not None
+
+    def prompt(self, style: str | None = None) -> str:
+        """See ``TextEnv``."""
+        style = style or self.prompt_style
+        check_option("style", style, PROMPT_STYLES)
+        return text.prompt(self._vocabulary, self._observation_style, style, self.horizon)
+
+    def problem_text(self) -> str:
+        """The current task as a PDDL problem, in the names of this environment.
+
+        Raises:
+            ResetNeeded: before ``reset``.
+        """
+        if self._task is None:
+            raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
+        problem = self._task.task.problem
+        renamed = Problem(self._task.language.labels, problem.start, problem.goal)
+        return pddl.write_problem(renamed, self._task_id, self._vocabulary)
+
+    @property
+    def _vocabulary(self) -> Vocabulary:
+        return MYSTERY if self._names == "mystery" else PLAIN

@@ -1,0 +1,58 @@
+"""The compact notation of configurations and goals, shared by the compact observation and the shipped files.
+
+Towers are written from bottom to top and separated by `` / ``: ``red blue / green`` is blue on red, and green. A goal is
+written in the same way, as far as it goes: a chain says what must stand on what, and the word ``table`` in front of it
+says that its lowest block must be on the table. Chains come in the order in which the goal first mentions one of their blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from tstar_envs.envs.blocksworld.problem import Problem
+from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, Fact, Goal, state_of
+
+TABLE_WORD = "table"
+_SEPARATOR = " / "
+
+
+def write_towers(piles: Iterable[Sequence[int]], names: Sequence[str]) -> str:
+    """Towers as text."""
+    return _SEPARATOR.join([" ".join([names[block] for block in tower]) for tower in piles])
+
+
+def write_goal(goal: Goal, names: Sequence[str]) -> str:
+    """The places that a goal demands, as text."""
+    return _SEPARATOR.join(" ".join(TABLE_WORD if block == TABLE else names[block] for block in chain) for chain in chains(goal))
+
+
+def chains(goal: Goal) -> list[list[int]]:
+    """The goal's places as chains from bottom to top; a chain that must stand on the table starts with ``TABLE``."""
+    above = {under: block for block, under in goal.places if under >= 0}
+    found, done = [], set()
+    for block, under in goal.places:
+        while under >= 0:
+            block, under = under, goal.below[under]
+        if block not in done:
+            done.add(block)
+            chain = [TABLE] if under == TABLE else []
+            while block != TABLE:
+                chain.append(block)
+                block = above.get(block, TABLE)
+            found.append(chain)
+    return found
+
+
+def read_problem(start: str, goal: str) -> Problem:
+    """A problem from its two texts; blocks are numbered in the order of the start text. For text written by this module."""
+    piles = [tower.split() for tower in start.split(_SEPARATOR)]
+    names = tuple(name for tower in piles for name in tower)
+    number = {name: block for block, name in enumerate(names)}
+    facts = []
+    for chain in goal.split(_SEPARATOR):
+        words = chain.split()
+        for under, name in pairwise(words):
+            facts.append(Fact(ONTABLE, number[name]) if under == TABLE_WORD else Fact(ON, number[name], number[under]))
+    state = state_of([[number[name] for name in tower] for tower in piles], len(names))
+    return Problem(names, state, Goal(tuple(facts), len(names)))

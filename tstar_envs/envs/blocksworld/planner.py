@@ -1,0 +1,222 @@
+"""Optimal plans in Blocksworld, from any state to any goal, partial goals included.
+
+The search runs over moves of whole towers' tops (a block from its place to another: two operators) and rests on what is
+known about optimal plans of this domain (Gupta and Nau 1992; Slaney and Thiebaux 2001), carried over to partial goals:
+
+* A block must move if its place is wrong, if something else must stand on (or nothing may cover) the block below it, or
+  if the block below it must move. Every such block moves at least once, and no other block ever has to.
+* A block that can go to its last place now may as well go now: its goal support is clear and need not move any more, or
+  the goal wants it on the table, or does not say where. Such a move is part of some optimal plan.
+* Every other useful move puts a block on the table, to be moved once more later. Only here is anything to be searched.
+
+The length in operators is therefore twice the number of blocks that must move plus twice the number of those extra
+moves. Iterative deepening (IDA*) over the number of extra moves finds it, with an admissible count to start from: a
+block that must move and stands above a block of its own goal support that must move as well needs an extra move.
+Choices are tried in a fixed order and the first success counts, so the plan is a function of the state alone: following
+it never changes the rest of it, whatever was asked before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tstar_envs.envs.blocksworld.rules import (
+    ANYWHERE,
+    HAND,
+    PICK_UP,
+    PUT_DOWN,
+    STACK,
+    TABLE,
+    UNSTACK,
+    Goal,
+    Operator,
+    State,
+    apply,
+)
+
+Move = tuple[int, int]  # block, new place
+
+
+class Step(NamedTuple):
+    """An operator of a plan, and whether it belongs to a move that brings its block to its last place."""
+
+    operator: Operator
+    final: bool
+
+
+class _Search:
+    """Optimal moves between states with an empty hand, for one goal; ``bare`` blocks must end with nothing on them."""
+
+    def __init__(self, goal: Goal, held: int | None) -> None:
+        self._below = goal.below
+        self._held = held
+        self._bare = goal.clear if held is None else goal.clear | {held}
+        self._on_top = {under: block for block, under in goal.places if under != TABLE}
+        # Blocks whose last place the goal names first are tried first, the others by number.
+        named = [block for block, _ in goal.places]
+        self._order = named + [b for b in range(goal.blocks) if b not in set(named)]
+        self._failed: dict[State, int] = {}
+
+    def moves(self, state: State) -> list[tuple[Move, bool]]:
+        """An optimal list of moves, each with whether it is its block's last."""
+        below = list(state)
+        above = [TABLE] * len(below)
+        for block, under in enumerate(below):
+            if under >= 0:
+                above[under] = block
+        must = self._must_move(below, above)
+        extra = self._least_extra(below, must)
+        self._failed.clear()
+        while True:
+            found = self._deepen(below[:], above[:], must[:], extra)
+            if found is not None:
+                return found
+            extra += 1
+
+    def _must_move(self, below: list[int], above: list[int]) -> list[bool]:
+        must = [False] * len(below)
+        for bottom, under in enumerate(below):
+            if under != TABLE:
+                continue
+            block, moving = bottom, False
+            while block != TABLE:
+                moving = moving or self._misplaced(block, below[block])
+                must[block] = moving
+                block = above[block]
+        return must
+
+    def _misplaced(self, block: int, under: int) -> bool:
+        """Whether a block must leave its place for a reason of its own, or of the block below it."""
+        if self._below[block] not in (ANYWHERE, under):
+            return True
+        if under == TABLE:
+            return False
+        # The block that the goal wants in the hand leaves this place anyhow.
+        return self._on_top.get(under, block) != block or (under in self._bare and block != self._held)
+
+    def _least_extra(self, below: list[int], must: list[bool]) -> int:
+        """Lower bound of the extra moves: blocks above a part of their own goal support that must move."""
+        count = 0
+        for block, moving in enumerate(must):
+            if not moving or below[block] == TABLE:
+                continue
+            support, wanted = set(), self._below[block]
+            while wanted >= 0:
+                support.add(wanted)
+                wanted = self._below[wanted]
+            under = below[block]
+            while under != TABLE:
+                if under in support and must[under]:
+                    count += 1
+                    break
+                under = below[under]
+        return count
+
+    def _deepen(self, below: list[int], above: list[int], must: list[bool], extra: int) -> list[tuple[Move, bool]] | None:
+        """Moves to the goal with at most ``extra`` extra moves, None if there are none. Changes its arguments."""
+        done: list[tuple[Move, bool]] = []
+        while (move := self._final_move(above, must)) is not None:
+            _carry(below, above, *move)
+            must[move[0]] = False
+            done.append((move, True))
+        if not any(must):
+            return done
+        if extra == 0 or self._least_extra(below, must) > extra:
+            return None
+        key = tuple(below)
+        if self._failed.get(key, -1) >= extra:
+            return None
+        for block in self._order:
+            if must[block] and above[block] == TABLE and below[block] != TABLE:
+                new_below, new_above = below[:], above[:]
+                _carry(new_below, new_above, block, TABLE)
+                rest = self._deepen(new_below, new_above, must[:], extra - 1)
+                if rest is not None:
+                    return [*done, ((block, TABLE), False), *rest]
+        self._failed[key] = extra
+        return None
+
+    def _final_move(self, above: list[int], must: list[bool]) -> Move | None:
+        """The first block that can go to its last place now; building before clearing."""
+        clearing: Move | None = None
+        for block in self._order:
+            if must[block] and above[block] == TABLE:
+                wanted = self._below[block]
+                if wanted < 0:
+                    clearing = clearing or (block, TABLE)
+                elif above[wanted] == TABLE and not must[wanted]:
+                    return block, wanted
+        return clearing
+
+    def drop(self, state: State, held: int) -> Move:
+        """Where a held block is best put: its last place if that is ready, else the table."""
+        below = [TABLE if under == HAND else under for under in state]
+        above = [TABLE] * len(below)
+        for block, under in enumerate(below):
+            if under >= 0:
+                above[under] = block
+        wanted = self._below[held]
+        ready = wanted >= 0 and above[wanted] == TABLE and not self._must_move(below, above)[wanted]
+        return held, wanted if ready else TABLE
+
+
+def _carry(below: list[int], above: list[int], block: int, place: int) -> None:
+    """Move a clear block in both views of a configuration."""
+    if below[block] >= 0:
+        above[below[block]] = TABLE
+    below[block] = place
+    if place >= 0:
+        above[place] = block
+
+
+def optimal_plan(state: State, goal: Goal) -> list[Step]:
+    """A shortest plan in operators, empty if the goal holds; the same for the same state and goal.
+
+    Every goal without a contradiction (``rules.contradiction``) can be reached from every state.
+    """
+    if goal.holds(state):
+        return []
+    best: list[Step] | None = None
+    for held in _last_holds(goal):
+        plan = _plan(state, goal, held)
+        if best is None or len(plan) < len(best):
+            best = plan
+    return best or []
+
+
+def _last_holds(goal: Goal) -> list[int | None]:
+    """What the hand may hold at the end of an optimal plan.
+
+    Putting a block down can be saved at the end only where clearing something is a goal by itself: facts about places come
+    true by putting down.
+    """
+    if goal.held is not None:
+        return [goal.held]
+    if goal.hand_empty or not goal.clear:
+        return [None]
+    covered = {under for _, under in goal.places if under >= 0}
+    free = [b for b in range(goal.blocks) if goal.below[b] == ANYWHERE and b not in covered and b not in goal.clear]
+    return [None, *free]
+
+
+def _plan(state: State, goal: Goal, held: int | None) -> list[Step]:
+    """A shortest plan that ends with ``held`` in the hand (None: with an empty hand)."""
+    search = _Search(goal, held)
+    plan: list[Step] = []
+    if HAND in state:
+        block, place = search.drop(state, state.index(HAND))
+        operator = Operator(PUT_DOWN, block) if place == TABLE else Operator(STACK, block, place)
+        plan.append(Step(operator, place == goal.below[block] or goal.below[block] == ANYWHERE))
+        state = apply(state, operator)
+    below = list(state)
+    for (block, place), final in search.moves(state):
+        plan.append(Step(_take(block, below[block]), final))
+        plan.append(Step(Operator(PUT_DOWN, block) if place == TABLE else Operator(STACK, block, place), final))
+        below[block] = place
+    if held is not None:
+        plan.append(Step(_take(held, below[held]), True))
+    return plan
+
+
+def _take(block: int, under: int) -> Operator:
+    return Operator(PICK_UP, block) if under == TABLE else Operator(UNSTACK, block, under)

@@ -1,0 +1,26 @@
+"""Endless practice: fresh problems for warm starts and curricula, none of them a held-out one under other names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tstar_envs.envs.blocksworld.generate import fresh_problems
+from tstar_envs.envs.blocksworld.problem import CanonicalForm, canonical_form
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, BlocksTask, TaskSet, load_shipped, task_set
+
+TASKS = 160
+
+
+@lru_cache(maxsize=1)
+def held_out_forms() -> frozenset[CanonicalForm]:
+    """Canonical forms of the shipped valid and test problems of both variants."""
+    shipped = [task for variant in VARIANTS for task in load_shipped(variant).tasks.values()]
+    return frozenset(canonical_form(task.problem) for task in shipped if task.split != "train")
+
+
+def practice_set(seed: int | str, variants: Sequence[str] = VARIANTS, size: int = TASKS) -> TaskSet:
+    """Fresh train tasks, the variants in turn."""
+    streams = [fresh_problems(f"practice/{seed}", variant, held_out_forms()) for variant in variants]
+    problems = [next(streams[number % len(streams)]) for number in range(size)]
+    return task_set("practice", [BlocksTask(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)])

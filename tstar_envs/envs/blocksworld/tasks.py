@@ -1,0 +1,119 @@
+"""Tasks of Blocksworld: the shipped ones, and problems in PDDL by path."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.core import SPLITS
+from tstar_envs.envs.blocksworld import pddl
+from tstar_envs.envs.blocksworld.notation import read_problem
+from tstar_envs.envs.blocksworld.problem import Problem
+from tstar_envs.errors import BadData, MissingData
+
+VARIANTS = ("stack", "unstack")
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class BlocksTask:
+    """One task.
+
+    Attributes:
+        id: unique in its set.
+        split: train, valid or test.
+        problem: start and goal.
+        optimal_length: operators of a shortest plan, None where it is not stored.
+    """
+
+    id: str
+    split: str
+    problem: Problem
+    optimal_length: int | None = None
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """The tasks of an environment.
+
+    Attributes:
+        tier: ``mini`` (shipped), ``practice`` or ``path``.
+        tasks: task id -> task.
+        by_split: split -> task ids in order.
+    """
+
+    tier: str
+    tasks: dict[str, BlocksTask]
+    by_split: dict[str, tuple[str, ...]]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
+        return self  # never changed after loading, so copies of an environment share it
+
+
+def task_set(tier: str, tasks: Iterable[BlocksTask]) -> TaskSet:
+    """A set of tasks in memory."""
+    by_id = {task.id: task for task in tasks}
+    by_split = {split: tuple(task.id for task in by_id.values() if task.split == split) for split in SPLITS}
+    return TaskSet(tier, by_id, by_split)
+
+
+def task_line(length: int, start: str, goal: str) -> str:
+    """A task as a line of the shipped files: optimal length, start and goal in compact notation, separated by tabs."""
+    return f"{length}\t{start}\t{goal}\n"
+
+
+def shipped_file(variant: str, split: str) -> str:
+    """Name of a shipped file, without ``.gz``."""
+    return f"{variant}.{split}.txt"
+
+
+@lru_cache(maxsize=len(VARIANTS))
+def load_shipped(variant: str) -> TaskSet:
+    """The shipped tasks of a variant."""
+    tasks = []
+    for split in SPLITS:
+        text = gzip.decompress((DATA / f"{shipped_file(variant, split)}.gz").read_bytes()).decode()
+        for number, line in enumerate(text.splitlines()):
+            length, start, goal = line.split("\t")
+            tasks.append(BlocksTask(f"{variant}-{split}-{number:04d}", split, read_problem(start, goal), int(length)))
+    return task_set("mini", tasks)
+
+
+@lru_cache(maxsize=16)
+def load_path(path: str) -> TaskSet:
+    """Problems in PDDL by path.
+
+    Args:
+        path: a problem file, or a folder whose ``*.pddl`` files, at any depth, are problems (domain files are passed over). The
+            task id is the file's name, or its path in the folder with ``/``; the split is the first folder of that path
+            where it is train, valid or test, else test.
+
+    Raises:
+        MissingData: there is no such file or folder, or no problem in it.
+        BadData: a file is no such problem, or its goal holds at the start; the message names the file.
+    """
+    root = Path(path)
+    if not root.exists():
+        raise MissingData(f"problems={path!r}: there is no such file or folder; give a PDDL problem file or a folder of them")
+    files = [root] if root.is_file() else sorted(root.rglob("*.pddl"), key=lambda file: file.relative_to(root).as_posix())
+    tasks = []
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BadData(f"{file}: not a text file in UTF-8 ({error})") from error
+        if root.is_dir() and pddl.is_domain(text):
+            continue
+        problem, _ = pddl.read_problem(text, str(file))
+        if problem.goal.holds(problem.start):
+            raise BadData(f"{file}: the goal holds at the start, so there is nothing to play; take the file away")
+        name = file.name if root.is_file() else file.relative_to(root).as_posix()
+        first = name.partition("/")[0]
+        tasks.append(BlocksTask(name, first if first in SPLITS else "test", problem))
+    if not tasks:
+        raise MissingData(f"problems={path!r}: no *.pddl problem in this folder")
+    return task_set("path", tasks)
