@@ -12,26 +12,26 @@ from typing import Any
 
 from tstar_envs.core import Outcome
 from tstar_envs.envs.blocksworld.planner import Step, optimal_plan
-from tstar_envs.envs.blocksworld.rules import Operator, State, apply, legal_operators
+from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, Towers, apply, towers, towers_after
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
 from tstar_envs.envs.blocksworld.text import Language, name_blocks
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
 
-MOST_BOARDS = 128
-MOST_STATES = 256  # kept per board; about 3 kB each
+MOST_BOARDS = 64
+MOST_STATES = 512  # kept per board; at most about 2 kB each
 GOAL_REACHED = "The goal is reached."
 
 
 class Situation:
-    """What is known about one state: its text, admissible actions, key, and the outcomes of actions asked for so far."""
+    """What is known about one state: its towers, text, admissible actions and key, and the outcomes of actions asked for so far."""
 
-    __slots__ = ("admissible", "fingerprint", "observation", "operators", "outcomes")
+    __slots__ = ("admissible", "fingerprint", "observation", "outcomes", "piles")
 
-    def __init__(self, state: State, language: Language) -> None:
-        self.observation = language.state(state)
-        self.operators = {language.action(operator): operator for operator in legal_operators(state)}
-        self.admissible = list(self.operators)
-        self.fingerprint = ",".join(map(str, state))
+    def __init__(self, state: State, piles: Towers, language: Language) -> None:
+        held = state.index(HAND) if HAND in state else TABLE
+        self.piles = piles
+        self.observation, self.admissible = language.situation(held, piles)
+        self.fingerprint = str(state)
         self.outcomes: dict[str, Outcome[State]] = {}
 
 
@@ -60,11 +60,12 @@ class Board:
 
     def situation(self, state: State) -> Situation:
         """What is known about a state."""
-        found = self._situations.get(state)
-        if found is None:
-            if len(self._situations) >= MOST_STATES:
-                self._situations.clear()
-            found = self._situations[state] = Situation(state, self.language)
+        return self._situations.get(state) or self._settle(state, towers(state))
+
+    def _settle(self, state: State, piles: Towers) -> Situation:
+        if len(self._situations) >= MOST_STATES:
+            self._situations.clear()
+        found = self._situations[state] = Situation(state, piles, self.language)
         return found
 
     def outcome(self, state: State, action: str) -> Outcome[State]:
@@ -73,25 +74,29 @@ class Board:
         known = situation.outcomes.get(action)
         if known is not None:
             return known
-        operator = situation.operators.get(action) or self.language.read_action(action)
+        if action in situation.admissible:
+            return self._legal(state, situation, action)
+        operator = self.language.read_action(action)
         if isinstance(operator, str):
             return Outcome(state, f"Invalid action: {operator}.\n{situation.observation}", "", invalid_reason=operator)
         canonical = self.language.action(operator)
-        if canonical not in situation.operators:
-            reason = self.language.refusal(state, operator)
-            return Outcome(state, f"Invalid action: {reason}.\n{situation.observation}", canonical, invalid_reason=reason)
-        known = situation.outcomes.get(canonical)
-        if known is None:
-            known = situation.outcomes[canonical] = self._legal(state, operator, canonical)
-        return known
+        if canonical in situation.admissible:
+            return situation.outcomes.get(canonical) or self._legal(state, situation, canonical)
+        reason = self.language.refusal(state, operator)
+        return Outcome(state, f"Invalid action: {reason}.\n{situation.observation}", canonical, invalid_reason=reason)
 
-    def _legal(self, state: State, operator: Operator, canonical: str) -> Outcome[State]:
+    def _legal(self, state: State, situation: Situation, action: str) -> Outcome[State]:
+        operator = self.language.operators[action]
         after = apply(state, operator)
-        observation = self.situation(after).observation
-        if not self.task.problem.goal.holds(after):
-            return Outcome(after, observation, canonical, effect_key=canonical)
-        text = f"{observation}\n{GOAL_REACHED}"
-        return Outcome(after, text, canonical, effect_key=canonical, terminated=True, success=True, score=1.0)
+        there = self._situations.get(after) or self._settle(after, towers_after(situation.piles, operator))
+        outcome: Outcome[State]
+        if self.task.problem.goal.holds(after):
+            text = f"{there.observation}\n{GOAL_REACHED}"
+            outcome = Outcome(after, text, action, effect_key=action, terminated=True, success=True, score=1.0)
+        else:
+            outcome = Outcome(after, there.observation, action, effect_key=action)
+        situation.outcomes[action] = outcome
+        return outcome
 
     def optimal_length(self) -> int:
         """Operators of a shortest plan from the start."""

@@ -14,17 +14,17 @@ from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, Fact, Goal, state_of
 
 TABLE_WORD = "table"
-_SEPARATOR = " / "
+SEPARATOR = " / "
 
 
 def write_towers(piles: Iterable[Sequence[int]], names: Sequence[str]) -> str:
     """Towers as text."""
-    return _SEPARATOR.join([" ".join([names[block] for block in tower]) for tower in piles])
+    return SEPARATOR.join([" ".join([names[block] for block in tower]) for tower in piles])
 
 
 def write_goal(goal: Goal, names: Sequence[str]) -> str:
     """The places that a goal demands, as text."""
-    return _SEPARATOR.join(" ".join(TABLE_WORD if block == TABLE else names[block] for block in chain) for chain in chains(goal))
+    return SEPARATOR.join(" ".join(TABLE_WORD if block == TABLE else names[block] for block in chain) for chain in chains(goal))
 
 
 def chains(goal: Goal) -> list[list[int]]:
@@ -46,11 +46,11 @@ def chains(goal: Goal) -> list[list[int]]:
 
 def read_problem(start: str, goal: str) -> Problem:
     """A problem from its two texts; blocks are numbered in the order of the start text. For text written by this module."""
-    piles = [tower.split() for tower in start.split(_SEPARATOR)]
+    piles = [tower.split() for tower in start.split(SEPARATOR)]
     names = tuple(name for tower in piles for name in tower)
     number = {name: block for block, name in enumerate(names)}
     facts = []
-    for chain in goal.split(_SEPARATOR):
+    for chain in goal.split(SEPARATOR):
         words = chain.split()
         for under, name in pairwise(words):
             facts.append(Fact(ONTABLE, number[name]) if under == TABLE_WORD else Fact(ON, number[name], number[under]))

@@ -25,6 +25,7 @@ from tstar_envs.envs.blocksworld.rules import (
     fact_holds,
     held_block,
     legal_operators,
+    towers,
 )
 from tstar_envs.stable_random import StableRandom
 
@@ -102,7 +103,7 @@ def _say(board: Board, wordings: tuple[str, ...], wording: int, fact: Fact, oper
 def mistake(board: Board, state: State, draw: StableRandom) -> tuple[str, str]:
     """A legal operator that does not lead nearer to the goal; where every legal one does, one that is not possible."""
     now = board.distance(state)
-    wrong = [operator for operator in legal_operators(state) if board.distance(apply(state, operator)) >= now]
+    wrong = [operator for operator in legal_operators(state, towers(state)) if board.distance(apply(state, operator)) >= now]
     if not wrong:
         held = held_block(state)
         buried = [under for under in state if under >= 0]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 TABLE, HAND, ANYWHERE = -1, -2, -3
 State = tuple[int, ...]  # state[block] is what is below it
+Towers = list[tuple[int, ...]]  # from bottom to top
 
 PICK_UP, PUT_DOWN, STACK, UNSTACK = "pick-up", "put-down", "stack", "unstack"
 OPERATORS = (PICK_UP, PUT_DOWN, STACK, UNSTACK)
@@ -113,7 +114,7 @@ def held_block(state: State) -> int | None:
     return state.index(HAND) if HAND in state else None
 
 
-def towers(state: State) -> list[list[int]]:
+def towers(state: State) -> Towers:
     """The towers, each from bottom to top, in the order of their bottom blocks; the held block is in none."""
     above = {under: block for block, under in enumerate(state) if under >= 0}
     found = []
@@ -122,8 +123,20 @@ def towers(state: State) -> list[list[int]]:
             tower = [block]
             while (block := above.get(block, TABLE)) != TABLE:
                 tower.append(block)
-            found.append(tower)
+            found.append(tuple(tower))
     return found
+
+
+def towers_after(piles: Towers, operator: Operator) -> Towers:
+    """``towers`` of the state after a legal operator, from those before it (a third of the time, and every step needs them)."""
+    verb, block, under = operator
+    if verb == STACK:
+        return [(*tower, block) if tower[-1] == under else tower for tower in piles]
+    if verb == UNSTACK:
+        return [tower[:-1] if tower[-1] == block else tower for tower in piles]
+    if verb == PICK_UP:
+        return [tower for tower in piles if tower[0] != block]
+    return sorted([*piles, (block,)])
 
 
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:
@@ -137,17 +150,12 @@ def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = Non
     return tuple(below)
 
 
-def legal_operators(state: State) -> list[Operator]:
-    """Every operator whose preconditions hold, in the order of the blocks."""
+def legal_operators(state: State, piles: Towers) -> list[Operator]:
+    """Every operator whose preconditions hold, in the order of the towers; ``piles`` are ``towers(state)``."""
     if HAND in state:
         held = state.index(HAND)
-        stacks = [Operator(STACK, held, b) for b in range(len(state)) if b not in state and b != held]
-        return [Operator(PUT_DOWN, held), *stacks]
-    return [
-        Operator(PICK_UP, block) if under == TABLE else Operator(UNSTACK, block, under)
-        for block, under in enumerate(state)
-        if block not in state
-    ]
+        return [Operator(PUT_DOWN, held), *[Operator(STACK, held, tower[-1]) for tower in piles]]
+    return [Operator(PICK_UP, tower[0]) if len(tower) == 1 else Operator(UNSTACK, tower[-1], tower[-2]) for tower in piles]
 
 
 def preconditions(operator: Operator) -> tuple[Fact, ...]:

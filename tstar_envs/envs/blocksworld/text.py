@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.blocksworld.notation import write_goal, write_towers
+from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import (
     CLEAR,
-    HAND,
     HANDEMPTY,
     HOLDING,
     ON,
     ONTABLE,
+    PICK_UP,
+    PUT_DOWN,
+    STACK,
     TABLE,
+    UNSTACK,
     Fact,
     Goal,
     Operator,
     State,
-    towers,
+    Towers,
     violated,
 )
 from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import UnknownOption
 
 OBSERVATIONS = ("natural", "compact")
+MOST_TOWERS = 512  # texts kept per problem
+TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
 NAMES = ("own", "colours", "letters", "mystery")
 
 
@@ -31,8 +36,9 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
 
     Args:
         problem: has names of its own.
-        names: ``own`` keeps them; ``colours`` too where all are colours, else the blocks get the 12 colours in order;
-            ``letters`` and ``mystery`` call them a, b, c, ...
+        names: ``own`` keeps them; ``colours`` too where all are colours, else the blocks get the 12 colours; ``letters`` and
+            ``mystery`` call them a, b, c, ... New names go by the alphabetical order of the own ones, so that they tell no more
+            about the start than those did.
 
     Raises:
         UnknownOption: more blocks than colours or letters.
@@ -43,7 +49,8 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
     supply = COLOURS if names == "colours" else tuple("abcdefghijklmnopqrstuvwxyz")
     if len(own) > len(supply):
         raise UnknownOption(f"names={names!r} has {len(supply)} names, but this problem has {len(own)} blocks; use names='own'")
-    return supply[: len(own)]
+    new = dict(zip(sorted(own), supply, strict=False))
+    return tuple(new[name] for name in own)
 
 
 class Language:
@@ -59,15 +66,16 @@ class Language:
         self.labels = labels
         self.vocabulary = vocabulary
         self.natural = observation == "natural"
+        self._compact = observation == "compact" and vocabulary is PLAIN
         self._phrases = vocabulary.natural if self.natural else vocabulary.compact
         self._number = {label: block for block, label in enumerate(labels)}
         self._spoken = tuple(self._speak(label) for label in labels)
         # Observations are made of these: the last entry of a row (index TABLE) is the table.
-        blocks = range(len(labels))
-        self._places = [[*(self.fact(Fact(ON, b, under)) for under in blocks), self.fact(Fact(ONTABLE, b))] for b in blocks]
-        self._clear = [self.fact(Fact(CLEAR, b)) for b in blocks]
-        self._hand = [*(self.fact(Fact(HOLDING, b)) for b in blocks), self.fact(Fact(HANDEMPTY))]
+        self.operators: dict[str, Operator] = {}  # by canonical action, as far as they were asked for
         self._actions: dict[Operator, str] = {}
+        self._facts: dict[Fact, str] = {}
+        self._towers: dict[tuple[int, ...], TowerText] = {}
+        self._hands: dict[int, tuple[str, list[str]]] = {}
 
     def _speak(self, label: str) -> str:
         if not self.natural:
@@ -82,7 +90,10 @@ class Language:
 
     def fact(self, fact: Fact) -> str:
         """A fact as a clause."""
-        return self._phrases.facts[fact.predicate].format(*self._arguments(fact))
+        text = self._facts.get(fact)
+        if text is None:
+            text = self._facts[fact] = self._phrases.facts[fact.predicate].format(*self._arguments(fact))
+        return text
 
     def wish(self, fact: Fact) -> str:
         """A fact that the goal demands, as a clause."""
@@ -101,6 +112,7 @@ class Language:
         if text is None:
             labels = (self.labels[block] for block in operator.arguments)
             text = self._actions[operator] = self.vocabulary.action(operator.verb, *labels)
+            self.operators[text] = operator
         return text
 
     def read_action(self, action: str) -> Operator | str:
@@ -120,22 +132,59 @@ class Language:
         clash = violated(state, operator)
         return "" if clash is None else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
 
-    def state(self, state: State) -> str:
-        """A state as the agent reads it: the hand, then the towers in the order of their bottom blocks.
+    def situation(self, held: int, piles: Towers) -> tuple[str, list[str]]:
+        """A state as the agent reads it, and its admissible actions.
 
-        Natural, and mystery in both styles: every fact that holds, each tower from its top down. Compact: ``notation``.
+        The text tells the hand, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
+        fact that holds, each tower from its top down. Compact: ``notation``. Admissible actions come in the order of the towers.
+
+        Args:
+            held: the block in the hand, ``TABLE`` if it is empty.
+            piles: ``rules.towers`` of the state.
         """
-        piles = towers(state)
-        held = state.index(HAND) if HAND in state else TABLE
-        if not self.natural and self.vocabulary is PLAIN:
-            hand = "empty" if held == TABLE else self.labels[held]
-            return f"hand: {hand} | towers: {write_towers(piles, self.labels)}"
-        facts = [self._hand[held]]
-        for tower in piles:
-            facts.append(self._clear[tower[-1]])
-            for block in reversed(tower):
-                facts.append(self._places[block][state[block]])
-        return f"State: {', '.join(facts)}." if self.natural else f"state: {', '.join(facts)}"
+        # Most towers stay as they are in a step, and few towers make many states: what is said of them is kept, up to a bound.
+        known = self._towers
+        if len(known) > MOST_TOWERS:
+            known.clear()
+        told = [known.get(tower) or self._tell_tower(tower) for tower in piles]
+        hand, drops = self._hands.get(held) or self._tell_hand(held)
+        if self._compact:
+            text = f"hand: {hand} | towers: {SEPARATOR.join([tower[0] for tower in told])}"
+        else:
+            text = ", ".join([hand, *[tower[0] for tower in told]])
+            text = f"State: {text}." if self.natural else f"state: {text}"
+        if held == TABLE:
+            return text, [tower[1] for tower in told]
+        return text, [drops[TABLE], *[drops[tower[-1]] for tower in piles]]
+
+    def _tell_hand(self, held: int) -> tuple[str, list[str]]:
+        """The hand in words, and the actions that put down what it holds: on each block, and last (``TABLE``) on the table."""
+        if self._compact:
+            text = "empty" if held == TABLE else self.labels[held]
+        else:
+            text = self.fact(Fact(HANDEMPTY) if held == TABLE else Fact(HOLDING, held))
+        drops = []
+        if held != TABLE:
+            drops = [self.action(Operator(STACK, held, under)) for under in range(len(self.labels))]
+            drops.append(self.action(Operator(PUT_DOWN, held)))
+        self._hands[held] = text, drops
+        return text, drops
+
+    def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
+        """A tower in words, from those of the tower below its top block, which is nearly always known already."""
+        top = tower[-1]
+        if len(tower) == 1:
+            rest, place, take = "", self.fact(Fact(ONTABLE, top)), Operator(PICK_UP, top)
+        else:
+            known = self._towers.get(tower[:-1]) or self._tell_tower(tower[:-1])
+            rest, place, take = known[2], self.fact(Fact(ON, top, tower[-2])), Operator(UNSTACK, top, tower[-2])
+        if self._compact:
+            text = inner = f"{rest} {self.labels[top]}" if rest else self.labels[top]
+        else:
+            inner = f"{place}, {rest}" if rest else place
+            text = f"{self.fact(Fact(CLEAR, top))}, {inner}"
+        told = self._towers[tower] = text, self.action(take), inner
+        return told
 
     def goal(self, goal: Goal) -> str:
         """The goal as the agent reads it."""
