@@ -32,7 +32,10 @@ def test_list_shows_every_environment(run: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for entry in list_envs():
         row = next(line for line in done.stdout.splitlines() if entry.id in line)
-        assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, "train 2,000, valid 500, test 1,000", "mini"))
+        tier, sizes = entry.load_class().survey(**entry.kwargs)
+        splits = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
+        assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, splits, tier))
+    assert "train 2,000, valid 500, test 1,000" in done.stdout and "train 2,000, valid 200, test 400" in done.stdout
 
 
 def test_list_into_a_closed_pipe() -> None:

@@ -1,4 +1,4 @@
-"""Writes ``search_qa.jsonl``, the golden episodes: run ``python tests/golden/golden_regenerate.py`` after a change of rules.
+"""Writes the golden episodes, one file per family: run ``python tests/golden/golden_regenerate.py`` after a change of rules.
 
 Changed goldens mean that results are no longer comparable: the rules version of the environment must change with them.
 """
@@ -6,13 +6,15 @@ Changed goldens mean that results are no longer comparable: the rules version of
 from pathlib import Path
 from typing import Any
 
-from tstar_envs import Episode, Step, append_episode
+import golden_blocksworld
+from golden_record import ORACLE, record_episode
+
+from tstar_envs import Episode, append_episode
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.registry import find_entry
 
 FILE = Path(__file__).with_name("search_qa.jsonl")
 HOTPOTQA = find_entry("hotpotqa")
-ORACLE = "<oracle>"  # stands for the expert's reply while recording
 PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, options, task index, replies
     ("oracle, one passage", {"topk": 1}, 0, [ORACLE] * 6),
     ("oracle, three passages", {}, 1, [ORACLE] * 6),
@@ -47,24 +49,18 @@ def find_task(env: SearchQAEnv, index: int) -> str:
 
 def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -> Episode:
     env = SearchQAEnv(**options)
-    observation, info = env.reset(options={"task": find_task(env, index) if index < 0 else index})
-    episode = Episode(
-        HOTPOTQA.id, env.tier, info["task_id"], info["split"], HOTPOTQA.rules_version, name, info["instruction"], observation,
-        extra={"options": options},
-    )  # fmt: skip
-    for planned in replies:
-        reply = env.oracle() or "" if planned == ORACLE else planned
-        observation, reward, terminated, truncated, info = env.step(reply)
-        episode.steps.append(Step.from_info(reply, observation, info))
-        if terminated or truncated:
-            episode.reward, episode.success = reward, info["success"]
-            episode.ended = "terminated" if terminated else "truncated"
-            return episode
-    raise SystemExit(f"the episode {name!r} did not end: give it more replies")
+    return record_episode(HOTPOTQA, env, name, options, find_task(env, index) if index < 0 else index, replies)
 
+
+# file -> how its episodes are recorded, and what they are recorded from
+FILES = {
+    FILE: (record, PLANS),
+    golden_blocksworld.FILE: (golden_blocksworld.record, golden_blocksworld.PLANS),
+}
 
 if __name__ == "__main__":
-    FILE.unlink(missing_ok=True)
-    for plan in PLANS:
-        append_episode(FILE, record(*plan))
-    print(f"{len(PLANS)} episodes in {FILE}")
+    for file, (recorder, plans) in FILES.items():
+        file.unlink(missing_ok=True)
+        for plan in plans:
+            append_episode(file, recorder(*plan))
+        print(f"{len(plans)} episodes in {file}")

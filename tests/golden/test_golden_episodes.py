@@ -1,23 +1,25 @@
 """Recorded episodes are replayed exactly: text, keys, rewards. What differs here breaks everybody's comparisons."""
 
-from pathlib import Path
-
-import golden_regenerate
 import gymnasium as gym
 import pytest
+from golden_regenerate import FILES
 
 from tstar_envs import Episode, Step, find_entry, read_episodes
 
-EPISODES = list(read_episodes(Path(__file__).with_name("search_qa.jsonl")))
+BY_FILE = {file.name: list(read_episodes(file)) for file in FILES}
+EPISODES = [episode for episodes in BY_FILE.values() for episode in episodes]
+IDS = [f"{find_entry(e.env).family}: {e.agent}" for e in EPISODES]
 
 
-def test_there_are_enough() -> None:
-    assert len(EPISODES) == 12 and len({e.task for e in EPISODES}) == 12
-    assert {e.ended for e in EPISODES} == {"terminated", "truncated"} and {e.reward for e in EPISODES} == {0.0, 1.0}
-    assert {e.split for e in EPISODES} == {"train", "valid", "test"}
+@pytest.mark.parametrize(("name", "count"), [("search_qa.jsonl", 12), ("blocksworld.jsonl", 11)])
+def test_there_are_enough(name: str, count: int) -> None:
+    episodes = BY_FILE[name]
+    assert len(episodes) == count and len({e.task for e in episodes}) == count
+    assert {e.ended for e in episodes} == {"terminated", "truncated"} and {e.reward for e in episodes} == {0.0, 1.0}
+    assert {e.split for e in episodes} == {"train", "valid", "test"}
 
 
-@pytest.mark.parametrize("episode", EPISODES, ids=[e.agent for e in EPISODES])
+@pytest.mark.parametrize("episode", EPISODES, ids=IDS)
 def test_replay(episode: Episode) -> None:
     assert episode.rules_version == find_entry(episode.env).rules_version, (
         "the rules version has changed: record the golden episodes anew with `python tests/golden/golden_regenerate.py`"
@@ -34,7 +36,11 @@ def test_replay(episode: Episode) -> None:
     assert (ended, reward, info["success"]) == (episode.ended, episode.reward, episode.success)
 
 
-@pytest.mark.parametrize("number", range(len(EPISODES)), ids=[e.agent for e in EPISODES])
+RECORDERS = [(recorder, plan) for recorder, plans in FILES.values() for plan in plans]
+
+
+@pytest.mark.parametrize("number", range(len(EPISODES)), ids=IDS)
 def test_recording_anew_gives_the_same(number: int) -> None:
     """The expert says and does what it did: policies were trained on its words."""
-    assert golden_regenerate.record(*golden_regenerate.PLANS[number]) == EPISODES[number]
+    recorder, plan = RECORDERS[number]
+    assert recorder(*plan) == EPISODES[number]

@@ -109,6 +109,6 @@ def mistake(board: Board, state: State, draw: StableRandom) -> tuple[str, str]:
         buried = [under for under in state if under >= 0]
         # With a block in hand: to take another one. Else: to take one that is covered, or to put down what is not held.
         others = [b for b in (buried if held is None else range(len(state))) if b != held]
-        wrong = [Operator(PICK_UP, block) for block in others] or [Operator(PUT_DOWN, 0 if held is None else held)]
+        wrong = [Operator(PICK_UP, b) for b in others] or [Operator(PUT_DOWN, 0) if held is None else Operator(PICK_UP, held)]
     operator = draw.choice(wrong)
     return _say(board, (draw.choice(_MISTAKES),), 0, Fact(CLEAR, operator.block), operator), board.language.action(operator)

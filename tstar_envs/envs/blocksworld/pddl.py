@@ -137,6 +137,8 @@ class _Reader:
 
     def _split(self, text: str) -> Mapping[str, list[Any]]:
         """The sections of the problem by keyword."""
+        if is_domain(text):
+            self._fail(f"this is a domain, not a problem; {_EXPECTED}")
         tree = self._tree([token.lower() for token in _tokens(text)])
         if len(tree) != 1 or not isinstance(tree[0], list) or tree[0][:1] != ["define"]:
             self._fail(f"not one (define ...); {_EXPECTED}")

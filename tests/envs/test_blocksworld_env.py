@@ -1,0 +1,332 @@
+"""Blocksworld as it is played: texts, actions in every form, refusals, tags, thoughts and mistakes."""
+
+import copy
+import pickle
+
+import pytest
+from blocksworld_strategies import problems
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tstar_envs import ResetNeeded, UnknownOption, parse_reply
+from tstar_envs.envs.blocksworld import board as boards
+from tstar_envs.envs.blocksworld.board import Board, board_of
+from tstar_envs.envs.blocksworld.env import BlocksworldEnv
+from tstar_envs.envs.blocksworld.notation import read_problem
+from tstar_envs.envs.blocksworld.oracle import WORDINGS, mistake, next_step
+from tstar_envs.envs.blocksworld.problem import Problem
+from tstar_envs.envs.blocksworld.rules import Goal, State, apply, legal_operators, towers
+from tstar_envs.envs.blocksworld.tasks import BlocksTask, task_set
+from tstar_envs.stable_random import StableRandom
+
+# red on blue, green and gold alone; wanted: blue on red, and gold on the table
+PROBLEM = read_problem("blue red / green / gold", "red blue / table gold")
+STYLES = [(names, observation) for names in ("own", "colours", "letters", "mystery") for observation in ("natural", "compact")]
+
+
+def started(problem: Problem = PROBLEM, names: str = "own", observation: str = "compact", horizon: int = 40) -> BlocksworldEnv:
+    tasks = task_set("test", [BlocksTask("one", "test", problem)])
+    env = BlocksworldEnv(task_set=tasks, names=names, observation=observation, horizon=horizon)
+    env.reset()
+    return env
+
+
+def test_compact_texts() -> None:
+    env = started()
+    assert env.reset()[0] == "goal: red blue / table gold\nhand: empty | towers: blue red / green / gold"
+    assert env.step("unstack red blue")[0] == "hand: red | towers: blue / green / gold"
+    assert env.step("stack red gold")[0] == "hand: empty | towers: blue / green / gold red"
+
+
+def test_natural_texts() -> None:
+    env = started(observation="natural")
+    assert env.reset()[0] == (
+        "Goal: the blue block is on top of the red block, the gold block is on the table.\n"
+        "State: the hand is empty, the red block is clear, the red block is on top of the blue block, the blue block is on the table, "
+        "the green block is clear, the green block is on the table, the gold block is clear, the gold block is on the table."
+    )
+    assert env.step("pick-up gold")[0].startswith("State: the hand holds the gold block, the red block is clear,")
+
+
+def test_mystery_texts() -> None:
+    env = started(names="mystery", observation="natural")  # blue, gold, green, red are a, b, c, d
+    assert env.reset()[0] == (
+        "Goal: object a craves object d, planet object b.\n"
+        "State: harmony, province object d, object d craves object a, planet object a, province object c, planet object c, "
+        "province object b, planet object b."
+    )
+    assert env.step("attack b")[0].startswith("State: pain object b, province object d,")
+    compact = started(names="mystery")
+    assert compact.reset()[0].startswith("goal: a craves d, planet b\nstate: harmony, province d, d craves a, planet a,")
+
+
+def test_names() -> None:
+    letters = started(names="letters", observation="natural")
+    assert "block a is on top of block d" in letters.reset()[0], "letters in the alphabetical order of the own names"
+    assert started(names="colours").reset()[0] == started().reset()[0], "colours stay"
+    other = Problem(("x", "y"), (1, -1), read_problem("a b", "b a").goal)
+    assert started(other, names="colours").reset()[1]["admissible_actions"] == ["unstack red blue"]
+    assert "block x is on top of block y" in started(other, observation="natural").reset()[0]
+
+
+ACTIONS = {
+    "pick-up green": ("Pick-Up GREEN", "pick up the green block", "Pick up green.", "pickup green block", "(pick-up green)"),
+    "unstack red blue": (
+        "unstack the red block from on top of the blue block", "UNSTACK red from blue", "unstack red block from the top of blue block",
+        "(unstack red blue)", "`unstack  red \t blue`", "<think>hm</think><action>unstack the red block from the blue block</action>",
+    ),
+}  # fmt: skip
+HOLDING_GREEN = {
+    "put-down green": ("put down the green block", "putdown green", "PUT-DOWN green!", "(put-down GREEN)"),
+    "stack green gold": (
+        "stack the green block on top of the gold block", "Stack green on gold", "stack green onto gold", "(stack green gold)",
+        "Thought: on gold it waits.\nAction: stack the green block on the gold block.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("observation", ["natural", "compact"])
+def test_actions_in_every_form(observation: str) -> None:
+    for before, forms in (((), ACTIONS), (("pick-up green",), HOLDING_GREEN)):
+        for canonical, written in forms.items():
+            for form in (canonical, *written):
+                env = started(observation=observation)
+                for action in before:
+                    env.step(action)
+                *_, info = env.step(form)
+                assert (info["action"], info["action_valid"], info["effect_key"]) == (canonical, True, canonical), form
+                assert env.modifies_state(form.partition("<action>")[2].removesuffix("</action>") or parse_reply(form).action)
+
+
+def test_mystery_actions() -> None:
+    for forms in (("attack c", "Attack object c", "attack the object c"), ("feast d a", "feast object d from object a", "(feast d a)")):
+        for form in forms:
+            env = started(names="mystery", observation="natural")
+            assert env.step(form)[4]["action"] == forms[0] and env.modifies_state(form)
+    env = started(names="mystery")
+    env.step("attack c")
+    assert env.step("overcome object c from object b")[4]["effect_key"] == "overcome c b"
+    env.step("feast c b")
+    assert env.step("succumb object c")[4]["effect_key"] == "succumb c"
+    *_, info = env.step("pick-up c")
+    assert not info["action_valid"] and "attack X, succumb X, overcome X Y or feast X Y" in info["invalid_reason"]
+
+
+@given(st.data(), st.sampled_from(STYLES))
+@settings(max_examples=60, deadline=None)
+def test_every_operator_can_be_said_in_both_ways(data: st.DataObject, style: tuple[str, str]) -> None:
+    env = started(names=style[0], observation=style[1])
+    for _ in range(4):
+        before = env.snapshot()
+        task, state = env._running()
+        operators = {task.language.action(op): op for op in legal_operators(state, towers(state))}
+        _, info = env.restore(before)
+        assert info["admissible_actions"] == list(operators)
+        chosen = data.draw(st.sampled_from(list(operators)))
+        expected = env.step(chosen)
+        for words in (chosen.upper(), task.language.act(operators[chosen])):
+            env.restore(before)
+            assert env.step(words) == expected
+        assert (expected[4]["modifies_state"], expected[4]["effect_key"]) == (True, chosen)
+        if expected[2]:
+            return
+
+
+@pytest.mark.parametrize(
+    ("action", "canonical", "reason"),
+    [
+        ("pick-up blue", "pick-up blue", "pick-up blue needs: blue is clear; but red is on blue"),
+        ("pick-up red", "pick-up red", "pick-up red needs: red is on the table; but red is on blue"),
+        ("put-down red", "put-down red", "put-down red needs: the hand holds red; but the hand is empty"),
+        ("stack red gold", "stack red gold", "stack red gold needs: the hand holds red; but the hand is empty"),
+        ("unstack gold blue", "unstack gold blue", "unstack gold blue needs: gold is on blue; but gold is on the table"),
+        ("unstack red red", "unstack red red", "unstack red red needs: red is on red; but red is on blue"),
+        ("pick-up purple", "", "there is no block 'purple'; there are blue, red, green, gold"),
+        ("stack red", "", "the action must be pick-up X, put-down X, stack X Y or unstack X Y"),
+        ("move red to blue", "", "the action must be pick-up X, put-down X, stack X Y or unstack X Y"),
+        ("pick-up red blue", "", "the action must be pick-up X, put-down X, stack X Y or unstack X Y"),
+    ],
+)
+def test_illegal_operators_change_nothing(action: str, canonical: str, reason: str) -> None:
+    env = started()
+    before = env.state_key()
+    observation, reward, terminated, truncated, info = env.step(action)
+    assert (reward, terminated, truncated, info["step"]) == (0.0, False, False, 1)
+    assert observation == f"Invalid action: {reason}.\nhand: empty | towers: blue red / green / gold"
+    assert (info["action"], info["action_valid"], info["invalid_reason"]) == (canonical, False, reason)
+    assert (info["effect_key"], info["modifies_state"], env.state_key()) == ("", False, before)
+    assert info["admissible_actions"] == ["unstack red blue", "pick-up green", "pick-up gold"]
+
+
+def test_illegal_with_a_block_in_the_hand() -> None:
+    env = started(observation="natural")
+    env.step("unstack red blue")
+    for action, reason in (
+        ("pick-up green", "the hand is empty; but the hand holds the red block"),
+        ("unstack red blue", "the hand is empty; but the hand holds the red block"),
+        ("put-down green", "the hand holds the green block; but the hand holds the red block"),
+        ("stack red red", "the red block is clear; but the hand holds the red block"),
+    ):
+        *_, info = env.step(action)
+        assert info["invalid_reason"] == f"{action} needs: {reason}"
+
+
+def test_state_key_is_the_configuration() -> None:
+    one, other = started(), started(observation="natural")
+    for action in ("pick-up green", "stack green gold", "unstack red blue", "put-down red"):
+        one.step(action)
+    for action in ("unstack red blue", "nonsense", "put-down red", "pick-up gold", "put-down gold", "pick-up green", "stack green gold"):
+        other.step(action)
+    assert one.state_key() == other.state_key()
+    one.step("pick-up red")
+    assert one.state_key() != other.state_key()
+
+
+def test_the_goal_is_partial() -> None:
+    """Where green stands is nobody's business, and blue on red may stand on it."""
+    env = started()
+    for action in ("unstack red blue", "stack red green", "pick-up blue"):
+        assert not env.step(action)[2]
+    observation, reward, terminated, truncated, info = env.step("stack blue red")
+    assert observation == "hand: empty | towers: green red blue / gold\nThe goal is reached."
+    assert (reward, terminated, truncated, info["success"], info["score"]) == (1.0, True, False, True, 1.0)
+    assert env.progress() == 1.0 and env.oracle() is None
+
+
+def test_progress_is_exact() -> None:
+    env = started()
+    for action, left in (("unstack red blue", 3), ("stack red gold", 2), ("unstack red gold", 3), ("put-down red", 2), ("pick-up gold", 3)):
+        env.step(action)
+        assert env.progress() == pytest.approx(1 - left / 4)
+    assert started().reset()[1]["optimal_length"] == 4
+
+
+def test_reset_tells_size_and_length() -> None:
+    _, info = BlocksworldEnv(variant="unstack").reset(options={"task": "unstack-test-0001"})
+    assert (info["blocks"], info["optimal_length"], len(info["admissible_actions"])) == (6, 14, 1)
+
+
+@pytest.mark.parametrize(("names", "observation"), STYLES)
+@pytest.mark.parametrize("variant", ["stack", "unstack"])
+def test_the_oracle_wins_in_every_style(variant: str, names: str, observation: str) -> None:
+    env = BlocksworldEnv(variant=variant, names=names, observation=observation)
+    for task in range(8):
+        _, info = env.reset(options={"task": task})
+        expected = info["optimal_length"]
+        while (reply := env.oracle(task)) is not None:
+            *_, info = env.step(reply)
+        assert info["success"] and info["step"] == expected
+
+
+def board_for(problem: tuple[State, Goal], observation: str) -> Board:
+    names = tuple(f"n{number}" for number in range(len(problem[0])))
+    return Board(BlocksTask("t", "test", Problem(names, *problem)), "own", observation)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(most_blocks=7), st.sampled_from(["natural", "compact"]), st.integers(0, WORDINGS - 1))
+def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wording: int) -> None:
+    """From any state: the block of the action is named, what is called wanted is a fact of the goal, what is in the way is."""
+    board = board_for(problem, observation)
+    state, goal = problem
+    wishes = {board.language.wish(fact): fact for fact in goal.facts}
+    while (step := next_step(board, state, wording)) is not None:
+        thought, action = step
+        assert len(thought) <= 250 and action.split()[1] in thought
+        said = [fact for wish, fact in wishes.items() if wish in thought.lower()]
+        assert len(said) == thought.count(" must "), (thought, list(wishes))
+        operator = board.next_step(state)
+        assert operator is not None
+        if "in the way, " in thought and "nothing" not in thought:
+            under, below = state[operator.operator.block], set()
+            while under >= 0:
+                below.add(under)
+                under = state[under]
+            assert any(below & {fact.block, fact.under} for fact in said)
+        state = apply(state, operator.operator)
+    assert goal.holds(state)
+
+
+def test_wordings_differ_in_words_only() -> None:
+    env = BlocksworldEnv(variant="unstack", observation="compact")
+    for task in range(20):
+        env.reset(options={"task": task})
+        while env.oracle() is not None:
+            replies = [parse_reply(env.oracle(wording) or "") for wording in range(WORDINGS + 1)]
+            assert len({reply.action for reply in replies}) == 1
+            assert len({reply.thought for reply in replies}) == WORDINGS and replies[0] == replies[WORDINGS]
+            env.step(replies[0].action)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(most_blocks=7), st.integers(0, 5))
+def test_mistakes_lead_away(problem: tuple[State, Goal], seed: int) -> None:
+    board = board_for(problem, "compact")
+    state = problem[0]
+    thought, action = mistake(board, state, StableRandom(seed))
+    assert thought and board.language.vocabulary.read_action(action) is not None
+    outcome = board.outcome(state, action)
+    ways = [apply(state, operator) for operator in legal_operators(state, towers(state))]
+    if outcome.invalid_reason:
+        assert all(board.distance(after) < board.distance(state) for after in ways), "only where every legal operator leads nearer"
+    else:
+        assert board.distance(outcome.state) >= board.distance(state)
+
+
+def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play() -> list[object]:
+        board_of.cache_clear()
+        env = BlocksworldEnv(observation="natural", horizon=10_000)
+        seen: list[object] = []
+        for task in range(3):
+            _, info = env.reset(options={"task": task})
+            draw = StableRandom(task)
+            for _ in range(200):
+                seen.append((env.oracle(), env.progress()))
+                step = env.step(draw.choice(info["admissible_actions"]))
+                seen.append(step)
+                info = step[4]
+                if step[2]:
+                    break
+        task, _ = env._running()
+        assert len(task._situations) <= boards.MOST_STATES and len(task._plans) <= 2 * boards.MOST_STATES
+        return seen
+
+    expected = play()
+    monkeypatch.setattr(boards, "MOST_STATES", 20)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.text.MOST_TOWERS", 5)
+    assert play() == expected
+
+
+def test_boards_are_shared_and_travel() -> None:
+    one, other = BlocksworldEnv(), BlocksworldEnv()
+    one.reset(options={"task": 3}), other.reset(options={"task": 3})
+    assert one._task is other._task and copy.deepcopy(one)._task is one._task
+    assert pickle.loads(pickle.dumps(one._task)) is one._task, "in the same process"
+    assert len(pickle.dumps(one._task)) < 2_000, "what was worked out stays at home"
+
+
+def test_options() -> None:
+    for option, value in (("variant", "both"), ("observation", "image"), ("names", "numbers")):
+        with pytest.raises(UnknownOption, match=option):
+            BlocksworldEnv(**{option: value})
+    with pytest.raises(UnknownOption, match="variant"):
+        BlocksworldEnv.practice(seed=0, variant="both")
+    with pytest.raises(ResetNeeded):
+        BlocksworldEnv().problem_text()
+
+
+@pytest.mark.parametrize(("names", "observation"), STYLES)
+def test_prompts_name_the_actions(names: str, observation: str) -> None:
+    env = BlocksworldEnv(names=names, observation=observation, horizon=17)
+    verbs = (
+        ("attack X", "succumb X", "overcome X Y", "feast X Y")
+        if names == "mystery"
+        else ("pick-up X", "put-down X", "stack X Y", "unstack X Y")
+    )
+    for style in ("react", "tags"):
+        prompt = env.prompt(style)
+        assert all(verb in prompt for verb in verbs) and "17 turns" in prompt
+        assert ("block" in prompt) == (names != "mystery") and ("red blue / green" in prompt) == (
+            names != "mystery" and observation == "compact"
+        )
