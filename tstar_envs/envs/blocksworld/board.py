@@ -12,7 +12,7 @@ from typing import Any
 
 from tstar_envs.core import Outcome
 from tstar_envs.envs.blocksworld.planner import Step, optimal_plan
-from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, Towers, apply, towers, towers_after
+from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, Towers, apply, legal_operator, towers, towers_after
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
 from tstar_envs.envs.blocksworld.text import Language, name_blocks
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
@@ -86,7 +86,7 @@ class Board:
         return Outcome(state, f"Invalid action: {reason}.\n{situation.observation}", canonical, invalid_reason=reason)
 
     def _legal(self, state: State, situation: Situation, action: str) -> Outcome[State]:
-        operator = self.language.operators[action]
+        operator = legal_operator(state, situation.piles, situation.admissible.index(action))
         after = apply(state, operator)
         there = self._situations.get(after) or self._settle(after, towers_after(situation.piles, operator))
         outcome: Outcome[State]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import (
@@ -22,11 +24,12 @@ from tstar_envs.envs.blocksworld.rules import (
     Towers,
     violated,
 )
-from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, PLAIN, Vocabulary
+from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, PLAIN, VOCABULARIES, Vocabulary
 from tstar_envs.errors import UnknownOption
 
 OBSERVATIONS = ("natural", "compact")
 MOST_TOWERS = 512  # texts kept per problem
+MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
 TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
 NAMES = ("own", "colours", "letters", "mystery")
 
@@ -53,6 +56,43 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
     return tuple(new[name] for name in own)
 
 
+class Phrasebook(dict[tuple[str, ...], str]):
+    """Facts as clauses and actions, by predicate or verb and names of blocks; each is put together when first asked for.
+
+    Shared by all problems told in the same words, since most of them use the same few names.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, natural: bool) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.phrases = vocabulary.natural if natural else vocabulary.compact
+        self._natural = natural
+
+    def __missing__(self, key: tuple[str, ...]) -> str:
+        if len(self) >= MOST_PHRASES:
+            self.clear()
+        word, *labels = key
+        if word in self.vocabulary.verbs:
+            text = self.vocabulary.action(word, *labels)
+        else:
+            text = self.phrases.facts[word].format(*map(self.block, labels))
+        self[key] = text
+        return text
+
+    def block(self, label: str) -> str:
+        """A block in a sentence."""
+        if not self._natural:
+            return label
+        if self.vocabulary is MYSTERY:
+            return f"object {label}"
+        return f"the {label} block" if label in COLOURS else f"block {label}"
+
+
+@lru_cache(maxsize=2 * len(VOCABULARIES))
+def _phrasebook(vocabulary: str, natural: bool) -> Phrasebook:
+    return Phrasebook(next(v for v in VOCABULARIES if v.name == vocabulary), natural)
+
+
 class Language:
     """How the facts and operators of one problem are put into words.
 
@@ -67,53 +107,31 @@ class Language:
         self.vocabulary = vocabulary
         self.natural = observation == "natural"
         self._compact = observation == "compact" and vocabulary is PLAIN
-        self._phrases = vocabulary.natural if self.natural else vocabulary.compact
-        self._number = {label: block for block, label in enumerate(labels)}
-        self._spoken = tuple(self._speak(label) for label in labels)
-        # Observations are made of these: the last entry of a row (index TABLE) is the table.
-        self.operators: dict[str, Operator] = {}  # by canonical action, as far as they were asked for
-        self._actions: dict[Operator, str] = {}
-        self._facts: dict[Fact, str] = {}
+        self._book = _phrasebook(vocabulary.name, self.natural)
         self._towers: dict[tuple[int, ...], TowerText] = {}
-        self._hands: dict[int, tuple[str, list[str]]] = {}
-
-    def _speak(self, label: str) -> str:
-        if not self.natural:
-            return label
-        if self.vocabulary is MYSTERY:
-            return f"object {label}"
-        return f"the {label} block" if label in COLOURS else f"block {label}"
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
-        return self._spoken[block]
+        return self._book.block(self.labels[block])
 
     def fact(self, fact: Fact) -> str:
         """A fact as a clause."""
-        text = self._facts.get(fact)
-        if text is None:
-            text = self._facts[fact] = self._phrases.facts[fact.predicate].format(*self._arguments(fact))
-        return text
-
-    def wish(self, fact: Fact) -> str:
-        """A fact that the goal demands, as a clause."""
-        return self._phrases.wishes[fact.predicate].format(*self._arguments(fact))
-
-    def act(self, operator: Operator) -> str:
-        """An operator as the end of a sentence that starts with "I"."""
-        return self._phrases.acts[operator.verb].format(*self._arguments(operator))
-
-    def _arguments(self, thing: Fact | Operator) -> list[str]:
-        return [self._spoken[block] for block in thing.arguments]
+        return self._book[(fact.predicate, *(self.labels[block] for block in fact.arguments))]
 
     def action(self, operator: Operator) -> str:
         """The canonical action of an operator."""
-        text = self._actions.get(operator)
-        if text is None:
-            labels = (self.labels[block] for block in operator.arguments)
-            text = self._actions[operator] = self.vocabulary.action(operator.verb, *labels)
-            self.operators[text] = operator
-        return text
+        return self._book[(operator.verb, *(self.labels[block] for block in operator.arguments))]
+
+    def wish(self, fact: Fact) -> str:
+        """A fact that the goal demands, as a clause."""
+        return self._book.phrases.wishes[fact.predicate].format(*self._arguments(fact))
+
+    def act(self, operator: Operator) -> str:
+        """An operator as the end of a sentence that starts with "I"."""
+        return self._book.phrases.acts[operator.verb].format(*self._arguments(operator))
+
+    def _arguments(self, thing: Fact | Operator) -> list[str]:
+        return [self.block(block) for block in thing.arguments]
 
     def read_action(self, action: str) -> Operator | str:
         """The operator that an action names, or what is wrong with it."""
@@ -122,10 +140,10 @@ class Language:
             return f"the action must be {self.vocabulary.usage()}"
         verb, names = found
         for name in names:
-            if name not in self._number:
+            if name not in self.labels:
                 kind = "object" if self.vocabulary is MYSTERY else "block"
                 return f"there is no {kind} {name!a:.60}; there are {', '.join(self.labels)}"
-        return Operator(verb, *(self._number[name] for name in names))
+        return Operator(verb, *map(self.labels.index, names))
 
     def refusal(self, state: State, operator: Operator) -> str:
         """Why an operator is illegal in a state, "" if it is legal."""
@@ -147,43 +165,35 @@ class Language:
         if len(known) > MOST_TOWERS:
             known.clear()
         told = [known.get(tower) or self._tell_tower(tower) for tower in piles]
-        hand, drops = self._hands.get(held) or self._tell_hand(held)
-        if self._compact:
-            text = f"hand: {hand} | towers: {SEPARATOR.join([tower[0] for tower in told])}"
-        else:
-            text = ", ".join([hand, *[tower[0] for tower in told]])
-            text = f"State: {text}." if self.natural else f"state: {text}"
+        texts = [tower[0] for tower in told]
+        labels, book = self.labels, self._book
         if held == TABLE:
-            return text, [tower[1] for tower in told]
-        return text, [drops[TABLE], *[drops[tower[-1]] for tower in piles]]
-
-    def _tell_hand(self, held: int) -> tuple[str, list[str]]:
-        """The hand in words, and the actions that put down what it holds: on each block, and last (``TABLE``) on the table."""
-        if self._compact:
-            text = "empty" if held == TABLE else self.labels[held]
+            hand = "empty" if self._compact else book[HANDEMPTY,]
+            actions = [tower[1] for tower in told]
         else:
-            text = self.fact(Fact(HANDEMPTY) if held == TABLE else Fact(HOLDING, held))
-        drops = []
-        if held != TABLE:
-            drops = [self.action(Operator(STACK, held, under)) for under in range(len(self.labels))]
-            drops.append(self.action(Operator(PUT_DOWN, held)))
-        self._hands[held] = text, drops
-        return text, drops
+            label = labels[held]
+            hand = label if self._compact else book[HOLDING, label]
+            actions = [book[PUT_DOWN, label], *[book[STACK, label, labels[tower[-1]]] for tower in piles]]
+        if self._compact:
+            return f"hand: {hand} | towers: {SEPARATOR.join(texts)}", actions
+        facts = ", ".join([hand, *texts])
+        return f"State: {facts}." if self.natural else f"state: {facts}", actions
 
     def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
         """A tower in words, from those of the tower below its top block, which is nearly always known already."""
-        top = tower[-1]
+        book, top = self._book, self.labels[tower[-1]]
         if len(tower) == 1:
-            rest, place, take = "", self.fact(Fact(ONTABLE, top)), Operator(PICK_UP, top)
+            rest, place, take = "", book[ONTABLE, top], book[PICK_UP, top]
         else:
-            known = self._towers.get(tower[:-1]) or self._tell_tower(tower[:-1])
-            rest, place, take = known[2], self.fact(Fact(ON, top, tower[-2])), Operator(UNSTACK, top, tower[-2])
+            under = self.labels[tower[-2]]
+            rest = (self._towers.get(tower[:-1]) or self._tell_tower(tower[:-1]))[2]
+            place, take = book[ON, top, under], book[UNSTACK, top, under]
         if self._compact:
-            text = inner = f"{rest} {self.labels[top]}" if rest else self.labels[top]
+            text = inner = f"{rest} {top}" if rest else top
         else:
             inner = f"{place}, {rest}" if rest else place
-            text = f"{self.fact(Fact(CLEAR, top))}, {inner}"
-        told = self._towers[tower] = text, self.action(take), inner
+            text = f"{book[CLEAR, top]}, {inner}"
+        told = self._towers[tower] = text, take, inner
         return told
 
     def goal(self, goal: Goal) -> str:
