@@ -80,7 +80,7 @@ def test_operators_come_in_inverse_pairs(state: State) -> None:
 @given(STATES)
 def test_towers_step_by_step(state: State) -> None:
     piles = towers(state)
-    assert piles == sorted(piles) and [tower[0] for tower in piles] == [b for b, under in enumerate(state) if under == TABLE]
+    assert piles == tuple(sorted(piles)) and [tower[0] for tower in piles] == [b for b, under in enumerate(state) if under == TABLE]
     for operator in legal_operators(state, piles):
         assert towers_after(piles, operator) == towers(apply(state, operator))
 

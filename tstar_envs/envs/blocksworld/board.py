@@ -23,16 +23,19 @@ GOAL_REACHED = "The goal is reached."
 
 
 class Situation:
-    """What is known about one state: its towers, text, admissible actions and key, and the outcomes of actions asked for so far."""
+    """What is known about one state: its towers, text, admissible actions and key, and what each action does, once asked for.
 
-    __slots__ = ("admissible", "fingerprint", "observation", "outcomes", "piles")
+    Few objects for the garbage collector to walk over: there are many of these.
+    """
+
+    __slots__ = ("admissible", "fingerprint", "observation", "outcomes", "piles", "state")
 
     def __init__(self, state: State, piles: Towers, language: Language) -> None:
-        held = state.index(HAND) if HAND in state else TABLE
+        self.state = state
         self.piles = piles
-        self.observation, self.admissible = language.situation(held, piles)
+        self.observation, self.admissible = language.situation(state.index(HAND) if HAND in state else TABLE, piles)
         self.fingerprint = str(state)
-        self.outcomes: dict[str, Outcome[State]] = {}
+        self.outcomes: list[Outcome[State] | None] = [None] * len(self.admissible)
 
 
 class Board:
@@ -71,32 +74,32 @@ class Board:
     def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does in a state; see ``TextEnv._apply``."""
         situation = self.situation(state)
-        known = situation.outcomes.get(action)
-        if known is not None:
-            return known
         if action in situation.admissible:
-            return self._legal(state, situation, action)
+            return self._legal(situation, action)
         operator = self.language.read_action(action)
         if isinstance(operator, str):
             return Outcome(state, f"Invalid action: {operator}.\n{situation.observation}", "", invalid_reason=operator)
         canonical = self.language.action(operator)
         if canonical in situation.admissible:
-            return situation.outcomes.get(canonical) or self._legal(state, situation, canonical)
+            return self._legal(situation, canonical)
         reason = self.language.refusal(state, operator)
         return Outcome(state, f"Invalid action: {reason}.\n{situation.observation}", canonical, invalid_reason=reason)
 
-    def _legal(self, state: State, situation: Situation, action: str) -> Outcome[State]:
-        operator = legal_operator(state, situation.piles, situation.admissible.index(action))
-        after = apply(state, operator)
-        there = self._situations.get(after) or self._settle(after, towers_after(situation.piles, operator))
-        outcome: Outcome[State]
-        if self.task.problem.goal.holds(after):
-            text = f"{there.observation}\n{GOAL_REACHED}"
-            outcome = Outcome(after, text, action, effect_key=action, terminated=True, success=True, score=1.0)
-        else:
-            outcome = Outcome(after, there.observation, action, effect_key=action)
-        situation.outcomes[action] = outcome
+    def _legal(self, situation: Situation, action: str) -> Outcome[State]:
+        position = situation.admissible.index(action)
+        outcome = situation.outcomes[position]
+        if outcome is None:
+            outcome = situation.outcomes[position] = self._work_out(situation, position, action)
         return outcome
+
+    def _work_out(self, situation: Situation, position: int, action: str) -> Outcome[State]:
+        operator = legal_operator(situation.state, situation.piles, position)
+        state = apply(situation.state, operator)
+        after = self._situations.get(state) or self._settle(state, towers_after(situation.piles, operator))
+        if not self.task.problem.goal.holds(state):
+            return Outcome(state, after.observation, action, "", action)
+        text = f"{after.observation}\n{GOAL_REACHED}"
+        return Outcome(state, text, action, effect_key=action, terminated=True, success=True, score=1.0)
 
     def optimal_length(self) -> int:
         """Operators of a shortest plan from the start."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 TABLE, HAND, ANYWHERE = -1, -2, -3
 State = tuple[int, ...]  # state[block] is what is below it
-Towers = list[tuple[int, ...]]  # from bottom to top
+Towers = tuple[tuple[int, ...], ...]  # from bottom to top
 
 PICK_UP, PUT_DOWN, STACK, UNSTACK = "pick-up", "put-down", "stack", "unstack"
 OPERATORS = (PICK_UP, PUT_DOWN, STACK, UNSTACK)
@@ -124,19 +124,19 @@ def towers(state: State) -> Towers:
             while (block := above.get(block, TABLE)) != TABLE:
                 tower.append(block)
             found.append(tuple(tower))
-    return found
+    return tuple(found)
 
 
 def towers_after(piles: Towers, operator: Operator) -> Towers:
     """``towers`` of the state after a legal operator, from those before it (a third of the time, and every step needs them)."""
     verb, block, under = operator
     if verb == STACK:
-        return [(*tower, block) if tower[-1] == under else tower for tower in piles]
+        return tuple([(*tower, block) if tower[-1] == under else tower for tower in piles])
     if verb == UNSTACK:
-        return [tower[:-1] if tower[-1] == block else tower for tower in piles]
+        return tuple([tower[:-1] if tower[-1] == block else tower for tower in piles])
     if verb == PICK_UP:
-        return [tower for tower in piles if tower[0] != block]
-    return sorted([*piles, (block,)])
+        return tuple([tower for tower in piles if tower[0] != block])
+    return tuple(sorted([*piles, (block,)]))
 
 
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:
