@@ -54,7 +54,7 @@ def test_domain_has_the_four_operators() -> None:
         ("(:goal", "(:gaol", "section (:goal ...) is missing"),
         ("(:goal", "(:init) (:goal", "section :init occurs twice"),
         ("(:goal", "goal (:goal", "goal is no section"),
-        ("A B - block", "", "names no block"),
+        ("A B - block", "", "must name 1 to 100 blocks, not 0"),
         ("A B", "A B a", "names a twice"),
         ("A B", "A B ?x", "holds ?x, which is no name"),
         ("A B", "A B C", "does not say where c is"),
@@ -92,6 +92,24 @@ def test_two_blocks_on_one() -> None:
     text = TWO.replace("A B", "A B C").replace("(on a b)", "(on a b) (on c b) (clear c)")
     with pytest.raises(BadData, match="2 blocks are on b"):
         plan(text)
+
+
+@pytest.mark.parametrize("blocks", [100, 101])
+def test_a_hundred_blocks_in_one_tower(tmp_path: Path, blocks: int) -> None:
+    path = tmp_path / "high.pddl"
+    init = f"(handempty) (ontable b0) (clear b{blocks - 1}) " + " ".join(f"(on b{n + 1} b{n})" for n in range(blocks - 1))
+    objects = " ".join(f"b{n}" for n in range(blocks))
+    path.write_text(f"(define (problem p) (:domain d) (:objects {objects}) (:init {init}) (:goal (on b0 b{blocks - 1})))", encoding="utf-8")
+    if blocks > 100:
+        with pytest.raises(BadData, match="must name 1 to 100 blocks, not 101"):
+            BlocksworldEnv(problems=str(path))
+        return
+    env = BlocksworldEnv(problems=str(path), horizon=300)
+    observation, info = env.reset()
+    assert not observation.endswith("[observation cut here]") and info["optimal_length"] == 2 * blocks
+    while (reply := env.oracle()) is not None:
+        info = env.step(reply)[4]
+    assert info["success"] and info["step"] == 2 * blocks
 
 
 def test_deep_nesting_is_no_crash() -> None:

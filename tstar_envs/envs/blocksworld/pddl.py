@@ -33,6 +33,7 @@ from tstar_envs.envs.blocksworld.rules import (
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import BadData
 
+MOST_BLOCKS = 100  # optimal planning is NP-hard and observations are bounded; nothing of use is larger
 _ALIASES = {"on-table": ONTABLE, "arm-empty": HANDEMPTY}
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]*")
@@ -193,8 +194,8 @@ class _Reader:
                 self._fail(f"(:objects ...) names {item} twice")
             else:
                 names.append(item)
-        if not names:
-            self._fail("(:objects ...) names no block")
+        if not 1 <= len(names) <= MOST_BLOCKS:
+            self._fail(f"(:objects ...) must name 1 to {MOST_BLOCKS} blocks, not {len(names)}")
         return tuple(names)
 
     def _conjuncts(self, condition: Any) -> list[Any]:
