@@ -16,6 +16,7 @@ class TinyFamily:
         history: turns kept by ``step``.
         max_tokens: longest reply.
         vocabulary: size of the tokenizer, special tokens included.
+        symbols: see ``train_tokenizer``.
         mix: environments of the family by short name, with how often each is practised in the warm start.
     """
 
@@ -24,12 +25,18 @@ class TinyFamily:
     history: int = 2
     max_tokens: int = 48
     vocabulary: int = 2304
+    symbols: str = ""
     mix: dict[str, float] = field(default_factory=dict)
 
 
 FAMILIES: dict[str, TinyFamily] = {
     # One passage per search fits a policy of a million parameters.
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
+    # Goal and towers are the whole state, so earlier turns would only lengthen the context.
+    "blocksworld": TinyFamily(
+        env_options={"observation": "compact"}, context="step", history=0, max_tokens=40, vocabulary=512,
+        mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
+    ),
 }
 
 

@@ -16,16 +16,21 @@ PAD = "<|pad|>"
 END = "<|end|>"
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "") -> PreTrainedTokenizerFast:
     """Train on text.
 
     Args:
         texts: lines as the policy will see them; words that must be single tokens should be frequent.
         vocabulary: size, special tokens included.
+        symbols: regular expression of characters that are always a token of their own (the cells of a grid, whose place in a
+            row must not change how they are cut).
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(Regex(r"\[(?=\S)"), "[ ")
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(symbols), "isolated"), words]) if symbols else words
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,

@@ -30,7 +30,9 @@ SCHEDULES = {
     "search_qa": (
         ImitationSchedule(steps=12_000),
         ImitationSchedule(steps=5_000, matrix_rate=0.01, other_rate=1.5e-3, decay=1.0, processes=2),
-    )
+    ),
+    # Rows are single turns here, about a third as long as a whole conversation.
+    "blocksworld": (ImitationSchedule(steps=7_000, batch=32),),
 }
 _TOKENIZER_ROWS = 6_000
 
@@ -93,7 +95,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     torch.set_num_threads(1)
     family = tiny_family(entry.family)
     texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, DemonstrationStyle(), family), _TOKENIZER_ROWS)
-    tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), family.vocabulary)
+    tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), family.vocabulary, family.symbols)
     save_tiny(new_tiny(tokenizer, seed), tokenizer, out)
     stages = SCHEDULES[entry.family] if steps is None else [replace(s, steps=steps) for s in SCHEDULES[entry.family]]
     record: dict[str, Any] = {
