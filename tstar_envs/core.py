@@ -11,9 +11,10 @@ import hashlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import gymnasium as gym
 
@@ -30,8 +31,7 @@ Task = TypeVar("Task")
 State = TypeVar("State")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[State]):
+class Outcome(NamedTuple, Generic[State]):
     """What the rules say an action did.
 
     Attributes:
@@ -39,11 +39,13 @@ class Outcome(Generic[State]):
         observation: what the agent is told.
         action: the canonical form of the action, "" if it could not be read.
         invalid_reason: why it was a no-op, "" for a valid action.
-        effect_key: canonical key of the change, "" if nothing changed.
+        effect_key: canonical key of the change that counts as modifying the state, "" if there is none. Movement that can
+            always be undone (Sokoban: walking) changes the state, and its key, without an effect.
         terminated: whether the episode is over.
         success: whether the task is solved.
         score: in [0, 1]; the terminal reward.
         extra: further ``info`` entries of this family.
+        shaping: reward of a step that does not end the episode, 0 unless an option of the family asks for it.
     """
 
     state: State
@@ -54,7 +56,8 @@ class Outcome(Generic[State]):
     terminated: bool = False
     success: bool = False
     score: float = 0.0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = MappingProxyType({})
+    shaping: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +177,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def prompt(self, style: str | None = None) -> str:
         """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
 
-    def _admissible(self, task: Task, state: State) -> list[str] | None:
+    def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""
         return None
+
+    def _state_key(self, task: Task, state: State) -> str:
+        """See ``state_key``; a family that remembers keys gives the same ones here."""
+        return hash_state(self._task_id, self._state_fingerprint(task, state))
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         """Further entries of ``info`` on reset."""
@@ -241,31 +248,30 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
         reply = parse_reply(str(action))
         outcome = self._apply(task, state, reply.action)
-        self._state = outcome.state
+        self._state = state = outcome.state
         self._step_count += 1
-        self._observation = self._fit(outcome.observation)
-        truncated = not outcome.terminated and self._step_count >= self.horizon
-        self._over = outcome.terminated or truncated
-        self._success, self._score = outcome.success, float(outcome.score)
-        info = self._info(outcome)
-        info.update(
-            thought=reply.thought,
-            action=outcome.action,
-            action_valid=not outcome.invalid_reason,
-            invalid_reason=outcome.invalid_reason,
-            modifies_state=bool(outcome.effect_key),
-            effect_key=outcome.effect_key,
-            state_key=self.state_key(),
-        )
-        return self._observation, self._score if self._over else 0.0, outcome.terminated, truncated, info
+        self._observation = observation = self._fit(outcome.observation)
+        terminated = outcome.terminated
+        truncated = not terminated and self._step_count >= self.horizon
+        self._over = over = terminated or truncated
+        self._success, self._score = outcome.success, outcome.score
+        info = self._info(outcome.extra)
+        info["thought"] = reply.thought
+        info["action"] = outcome.action
+        info["action_valid"] = not outcome.invalid_reason
+        info["invalid_reason"] = outcome.invalid_reason
+        info["modifies_state"] = outcome.effect_key != ""
+        info["effect_key"] = outcome.effect_key
+        info["state_key"] = self._state_key(task, state)
+        return observation, outcome.score if over else outcome.shaping, terminated, truncated, info
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
         return self._observation if self.render_mode == "ansi" else None
 
-    def _info(self, outcome: Outcome[State] | None = None) -> dict[str, Any]:
+    def _info(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What ``info`` holds on reset and step; ``extra`` are the family's entries, None on reset."""
         task, state = self._running()
-        extra = self._reset_extra(task, state) if outcome is None else outcome.extra
         admissible = None if self._over else self._admissible(task, state)
         return {
             "task_id": self._task_id,
@@ -276,7 +282,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             "admissible_actions": None if admissible is None else list(admissible),
             "success": self._success,
             "score": self._score,
-            **extra,
+            **(self._reset_extra(task, state) if extra is None else extra),
         }
 
     def _fit(self, observation: str) -> str:
@@ -315,9 +321,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     def state_key(self) -> str:
         """blake2b of the current state: equal exactly for equal states of one task."""
-        task, state = self._running()
-        text = f"{self._task_id}\0{self._state_fingerprint(task, state)}"
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return self._state_key(*self._running())
 
     def snapshot(self) -> Snapshot[State]:
         """The episode so far, to continue from later with ``restore``."""
@@ -391,6 +395,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             self.step(render_reply(*step))
             lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
         return "\n".join(lines[:-1] if self._over else lines)
+
+
+def hash_state(task_id: str, fingerprint: str) -> str:
+    """The state key of a state, from text that is equal exactly for equal states of the task."""
+    return hashlib.blake2b(f"{task_id}\0{fingerprint}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def check_option(name: str, value: object, valid: Sequence[object]) -> None:

@@ -61,6 +61,23 @@ ENTRIES: tuple[EnvEntry, ...] = (
         summary="two-hop questions (bridge and comparison) over a searchable corpus",
         kwargs={"dataset": "hotpotqa"},
     ),
+    *(
+        EnvEntry(
+            id=f"tstar/Sokoban-{difficulty}",
+            family="sokoban",
+            entry_point="tstar_envs.envs.sokoban.env:SokobanEnv",
+            horizon=horizon,
+            rules_version="1",
+            extra="",
+            summary=summary,
+            kwargs={"difficulty": difficulty},
+        )
+        for difficulty, horizon, summary in (
+            ("easy", 20, "push one box onto its target, 5-12 moves at best"),
+            ("medium", 40, "push two boxes onto targets, 13-24 moves at best"),
+            ("hard", 60, "push three boxes onto targets, 25-40 moves at best"),
+        )
+    ),
 )
 
 

@@ -1,0 +1,120 @@
+"""What is said in Sokoban: observations, the prompt, and the thoughts of the expert in several wordings."""
+
+from __future__ import annotations
+
+from tstar_envs.envs.sokoban.levels import Room, State, cells
+from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
+
+OBSERVATIONS = ("grid", "coords", "grid_coords")
+INSTRUCTION = "Push every box onto a target."
+
+_RULES = (
+    "You are the player in a Sokoban room. Push every box onto a target. You walk one cell at a time onto free floor; stepping "
+    "against a box pushes it one cell further if the cell behind it is free. Boxes cannot be pulled, and two cannot be pushed at once."
+)
+_SEEN = {
+    "grid": "Symbols: # wall, _ floor, O target, X box, √ box on target, P you, S you on a target. Rows go down, columns to the right.",
+    "coords": "Cells are given as (row, column), counted from 0; rows go down, columns to the right. What is not floor is wall.",
+}
+_SEEN["grid_coords"] = f"{_SEEN['grid']} Cells are also given as (row, column), counted from 0."
+_MOVES = "Up, Down, Left or Right"
+_SEVERAL = f"; up to {MOST_ACTIONS} moves may be joined by ||, as in Up || Left"
+_GRAMMAR = {
+    "react": (
+        "In each turn write one thought and one action:\nThought: which box goes where, and where you must stand for it\nAction: {moves}"
+    ),
+    "tags": "In each turn reason inside <think> and </think>, then act: <action>move</action>, where move is {moves}.",
+}
+
+# {box}, {stand}, {player} and {target} are cells, {way} is the push and {step} the move now.
+_WALK = (
+    "The box at {box} belongs on {target}. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To get the box at {box} onto {target} I push it {way} next. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, on its way to {target}. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} goes to {target}, first {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+)
+_PUSH = (
+    "The box at {box} belongs on {target}. It has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To get the box at {box} onto {target} I push it {way} next. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, on its way to {target}. I am at {stand}, so I can push now.",
+    "The box at {box} goes to {target}, first {way}. I stand at {stand}, so {way} comes next.",
+)
+_WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
+_WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
+_WALL, _FLOOR, _TARGET, _BOX, _BOX_ON, _PLAYER, _PLAYER_ON = b"#_OX*PS"  # the star becomes a check mark, which is no ASCII
+
+
+def prompt(style: str, observation: str, multi_action: bool, horizon: int) -> str:
+    """The rules and the action grammar as an agent is told them."""
+    grammar = _GRAMMAR[style].format(moves=_MOVES + _SEVERAL * multi_action)
+    return f"{_RULES}\n{_SEEN[observation]}\n{grammar}\nYou have {horizon} turns."
+
+
+class Painter:
+    """Writes the states of one room; what stays the same is worked out once."""
+
+    def __init__(self, room: Room, observation: str) -> None:
+        self._room = room
+        self._observation = observation
+        # Where each cell stands in the text: a line break after every row.
+        self._position = [cell + cell // room.width for cell in range(room.height * room.width)]
+        self._empty = bytearray(b"\n".join([bytes([_WALL]) * room.width] * room.height))
+        for cell in cells(room.floor):
+            self._empty[self._position[cell]] = _TARGET if room.targets >> cell & 1 else _FLOOR
+        self._targets = f"Targets: {places(room, room.targets)}"
+        self._fixed = f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._targets}"
+
+    def paint(self, state: State) -> str:
+        """The observation of a state."""
+        if self._observation == "grid":
+            return self._grid(state)
+        moving = f"Boxes: {places(self._room, state.boxes)}\nPlayer: {place(self._room, state.player)}"
+        if self._observation == "coords":
+            return f"{self._fixed}\n{moving}"
+        return f"{self._grid(state)}\n{self._targets}\n{moving}"
+
+    def _grid(self, state: State) -> str:
+        text = self._empty[:]
+        position, targets, boxes = self._position, self._room.targets, state.boxes
+        while boxes:
+            lowest = boxes & -boxes
+            boxes ^= lowest
+            text[position[lowest.bit_length() - 1]] = _BOX_ON if lowest & targets else _BOX
+        text[position[state.player]] = _PLAYER_ON if targets >> state.player & 1 else _PLAYER
+        painted = text.decode("ascii")
+        return painted.replace("*", "√") if state.boxes & targets else painted
+
+
+def place(room: Room, cell: int) -> str:
+    """A cell as ``(row, column)``, from 0."""
+    return str(room.place(cell))
+
+
+def places(room: Room, bits: int) -> str:
+    """Several cells."""
+    return ", ".join(place(room, cell) for cell in cells(bits))
+
+
+def _floor_runs(room: Room) -> str:
+    """The floor row by row, as runs of columns."""
+    rows = []
+    for row in range(room.height):
+        columns = [cell - row * room.width for cell in cells(room.floor) if cell // room.width == row]
+        starts = [c for c in columns if c - 1 not in columns]
+        ends = [c for c in columns if c + 1 not in columns]
+        if columns:
+            runs = (f"{a}-{b}" if a < b else str(a) for a, b in zip(starts, ends, strict=True))
+            rows.append(f"row {row}: {', '.join(runs)}")
+    return "; ".join(rows)
+
+
+def expert_thought(*, box: str, way: str, stand: str, player: str, target: str, step: str, pushes: bool, wording: int) -> str:
+    """What the expert thinks before a move; see the templates."""
+    templates = _PUSH if pushes else _WALK
+    return templates[wording % len(templates)].format(box=box, way=way, stand=stand, player=player, target=target, step=step)
+
+
+def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, wording: int) -> str:
+    """What somebody may think before a wrong move."""
+    templates = _WRONG_PUSH if pushes else _WRONG_WALK
+    return templates[wording % len(templates)].format(box=box, way=way, player=player, target=target)
