@@ -46,6 +46,8 @@ class Outcome(NamedTuple, Generic[State]):
         score: in [0, 1]; the terminal reward.
         extra: further ``info`` entries of this family.
         shaping: reward of a step that does not end the episode, 0 unless an option of the family asks for it.
+        admissible: the admissible actions after it and
+        state_key: the key of the state after it, where the rules know them already; None and "" are looked up.
     """
 
     state: State
@@ -58,6 +60,8 @@ class Outcome(NamedTuple, Generic[State]):
     score: float = 0.0
     extra: Mapping[str, Any] = MappingProxyType({})
     shaping: float = 0.0
+    admissible: Sequence[str] | None = None
+    state_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     def _state_key(self, task: Task, state: State) -> str:
         """See ``state_key``; a family that remembers keys gives the same ones here."""
-        return hash_state(self._task_id, self._state_fingerprint(task, state))
+        return hash_state(state_hasher(self._task_id), self._state_fingerprint(task, state))
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         """Further entries of ``info`` on reset."""
@@ -213,7 +217,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if unknown:
             raise UnknownOption(f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)")
         self._begin(self._choose_task((options or {}).get("task")))
-        return self._observation, self._info()
+        return self._observation, self._info(*self._running())
 
     def _choose_task(self, wanted: Any) -> str:
         ids = self.task_ids(self.split)
@@ -250,30 +254,35 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         outcome = self._apply(task, state, reply.action)
         self._state = state = outcome.state
         self._step_count += 1
-        self._observation = observation = self._fit(outcome.observation)
+        observation = outcome.observation
+        if len(observation) > self.longest_observation:
+            observation = self._fit(observation)
+        self._observation = observation
         terminated = outcome.terminated
         truncated = not terminated and self._step_count >= self.horizon
         self._over = over = terminated or truncated
         self._success, self._score = outcome.success, outcome.score
-        info = self._info(outcome.extra)
+        info = self._info(task, state, outcome)
         info["thought"] = reply.thought
         info["action"] = outcome.action
         info["action_valid"] = not outcome.invalid_reason
         info["invalid_reason"] = outcome.invalid_reason
         info["modifies_state"] = outcome.effect_key != ""
         info["effect_key"] = outcome.effect_key
-        info["state_key"] = self._state_key(task, state)
+        info["state_key"] = outcome.state_key or self._state_key(task, state)
         return observation, outcome.score if over else outcome.shaping, terminated, truncated, info
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
         return self._observation if self.render_mode == "ansi" else None
 
-    def _info(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What ``info`` holds on reset and step; ``extra`` are the family's entries, None on reset."""
-        task, state = self._running()
-        admissible = None if self._over else self._admissible(task, state)
-        return {
+    def _info(self, task: Task, state: State, outcome: Outcome[State] | None = None) -> dict[str, Any]:
+        admissible = None
+        if not self._over:
+            admissible = None if outcome is None else outcome.admissible
+            if admissible is None:
+                admissible = self._admissible(task, state)
+        info = {
             "task_id": self._task_id,
             "split": self._task_split,
             "instruction": self._instruction(task),
@@ -282,8 +291,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             "admissible_actions": None if admissible is None else list(admissible),
             "success": self._success,
             "score": self._score,
-            **(self._reset_extra(task, state) if extra is None else extra),
         }
+        extra = self._reset_extra(task, state) if outcome is None else outcome.extra
+        if extra:
+            info.update(extra)
+        return info
 
     def _fit(self, observation: str) -> str:
         """Cut an observation to the space's bound, saying so in the text."""
@@ -337,7 +349,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._observation = snapshot.observation
         self._over = snapshot.over
         self._success, self._score = snapshot.success, snapshot.score
-        return self._observation, self._info()
+        return self._observation, self._info(*self._running())
 
     def oracle(self, wording: int = 0) -> str | None:
         """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
@@ -397,9 +409,16 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return "\n".join(lines[:-1] if self._over else lines)
 
 
-def hash_state(task_id: str, fingerprint: str) -> str:
-    """The state key of a state, from text that is equal exactly for equal states of the task."""
-    return hashlib.blake2b(f"{task_id}\0{fingerprint}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def state_hasher(task_id: str) -> hashlib.blake2b:
+    """What the keys of all states of a task start from."""
+    return hashlib.blake2b(f"{task_id}\0".encode("utf-8", "surrogatepass"), digest_size=16)
+
+
+def hash_state(hasher: hashlib.blake2b, fingerprint: str) -> str:
+    """The key of a state, from its task's ``state_hasher`` and text that is equal exactly for equal states of the task."""
+    own = hasher.copy()
+    own.update(fingerprint.encode("utf-8", "surrogatepass"))
+    return own.hexdigest()
 
 
 def check_option(name: str, value: object, valid: Sequence[object]) -> None:

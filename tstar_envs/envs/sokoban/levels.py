@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from tstar_envs.errors import BadData
@@ -18,6 +19,11 @@ _CONTENTS = {
     " ": (0, 0, 0), "-": (0, 0, 0), "_": (0, 0, 0), "$": (1, 0, 0), ".": (0, 1, 0), "*": (1, 1, 0), "@": (0, 0, 1), "+": (0, 1, 1),
 }  # fmt: skip
 XSB_SYMBOLS = frozenset(_CONTENTS) | {"#"}
+# Tables from a symbol to 1 or 0: not a wall, box, target, player.
+_BITS = [
+    str.maketrans({symbol: str(bits[kind]) for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in _CONTENTS.items())]})
+    for kind in range(4)
+]
 _WRITTEN = {contents: symbol for symbol, contents in reversed(_CONTENTS.items())}
 
 
@@ -107,37 +113,35 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
         BadData: not a level that can be played; the message says why.
     """
     rows = [row.rstrip() for row in text.strip("\r\n").splitlines()]
-    width = max(map(len, rows), default=0)
-    bits = [0, 0, 0]
-    open_cells = 0
-    for number, row in enumerate(rows):
-        for column, symbol in enumerate(row.ljust(width)):
-            if symbol == "#":
-                continue
-            if symbol not in _CONTENTS:
-                raise BadData(f"{where}: row {number}, column {column} holds {symbol!r}; valid symbols: # $ . * @ + and space, - or _")
-            bit = 1 << number * width + column
-            open_cells |= bit
-            for kind, present in enumerate(_CONTENTS[symbol]):
-                bits[kind] |= bit * present
-    boxes, targets, player = bits
+    height, width = len(rows), max(map(len, rows), default=0)
+    grid = "".join(row.ljust(width) for row in rows)
+    wrong = next((cell for cell, symbol in enumerate(grid) if symbol not in XSB_SYMBOLS), None)
+    if wrong is not None:
+        found = f"row {wrong // width}, column {wrong % width} holds {grid[wrong]!r}"
+        raise BadData(f"{where}: {found}; valid symbols: # $ . * @ + and space, - or _")
+    backwards = grid[::-1] or "#"
+    not_wall, boxes, targets, player = (int(backwards.translate(table), 2) for table in _BITS)
     if player.bit_count() != 1:
         raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}")
-    floor = flood(open_cells, player, width)
-    for cell in cells(floor):
-        row_number, column = divmod(cell, width)
-        if row_number in (0, len(rows) - 1) or column in (0, width - 1):
-            raise BadData(f"{where}: the room is not closed by walls at row {row_number}, column {column}")
+    floor = flood(not_wall, player, width)
+    for cell in cells(floor & _edge(height, width)):
+        raise BadData(f"{where}: the room is not closed by walls at row {cell // width}, column {cell % width}")
     if boxes & ~floor & ~targets:
-        row_number, column = divmod(next(cells(boxes & ~floor & ~targets)), width)
-        raise BadData(f"{where}: the player can never reach the box at row {row_number}, column {column}")
+        row, column = divmod(next(cells(boxes & ~floor & ~targets)), width)
+        raise BadData(f"{where}: the player can never reach the box at row {row}, column {column}")
     boxes, targets = boxes & floor, targets & floor
     if not boxes or boxes.bit_count() > targets.bit_count():
         found = f"{boxes.bit_count()} boxes and {targets.bit_count()} targets"
         raise BadData(f"{where}: a level needs at least one box, and a target for each; in reach are {found}")
     if not boxes & ~targets:
         raise BadData(f"{where}: every box is on a target already")
-    return Room(len(rows), width, floor, targets), State(boxes, player.bit_length() - 1)
+    return Room(height, width, floor, targets), State(boxes, player.bit_length() - 1)
+
+
+@lru_cache(maxsize=256)
+def _edge(height: int, width: int) -> int:
+    """The outermost cells of a grid."""
+    return sum(1 << cell for cell in range(height * width) if cell // width in (0, height - 1) or cell % width in (0, width - 1))
 
 
 def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:

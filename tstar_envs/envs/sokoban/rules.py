@@ -6,6 +6,7 @@ another box behind it, changes nothing.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from tstar_envs.envs.sokoban.levels import Room, State, flood
@@ -64,16 +65,28 @@ def move(room: Room, state: State, direction: int) -> tuple[State, int]:
     return (State(boxes, ahead), -1) if room.floor & bit else (state, -1)
 
 
-def open_moves(room: Room, state: State) -> list[int]:
+def open_moves(room: Room, state: State) -> tuple[int, ...]:
     """The moves that change something, as indexes into ``DIRECTIONS``."""
     boxes, player = state
+    width = room.width
+    cross, moves_into = _neighbours(width)
     free = room.floor & ~boxes
-    found = []
-    for direction, offset in enumerate(room.offsets):
-        ahead = player + offset
-        if free >> ahead & 1 or (boxes >> ahead & 1 and free >> ahead + offset & 1):
-            found.append(direction)
-    return found
+    # Seen from the cell above the player: no cell of the floor is in the first row.
+    near = free >> player - width & cross
+    touched = boxes >> player - width & cross
+    if touched:
+        for offset in room.offsets:
+            if touched >> width + offset & 1 and free >> player + 2 * offset & 1:
+                near |= 1 << width + offset
+    return moves_into[near]
+
+
+@lru_cache(maxsize=64)
+def _neighbours(width: int) -> tuple[int, dict[int, tuple[int, ...]]]:
+    """The four cells around the player as a bit set that starts at the cell above, and for each subset the moves into it."""
+    bits = [1 << width + offset for offset in (-width, width, -1, 1)]
+    subsets = [tuple(d for d in range(4) if number >> d & 1) for number in range(16)]
+    return sum(bits), {sum(bits[d] for d in subset): subset for subset in subsets}
 
 
 def is_solved(room: Room, state: State) -> bool:

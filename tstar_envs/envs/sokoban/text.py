@@ -61,17 +61,18 @@ class Painter:
         self._empty = bytearray(b"\n".join([bytes([_WALL]) * room.width] * room.height))
         for cell in cells(room.floor):
             self._empty[self._position[cell]] = _TARGET if room.targets >> cell & 1 else _FLOOR
-        self._targets = f"Targets: {places(room, room.targets)}"
-        self._fixed = f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._targets}"
+        self._fixed = ""
+        if observation != "grid":
+            self._fixed = f"Targets: {places(room, room.targets)}"
+        if observation == "coords":
+            self._fixed = f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._fixed}"
 
     def paint(self, state: State) -> str:
         """The observation of a state."""
         if self._observation == "grid":
             return self._grid(state)
-        moving = f"Boxes: {places(self._room, state.boxes)}\nPlayer: {place(self._room, state.player)}"
-        if self._observation == "coords":
-            return f"{self._fixed}\n{moving}"
-        return f"{self._grid(state)}\n{self._targets}\n{moving}"
+        lists = f"{self._fixed}\nBoxes: {places(self._room, state.boxes)}\nPlayer: {place(self._room, state.player)}"
+        return lists if self._observation == "coords" else f"{self._grid(state)}\n{lists}"
 
     def _grid(self, state: State) -> str:
         text = self._empty[:]

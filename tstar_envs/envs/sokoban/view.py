@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import combinations
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tstar_envs.core import Outcome, hash_state
+from tstar_envs.core import Outcome, hash_state, state_hasher
 from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.levels import State, cells
 from tstar_envs.envs.sokoban.oracle import Expert
@@ -20,6 +22,9 @@ from tstar_envs.envs.sokoban.text import Painter
 
 MOST_LEVELS = 1024
 MOST_STATES = 128  # of one level; an episode rarely sees more
+_NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NAMES = {moves: tuple(DIRECTIONS[d] for d in moves) for count in range(5) for moves in combinations(range(4), count)}
 
 
 class Look(NamedTuple):
@@ -51,6 +56,7 @@ class LevelView:
         self.expert = Expert(self.level)
         self._levels = levels
         self._painter = Painter(self.level.room, look.observation)
+        self._hasher = state_hasher(task_id)
         self._sights: dict[State, Sight] = {}
 
     def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
@@ -63,7 +69,13 @@ class LevelView:
     def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does."""
         sight = self._sights.get(state) or self._see(state)
-        return sight.outcomes.get(action) or self._play(state, sight, action)
+        outcome = sight.outcomes.get(action)
+        if outcome is None:
+            direction = _NUMBER.get(action)
+            if direction is None:
+                return self._read(state, sight, action)
+            outcome = sight.outcomes[action] = self._move(state, direction)
+        return outcome
 
     def fingerprint(self, state: State) -> str:
         """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
@@ -76,9 +88,9 @@ class LevelView:
         room = self.level.room
         sight = Sight(
             self._painter.paint(state),
-            tuple(DIRECTIONS[direction] for direction in rules.open_moves(room, state)),
-            hash_state(self.level.id, self.fingerprint(state)),
-            {"dead": self.expert.plan(state) is None} if self.look.show_dead else {},
+            _NAMES[rules.open_moves(room, state)],
+            hash_state(self._hasher, self.fingerprint(state)),
+            {"dead": self.expert.plan(state) is None} if self.look.show_dead else _NOTHING,
             {},
         )
         if len(self._sights) >= MOST_STATES:
@@ -86,40 +98,39 @@ class LevelView:
         self._sights[state] = sight
         return sight
 
-    def _play(self, state: State, sight: Sight, action: str) -> Outcome[State]:
+    def _read(self, state: State, sight: Sight, action: str) -> Outcome[State]:
+        """What an action does that is not one move in its canonical form."""
         parsed = rules.parse_action(action, self.look.multi_action)
         if parsed.problem:
             observation = f"Invalid action: {parsed.problem}.\n{sight.text}"
-            return Outcome(state, observation, "", invalid_reason=parsed.problem, extra=sight.extra)
-        if len(parsed.moves) == 1:
-            outcome = self._move(state, parsed.moves[0])
-            if len(sight.outcomes) < len(DIRECTIONS):  # other ways to write a move are read anew each time
-                sight.outcomes[action] = outcome
-            return outcome
-        return self._move_on(state, parsed.moves)
+            return Outcome(
+                state, observation, "", invalid_reason=parsed.problem, extra=sight.extra, admissible=sight.admissible, state_key=sight.key
+            )
+        if len(parsed.moves) > 1:
+            return self._move_on(state, parsed.moves)
+        return self.outcome(state, DIRECTIONS[parsed.moves[0]])
 
     def _move(self, state: State, direction: int) -> Outcome[State]:
         room = self.level.room
         after, pushed = rules.move(room, state, direction)
         action = DIRECTIONS[direction]
-        sight = self.sight(after)
+        text, admissible, key, extra, _ = self.sight(after)
         if pushed < 0:
-            return Outcome(after, sight.text, action, extra=sight.extra)
+            return Outcome(after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key)
         row, column = room.place(pushed)
         solved = not after.boxes & ~room.targets
         shaping = 0.0
         if self.look.shaped:
             gained = (after.boxes & room.targets).bit_count() - (state.boxes & room.targets).bit_count()
             shaping = gained / after.boxes.bit_count()
-        return Outcome(
-            after, sight.text, action, "", f"push:{row},{column}:{action}", solved, solved, float(solved), sight.extra, shaping
-        )
+        effect = f"push:{row},{column}:{action}"
+        return Outcome(after, text, action, "", effect, solved, solved, float(solved), extra, shaping, admissible, key)
 
     def _move_on(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
         """Several moves of one turn; the game stops at success."""
         done: list[Outcome[State]] = []
         for direction in moves:
-            done.append(self._move(done[-1].state if done else state, direction))
+            done.append(self.outcome(done[-1].state if done else state, DIRECTIONS[direction]))
             if done[-1].terminated:
                 break
         return done[-1]._replace(
