@@ -8,7 +8,7 @@ step in any direction never wraps around into other floor.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,17 +43,17 @@ class Room:
         width: columns, walls included.
         floor: bit set of the cells that player and boxes can be on.
         targets: bit set of the cells that boxes belong on.
+        offsets: what Up, Down, Left and Right add to a cell.
     """
 
     height: int
     width: int
     floor: int
     targets: int
+    offsets: tuple[int, int, int, int] = field(init=False, repr=False, compare=False)
 
-    @property
-    def offsets(self) -> tuple[int, int, int, int]:
-        """What Up, Down, Left and Right add to a cell."""
-        return (-self.width, self.width, -1, 1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", (-self.width, self.width, -1, 1))
 
     def place(self, cell: int) -> tuple[int, int]:
         """Row and column of a cell, from 0."""
@@ -115,8 +115,8 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
     rows = [row.rstrip() for row in text.strip("\r\n").splitlines()]
     height, width = len(rows), max(map(len, rows), default=0)
     grid = "".join(row.ljust(width) for row in rows)
-    wrong = next((cell for cell, symbol in enumerate(grid) if symbol not in XSB_SYMBOLS), None)
-    if wrong is not None:
+    if not XSB_SYMBOLS.issuperset(grid):
+        wrong = next(cell for cell, symbol in enumerate(grid) if symbol not in XSB_SYMBOLS)
         found = f"row {wrong // width}, column {wrong % width} holds {grid[wrong]!r}"
         raise BadData(f"{where}: {found}; valid symbols: # $ . * @ + and space, - or _")
     backwards = grid[::-1] or "#"

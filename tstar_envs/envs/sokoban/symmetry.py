@@ -17,7 +17,8 @@ SHARES = (("train", 5000), ("valid", 501), ("test", 1000))
 
 def canonical_form(rows: Sequence[str]) -> str:
     """The same text for all rotations, reflections and translations of a walled grid."""
-    inside = [row for row in rows if row.strip("#")]
+    filled = [number for number, row in enumerate(rows) if row.strip("#")]
+    inside = rows[filled[0] : filled[-1] + 1]
     left = min(len(row) - len(row.lstrip("#")) for row in inside)
     right = min(len(row) - len(row.rstrip("#")) for row in inside)
     grid = [row[left : len(row) - right] for row in inside]

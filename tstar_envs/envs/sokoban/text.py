@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.sokoban.levels import Room, State, cells
+from tstar_envs.envs.sokoban.levels import Room, cells
 from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
 
 OBSERVATIONS = ("grid", "coords", "grid_coords")
@@ -41,7 +41,8 @@ _PUSH = (
 )
 _WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
 _WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
-_WALL, _FLOOR, _TARGET, _BOX, _BOX_ON, _PLAYER, _PLAYER_ON = b"#_OX*PS"  # the star becomes a check mark, which is no ASCII
+_TARGET, _BOX, _BOX_ON = b"OX*"  # the star becomes a check mark, which is no ASCII
+_FLOOR_SYMBOLS = str.maketrans("01", "#_")
 
 
 def prompt(style: str, observation: str, multi_action: bool, horizon: int) -> str:
@@ -56,34 +57,37 @@ class Painter:
     def __init__(self, room: Room, observation: str) -> None:
         self._room = room
         self._observation = observation
-        # Where each cell stands in the text: a line break after every row.
-        self._position = [cell + cell // room.width for cell in range(room.height * room.width)]
-        self._empty = bytearray(b"\n".join([bytes([_WALL]) * room.width] * room.height))
-        for cell in cells(room.floor):
-            self._empty[self._position[cell]] = _TARGET if room.targets >> cell & 1 else _FLOOR
         self._fixed = ""
         if observation != "grid":
             self._fixed = f"Targets: {places(room, room.targets)}"
         if observation == "coords":
             self._fixed = f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._fixed}"
 
-    def paint(self, state: State) -> str:
-        """The observation of a state."""
-        if self._observation == "grid":
-            return self._grid(state)
-        lists = f"{self._fixed}\nBoxes: {places(self._room, state.boxes)}\nPlayer: {place(self._room, state.player)}"
-        return lists if self._observation == "coords" else f"{self._grid(state)}\n{lists}"
+    def boxes(self, boxes: int) -> tuple[str, str]:
+        """What all states of one box layout have in common: the grid without the player, and the lists."""
+        room, targets = self._room, self._room.targets
+        size = room.height * room.width
+        symbols = bytearray(f"{room.floor:0{size}b}"[::-1].translate(_FLOOR_SYMBOLS), "ascii")
+        for cell in cells(targets | boxes):
+            bit = 1 << cell
+            symbols[cell] = (_BOX_ON if bit & targets else _BOX) if bit & boxes else _TARGET
+        flat = symbols.decode("ascii")
+        grid = "\n".join([flat[start : start + room.width] for start in range(0, size, room.width)])
+        lists = "" if self._observation == "grid" else f"{self._fixed}\nBoxes: {places(room, boxes)}"
+        return (grid.replace("*", "√") if boxes & targets else grid), lists
 
-    def _grid(self, state: State) -> str:
-        text = self._empty[:]
-        position, targets, boxes = self._position, self._room.targets, state.boxes
-        while boxes:
-            lowest = boxes & -boxes
-            boxes ^= lowest
-            text[position[lowest.bit_length() - 1]] = _BOX_ON if lowest & targets else _BOX
-        text[position[state.player]] = _PLAYER_ON if targets >> state.player & 1 else _PLAYER
-        painted = text.decode("ascii")
-        return painted.replace("*", "√") if state.boxes & targets else painted
+    def player(self, painted: tuple[str, str], player: int) -> str:
+        """The observation of a state, from that of its box layout."""
+        room = self._room
+        grid, lists = painted
+        if self._observation != "coords":
+            position = player + player // room.width  # a line break stands after every row
+            symbol = "S" if room.targets >> player & 1 else "P"
+            grid = f"{grid[:position]}{symbol}{grid[position + 1 :]}"
+            if not lists:
+                return grid
+            lists = f"{grid}\n{lists}"
+        return f"{lists}\nPlayer: {place(room, player)}"
 
 
 def place(room: Room, cell: int) -> str:

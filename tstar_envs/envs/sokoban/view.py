@@ -6,6 +6,7 @@ shared by every environment that plays the level. Both caches are bounded.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import combinations
@@ -38,13 +39,20 @@ class Look(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """One state as it is shown, and what actions were found to do in it."""
+    """One state as it is shown, and what each move does in it, once that has been asked."""
 
     text: str
     admissible: tuple[str, ...]
     key: str
     extra: Mapping[str, Any]
-    outcomes: dict[str, Outcome[State]]
+    outcomes: list[Outcome[State] | None]
+
+
+class Layout(NamedTuple):
+    """What all states of one box layout have in common."""
+
+    painted: tuple[str, str]
+    hasher: hashlib.blake2b
 
 
 class LevelView:
@@ -58,6 +66,7 @@ class LevelView:
         self._painter = Painter(self.level.room, look.observation)
         self._hasher = state_hasher(task_id)
         self._sights: dict[State, Sight] = {}
+        self._layouts: dict[int, Layout] = {}
 
     def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
         return view_of, (self._levels, self.level.id, self.look)
@@ -69,34 +78,41 @@ class LevelView:
     def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does."""
         sight = self._sights.get(state) or self._see(state)
-        outcome = sight.outcomes.get(action)
+        direction = _NUMBER.get(action)
+        if direction is None:
+            return self._read(state, sight, action)
+        outcome = sight.outcomes[direction]
         if outcome is None:
-            direction = _NUMBER.get(action)
-            if direction is None:
-                return self._read(state, sight, action)
-            outcome = sight.outcomes[action] = self._move(state, direction)
+            outcome = sight.outcomes[direction] = self._move(state, direction)
         return outcome
 
     def fingerprint(self, state: State) -> str:
         """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
-        player = state.player
-        if self.look.region_key:
-            player = next(cells(rules.region(self.level.room, state)))
-        return f"{state.boxes:x}/{player}"
+        return f"{state.boxes:x}/{self._player_part(state)}"
+
+    def _player_part(self, state: State) -> int:
+        return next(cells(rules.region(self.level.room, state))) if self.look.region_key else state.player
 
     def _see(self, state: State) -> Sight:
-        room = self.level.room
+        layout = self._layouts.get(state.boxes) or self._lay_out(state.boxes)
         sight = Sight(
-            self._painter.paint(state),
-            _NAMES[rules.open_moves(room, state)],
-            hash_state(self._hasher, self.fingerprint(state)),
+            self._painter.player(layout.painted, state.player),
+            _NAMES[rules.open_moves(self.level.room, state)],
+            hash_state(layout.hasher, str(self._player_part(state))),
             {"dead": self.expert.plan(state) is None} if self.look.show_dead else _NOTHING,
-            {},
+            [None, None, None, None],
         )
         if len(self._sights) >= MOST_STATES:
             self._sights.clear()
+            self._layouts.clear()
         self._sights[state] = sight
         return sight
+
+    def _lay_out(self, boxes: int) -> Layout:
+        hasher = self._hasher.copy()
+        hasher.update(f"{boxes:x}/".encode())
+        layout = self._layouts[boxes] = Layout(self._painter.boxes(boxes), hasher)
+        return layout
 
     def _read(self, state: State, sight: Sight, action: str) -> Outcome[State]:
         """What an action does that is not one move in its canonical form."""
