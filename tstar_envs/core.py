@@ -27,6 +27,8 @@ SPLITS = ("train", "valid", "test")
 PROMPT_STYLES = ("react", "tags")
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 Task = TypeVar("Task")
 State = TypeVar("State")
 
@@ -58,7 +60,7 @@ class Outcome(NamedTuple, Generic[State]):
     terminated: bool = False
     success: bool = False
     score: float = 0.0
-    extra: Mapping[str, Any] = MappingProxyType({})
+    extra: Mapping[str, Any] = NOTHING
     shaping: float = 0.0
     admissible: Sequence[str] | None = None
     state_key: str = ""
@@ -217,7 +219,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if unknown:
             raise UnknownOption(f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)")
         self._begin(self._choose_task((options or {}).get("task")))
-        return self._observation, self._info(*self._running())
+        return self._observation, self._first_info()
 
     def _choose_task(self, wanted: Any) -> str:
         ids = self.task_ids(self.split)
@@ -262,7 +264,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         truncated = not terminated and self._step_count >= self.horizon
         self._over = over = terminated or truncated
         self._success, self._score = outcome.success, outcome.score
-        info = self._info(task, state, outcome)
+        admissible = None if over else outcome.admissible or self._admissible(task, state)
+        info = self._info(task, admissible)
+        if outcome.extra is not NOTHING:
+            info.update(outcome.extra)
         info["thought"] = reply.thought
         info["action"] = outcome.action
         info["action_valid"] = not outcome.invalid_reason
@@ -276,13 +281,15 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """The current observation in ``ansi`` mode, else None."""
         return self._observation if self.render_mode == "ansi" else None
 
-    def _info(self, task: Task, state: State, outcome: Outcome[State] | None = None) -> dict[str, Any]:
-        admissible = None
-        if not self._over:
-            admissible = None if outcome is None else outcome.admissible
-            if admissible is None:
-                admissible = self._admissible(task, state)
-        info = {
+    def _first_info(self) -> dict[str, Any]:
+        """``info`` of a reset, or of a restored state."""
+        task, state = self._running()
+        admissible = None if self._over else self._admissible(task, state)
+        return {**self._info(task, admissible), **self._reset_extra(task, state)}
+
+    def _info(self, task: Task, admissible: Sequence[str] | None) -> dict[str, Any]:
+        """What ``info`` holds on reset and on step."""
+        return {
             "task_id": self._task_id,
             "split": self._task_split,
             "instruction": self._instruction(task),
@@ -292,10 +299,6 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             "success": self._success,
             "score": self._score,
         }
-        extra = self._reset_extra(task, state) if outcome is None else outcome.extra
-        if extra:
-            info.update(extra)
-        return info
 
     def _fit(self, observation: str) -> str:
         """Cut an observation to the space's bound, saying so in the text."""
@@ -349,7 +352,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._observation = snapshot.observation
         self._over = snapshot.over
         self._success, self._score = snapshot.success, snapshot.score
-        return self._observation, self._info(*self._running())
+        return self._observation, self._first_info()
 
     def oracle(self, wording: int = 0) -> str | None:
         """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.

@@ -14,6 +14,12 @@ from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_process
 from tstar_envs import list_envs
 
 TASK = "hotpotqa-mini-test-0473"
+SIZES = {
+    "hotpotqa": "train 2,000, valid 500, test 1,000",
+    "sokoban-easy": "train 1,667, valid 167, test 334",
+    "sokoban-medium": "train 1,667, valid 167, test 333",
+    "sokoban-hard": "train 1,666, valid 167, test 333",
+}
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def test_list_shows_every_environment(run: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for entry in list_envs():
         row = next(line for line in done.stdout.splitlines() if entry.id in line)
-        assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, "train 2,000, valid 500, test 1,000", "mini"))
+        assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, SIZES[entry.name], "mini"))
 
 
 def test_list_into_a_closed_pipe() -> None:

@@ -253,7 +253,7 @@ def test_solver_and_level_text() -> None:
     [
         {"difficulty": "extreme"}, {"observation": "image"}, {"reward": "dense"}, {"state_key": "boxes"}, {"multi_action": 1},
         {"show_dead": "no"},
-    ],  # fmt: skip
+    ],
 )
 def test_wrong_options(wrong: dict) -> None:
     with pytest.raises(UnknownOption, match=next(iter(wrong))):

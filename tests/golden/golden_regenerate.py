@@ -6,13 +6,13 @@ Changed goldens mean that results are no longer comparable: the rules version of
 from pathlib import Path
 from typing import Any
 
-from tstar_envs import Episode, Step, append_episode
+from tstar_envs import EnvEntry, Episode, Step, TextEnv, append_episode
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.registry import find_entry
 
 FILE = Path(__file__).with_name("search_qa.jsonl")
 HOTPOTQA = find_entry("hotpotqa")
-ORACLE = "<oracle>"  # stands for the expert's reply while recording
+ORACLE, MISTAKE = "<oracle>", "<mistake>"  # stand for the expert's reply, and for a mistake, while recording
 PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, options, task index, replies
     ("oracle, one passage", {"topk": 1}, 0, [ORACLE] * 6),
     ("oracle, three passages", {}, 1, [ORACLE] * 6),
@@ -47,13 +47,24 @@ def find_task(env: SearchQAEnv, index: int) -> str:
 
 def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -> Episode:
     env = SearchQAEnv(**options)
-    observation, info = env.reset(options={"task": find_task(env, index) if index < 0 else index})
+    return record_episode(name, HOTPOTQA, env, options, find_task(env, index) if index < 0 else index, replies)
+
+
+def record_episode(
+    name: str, entry: EnvEntry, env: TextEnv[Any, Any], options: dict[str, Any], task: str | int, replies: list[str]
+) -> Episode:
+    """Play the planned replies; works for every family."""
+    observation, info = env.reset(options={"task": task})
     episode = Episode(
-        HOTPOTQA.id, env.tier, info["task_id"], info["split"], HOTPOTQA.rules_version, name, info["instruction"], observation,
+        entry.id, env.tier, info["task_id"], info["split"], entry.rules_version, name, info["instruction"], observation,
         extra={"options": options},
     )  # fmt: skip
-    for planned in replies:
-        reply = env.oracle() or "" if planned == ORACLE else planned
+    for number, planned in enumerate(replies):
+        reply = planned
+        if planned == ORACLE:
+            reply = env.oracle() or ""
+        elif planned == MISTAKE:
+            reply = env.mistake(number)
         observation, reward, terminated, truncated, info = env.step(reply)
         episode.steps.append(Step.from_info(reply, observation, info))
         if terminated or truncated:

@@ -69,24 +69,22 @@ def open_moves(room: Room, state: State) -> tuple[int, ...]:
     """The moves that change something, as indexes into ``DIRECTIONS``."""
     boxes, player = state
     width = room.width
-    cross, moves_into = _neighbours(width)
-    free = room.floor & ~boxes
-    # Seen from the cell above the player: no cell of the floor is in the first row.
-    near = free >> player - width & cross
-    touched = boxes >> player - width & cross
+    above = player - width  # not before the first cell: no floor is in the first row
+    near = (room.floor & ~boxes) >> above & room.cross
+    touched = boxes >> above & room.cross
     if touched:
         for offset in room.offsets:
-            if touched >> width + offset & 1 and free >> player + 2 * offset & 1:
+            if touched >> width + offset & 1 and (room.floor & ~boxes) >> player + 2 * offset & 1:
                 near |= 1 << width + offset
-    return moves_into[near]
+    return _moves_into(width)[near]
 
 
 @lru_cache(maxsize=64)
-def _neighbours(width: int) -> tuple[int, dict[int, tuple[int, ...]]]:
-    """The four cells around the player as a bit set that starts at the cell above, and for each subset the moves into it."""
+def _moves_into(width: int) -> dict[int, tuple[int, ...]]:
+    """For each set of cells around the player, as ``Room.cross`` counts them, the moves that lead there."""
     bits = [1 << width + offset for offset in (-width, width, -1, 1)]
     subsets = [tuple(d for d in range(4) if number >> d & 1) for number in range(16)]
-    return sum(bits), {sum(bits[d] for d in subset): subset for subset in subsets}
+    return {sum(bits[d] for d in subset): subset for subset in subsets}
 
 
 def is_solved(room: Room, state: State) -> bool:

@@ -10,10 +10,9 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import combinations
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tstar_envs.core import Outcome, hash_state, state_hasher
+from tstar_envs.core import NOTHING, Outcome, hash_state, state_hasher
 from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.levels import State, cells
 from tstar_envs.envs.sokoban.oracle import Expert
@@ -21,10 +20,9 @@ from tstar_envs.envs.sokoban.rules import DIRECTIONS
 from tstar_envs.envs.sokoban.tasks import LevelSet
 from tstar_envs.envs.sokoban.text import Painter
 
-MOST_LEVELS = 1024
-MOST_STATES = 128  # of one level; an episode rarely sees more
+MOST_LEVELS = 512
+MOST_STATES = 512  # of one level; about a kilobyte each
 _NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NAMES = {moves: tuple(DIRECTIONS[d] for d in moves) for count in range(5) for moves in combinations(range(4), count)}
 
 
@@ -99,7 +97,7 @@ class LevelView:
             self._painter.player(layout.painted, state.player),
             _NAMES[rules.open_moves(self.level.room, state)],
             hash_state(layout.hasher, str(self._player_part(state))),
-            {"dead": self.expert.plan(state) is None} if self.look.show_dead else _NOTHING,
+            {"dead": self.expert.plan(state) is None} if self.look.show_dead else NOTHING,
             [None, None, None, None],
         )
         if len(self._sights) >= MOST_STATES:
