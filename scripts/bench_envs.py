@@ -5,9 +5,9 @@
 All environments play through their public ``step`` (ours unwrapped: the reply is read, and text, admissible actions, tags and
 state key are made), resets included. Sides, in turn within every round:
 
-- CartPole: bare CartPole-v1, unwrapped, random actions drawn beforehand.
-- long walk: random admissible actions (choosing them is part of our time) on random tasks of the test split, beginning in a
-  process that has seen none of them; all rounds together, so the first visits of all levels are in it.
+- CartPole: bare CartPole-v1, unwrapped, uniform random actions.
+- long walk: uniform random moves (Sokoban) or admissible actions (else) on random tasks of the test split, beginning in a process
+  that has seen none of them; the mean of all rounds, so the first visits of all tasks are in it.
 - batch: the same on 32 of these tasks, as in one iteration of training; most states were seen before in the process.
 - never seen: the same on tasks of the train split, each played once, so nothing of a task is known when it begins.
 - GroupEnv and SyncVectorEnv: 32 rows and the same fixed words; each starts finished rows anew in its own way.
@@ -39,18 +39,27 @@ WORDS = ("Up", "Down", "Left", "Right")
 
 @dataclass(frozen=True)
 class Bench:
-    """One line of the table: an id, the ratio to CartPole it must reach, and how to make one fresh task (None: not shown)."""
+    """One line of the table.
+
+    Attributes:
+        id: of the environment.
+        target: ratio to CartPole that it must reach.
+        words: what a random player draws from; empty for the admissible actions of each state.
+        generate: makes one fresh task, None if that is not shown.
+        most_milliseconds: what that may cost.
+    """
 
     id: str
     target: float
+    words: tuple[str, ...] = ()
     generate: Callable[[int], Any] | None = None
     most_milliseconds: float = 0.0
 
 
 BENCHES = (
-    Bench("tstar/Sokoban-easy", 2.0, lambda n: generate_level(f"bench/{n}", "easy"), 1.0),
-    Bench("tstar/Sokoban-medium", 2.0, lambda n: generate_level(f"bench/{n}", "medium"), 3.0),
-    Bench("tstar/Sokoban-hard", 2.0, lambda n: generate_level(f"bench/{n}", "hard"), 30.0),
+    Bench("tstar/Sokoban-easy", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "easy"), 1.0),
+    Bench("tstar/Sokoban-medium", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "medium"), 3.0),
+    Bench("tstar/Sokoban-hard", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "hard"), 30.0),
     Bench("tstar/Blocksworld-stack", 1.0),
     Bench("tstar/Blocksworld-unstack", 1.0),
 )
@@ -77,18 +86,20 @@ def cart_pole(steps: int) -> Callable[[], int]:
     return play
 
 
-def walk(env: Any, draws: list[float], tasks: Iterator[str] | None) -> int:
-    """Random admissible actions; ``tasks`` names the task of every reset, None draws them."""
-
-    def reset() -> list[str]:
-        options = None if tasks is None else {"task": next(tasks)}
-        return env.reset(options=options)[1]["admissible_actions"]
-
-    actions = reset()
-    for draw in draws:
-        _, _, terminated, truncated, info = env.step(actions[int(draw * len(actions))])
-        actions = reset() if terminated or truncated else info["admissible_actions"]
-    return len(draws)
+def walk(env: Any, words: tuple[str, ...], draws: list[float], tasks: Iterator[str]) -> int:
+    """Random actions until draws or tasks run out; the number of steps."""
+    steps = 0
+    for task in tasks:
+        info = env.reset(options={"task": task})[1]
+        over = False
+        while not over:
+            if steps == len(draws):
+                return steps
+            actions = words or info["admissible_actions"]
+            _, _, terminated, truncated, info = env.step(actions[int(draws[steps] * len(actions))])
+            steps += 1
+            over = terminated or truncated
+    return steps
 
 
 def group_steps(env_id: str, steps: int) -> Callable[[], int]:
@@ -138,29 +149,37 @@ class Line:
 def measure(bench: Bench, rounds: int, steps: int, levels: int) -> Line:
     """All sides of an id, interleaved."""
     test, train = gym.make(bench.id).unwrapped, gym.make(bench.id, split="train").unwrapped
-    test.reset(seed=0)
     numbers = random.Random(1)
     draws = [numbers.random() for _ in range(steps)]
+    long = iter(lambda: numbers.choice(test.task_ids()), None)
     batch = itertools.cycle(test.task_ids()[:BATCH])
-    fresh = iter(train.task_ids())
-    fresh_draws = len(train.task_ids()) // rounds * 5  # an episode takes more than five steps, so they do not run out
+    fresh = [iter(train.task_ids()[number::rounds]) for number in range(rounds)]
     cart, group, sync = cart_pole(steps), group_steps(bench.id, steps), sync_steps(bench.id, steps)
     found: dict[str, list[float]] = {}
+
+    def take_turns(sides: dict[str, Callable[[], int]]) -> None:
+        for name, work in sides.items():
+            found.setdefault(name, []).append(cpu(work))
+
+    # The long walk comes first and by itself: the other sides would make its tasks known, or push them out of what is remembered.
     for _ in range(rounds):
         numbers.shuffle(draws)
-        for name, work in {
+        take_turns({"cart beside long walk": cart, "long walk": lambda: walk(test, bench.words, draws, long)})
+    for number in range(rounds):
+        numbers.shuffle(draws)
+        never_seen = fresh[number]
+        sides = {
             "cart": cart,
-            "long walk": lambda: walk(test, draws, None),
-            "batch": lambda: walk(test, draws, batch),
-            "never seen": lambda: walk(train, draws[:fresh_draws], fresh),
+            "batch": lambda: walk(test, bench.words, draws, batch),
+            "never seen": lambda tasks=never_seen: walk(train, bench.words, draws, tasks),
             "group": group,
             "sync": sync,
-        }.items():
-            found.setdefault(name, []).append(cpu(work))
+        }
+        take_turns(sides)
     mean, median = statistics.mean, statistics.median
     times = {"long walk": mean(found["long walk"]), **{name: median(found[name]) for name in ("batch", "never seen")}}
     ratios = {name: median(c / t for c, t in zip(found["cart"], found[name], strict=True)) for name in ("batch", "never seen")}
-    ratios["long walk"] = mean(found["cart"]) / mean(found["long walk"])
+    ratios["long walk"] = mean(found["cart beside long walk"]) / mean(found["long walk"])
     group_ratio = median(s / g for s, g in zip(found["sync"], found["group"], strict=True))
     milliseconds = None
     if bench.generate is not None:

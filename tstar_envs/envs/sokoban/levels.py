@@ -44,7 +44,6 @@ class Room:
         floor: bit set of the cells that player and boxes can be on.
         targets: bit set of the cells that boxes belong on.
         offsets: what Up, Down, Left and Right add to a cell.
-        cross: the four cells around a player as a bit set whose lowest bit is the cell above.
     """
 
     height: int
@@ -53,11 +52,9 @@ class Room:
     targets: int
     offsets: tuple[int, int, int, int] = field(init=False, repr=False, compare=False)
 
-    cross: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", (-self.width, self.width, -1, 1))
-        object.__setattr__(self, "cross", sum(1 << self.width + offset for offset in self.offsets))
 
     def place(self, cell: int) -> tuple[int, int]:
         """Row and column of a cell, from 0."""

@@ -6,7 +6,6 @@ another box behind it, changes nothing.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from tstar_envs.envs.sokoban.levels import Room, State, flood
@@ -56,35 +55,24 @@ def move(room: Room, state: State, direction: int) -> tuple[State, int]:
     boxes, player = state
     offset = room.offsets[direction]
     ahead = player + offset
-    bit = 1 << ahead
-    if boxes & bit:
-        beyond = 1 << ahead + offset
-        if not room.floor & beyond & ~boxes:
+    if boxes >> ahead & 1:
+        beyond = ahead + offset
+        if not room.floor >> beyond & 1 or boxes >> beyond & 1:
             return state, -1
-        return State(boxes ^ bit ^ beyond, ahead), ahead
-    return (State(boxes, ahead), -1) if room.floor & bit else (state, -1)
+        return State(boxes ^ 1 << ahead ^ 1 << beyond, ahead), ahead
+    return (State(boxes, ahead), -1) if room.floor >> ahead & 1 else (state, -1)
 
 
 def open_moves(room: Room, state: State) -> tuple[int, ...]:
     """The moves that change something, as indexes into ``DIRECTIONS``."""
     boxes, player = state
-    width = room.width
-    above = player - width  # not before the first cell: no floor is in the first row
-    near = (room.floor & ~boxes) >> above & room.cross
-    touched = boxes >> above & room.cross
-    if touched:
-        for offset in room.offsets:
-            if touched >> width + offset & 1 and (room.floor & ~boxes) >> player + 2 * offset & 1:
-                near |= 1 << width + offset
-    return _moves_into(width)[near]
-
-
-@lru_cache(maxsize=64)
-def _moves_into(width: int) -> dict[int, tuple[int, ...]]:
-    """For each set of cells around the player, as ``Room.cross`` counts them, the moves that lead there."""
-    bits = [1 << width + offset for offset in (-width, width, -1, 1)]
-    subsets = [tuple(d for d in range(4) if number >> d & 1) for number in range(16)]
-    return {sum(bits[d] for d in subset): subset for subset in subsets}
+    free = room.floor & ~boxes
+    found = []
+    for direction, offset in enumerate(room.offsets):
+        ahead = player + offset
+        if free >> ahead & 1 or (boxes >> ahead & 1 and free >> ahead + offset & 1):
+            found.append(direction)
+    return tuple(found)
 
 
 def is_solved(room: Room, state: State) -> bool:

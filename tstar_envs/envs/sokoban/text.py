@@ -57,6 +57,11 @@ class Painter:
     def __init__(self, room: Room, observation: str) -> None:
         self._room = room
         self._observation = observation
+        flat = f"{room.floor:0{room.height * room.width}b}"[::-1].translate(_FLOOR_SYMBOLS)
+        rows = [flat[start : start + room.width] for start in range(0, len(flat), room.width)]
+        self._empty = bytearray("\n".join(rows), "ascii")
+        for cell in cells(room.targets):
+            self._empty[cell + cell // room.width] = _TARGET  # a line break stands after every row
         self._fixed = ""
         if observation != "grid":
             self._fixed = f"Targets: {places(room, room.targets)}"
@@ -66,13 +71,10 @@ class Painter:
     def boxes(self, boxes: int) -> tuple[str, str]:
         """What all states of one box layout have in common: the grid without the player, and the lists."""
         room, targets = self._room, self._room.targets
-        size = room.height * room.width
-        symbols = bytearray(f"{room.floor:0{size}b}"[::-1].translate(_FLOOR_SYMBOLS), "ascii")
-        for cell in cells(targets | boxes):
-            bit = 1 << cell
-            symbols[cell] = (_BOX_ON if bit & targets else _BOX) if bit & boxes else _TARGET
-        flat = symbols.decode("ascii")
-        grid = "\n".join([flat[start : start + room.width] for start in range(0, size, room.width)])
+        symbols = self._empty[:]
+        for cell in cells(boxes):
+            symbols[cell + cell // room.width] = _BOX_ON if targets >> cell & 1 else _BOX
+        grid = symbols.decode("ascii")
         lists = "" if self._observation == "grid" else f"{self._fixed}\nBoxes: {places(room, boxes)}"
         return (grid.replace("*", "√") if boxes & targets else grid), lists
 
@@ -81,7 +83,7 @@ class Painter:
         room = self._room
         grid, lists = painted
         if self._observation != "coords":
-            position = player + player // room.width  # a line break stands after every row
+            position = player + player // room.width
             symbol = "S" if room.targets >> player & 1 else "P"
             grid = f"{grid[:position]}{symbol}{grid[position + 1 :]}"
             if not lists:

@@ -26,6 +26,13 @@ _NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
 _NAMES = {moves: tuple(DIRECTIONS[d] for d in moves) for count in range(5) for moves in combinations(range(4), count)}
 
 
+@lru_cache(maxsize=64)
+def _neighbours(width: int) -> tuple[int, dict[int, tuple[str, ...]]]:
+    """The four cells around a cell, as a bit set that begins with the cell above it; for each subset the moves into it."""
+    bits = [1 << width + offset for offset in (-width, width, -1, 1)]
+    return sum(bits), {sum(bits[direction] for direction in moves): names for moves, names in _NAMES.items()}
+
+
 class Look(NamedTuple):
     """The options of an environment that change what it shows; see ``SokobanEnv``."""
 
@@ -65,6 +72,7 @@ class LevelView:
         self._hasher = state_hasher(task_id)
         self._sights: dict[State, Sight] = {}
         self._layouts: dict[int, Layout] = {}
+        self._cross, self._names_into = _neighbours(self.level.room.width)
 
     def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
         return view_of, (self._levels, self.level.id, self.look)
@@ -95,7 +103,7 @@ class LevelView:
         layout = self._layouts.get(state.boxes) or self._lay_out(state.boxes)
         sight = Sight(
             self._painter.player(layout.painted, state.player),
-            _NAMES[rules.open_moves(self.level.room, state)],
+            self._admissible(state),
             hash_state(layout.hasher, str(self._player_part(state))),
             {"dead": self.expert.plan(state) is None} if self.look.show_dead else NOTHING,
             [None, None, None, None],
@@ -105,6 +113,14 @@ class LevelView:
             self._layouts.clear()
         self._sights[state] = sight
         return sight
+
+    def _admissible(self, state: State) -> tuple[str, ...]:
+        """The moves that change something. Where no box is beside the player, the floor around it tells."""
+        room = self.level.room
+        above = state.player - room.width  # no floor is in the first row
+        if state.boxes >> above & self._cross:
+            return _NAMES[rules.open_moves(room, state)]
+        return self._names_into[room.floor >> above & self._cross]
 
     def _lay_out(self, boxes: int) -> Layout:
         hasher = self._hasher.copy()
