@@ -11,9 +11,10 @@ import hashlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import gymnasium as gym
 
@@ -26,12 +27,13 @@ SPLITS = ("train", "valid", "test")
 PROMPT_STYLES = ("react", "tags")
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 Task = TypeVar("Task")
 State = TypeVar("State")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[State]):
+class Outcome(NamedTuple, Generic[State]):
     """What the rules say an action did.
 
     Attributes:
@@ -39,11 +41,15 @@ class Outcome(Generic[State]):
         observation: what the agent is told.
         action: the canonical form of the action, "" if it could not be read.
         invalid_reason: why it was a no-op, "" for a valid action.
-        effect_key: canonical key of the change, "" if nothing changed.
+        effect_key: canonical key of the change that counts as modifying the state, "" if there is none. Movement that can
+            always be undone (Sokoban: walking) changes the state, and its key, without an effect.
         terminated: whether the episode is over.
         success: whether the task is solved.
         score: in [0, 1]; the terminal reward.
         extra: further ``info`` entries of this family.
+        shaping: reward of a step that does not end the episode, 0 unless an option of the family asks for it.
+        admissible: the admissible actions after it and
+        state_key: the key of the state after it, where the rules know them already; None and "" are looked up.
     """
 
     state: State
@@ -54,7 +60,10 @@ class Outcome(Generic[State]):
     terminated: bool = False
     success: bool = False
     score: float = 0.0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = NOTHING
+    shaping: float = 0.0
+    admissible: Sequence[str] | None = None
+    state_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +183,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def prompt(self, style: str | None = None) -> str:
         """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
 
-    def _admissible(self, task: Task, state: State) -> list[str] | None:
+    def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""
         return None
+
+    def _state_key(self, task: Task, state: State) -> str:
+        """See ``state_key``; a family that remembers keys gives the same ones here."""
+        return hash_state(state_hasher(self._task_id), self._state_fingerprint(task, state))
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         """Further entries of ``info`` on reset."""
@@ -206,7 +219,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if unknown:
             raise UnknownOption(f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)")
         self._begin(self._choose_task((options or {}).get("task")))
-        return self._observation, self._info()
+        return self._observation, self._first_info()
 
     def _choose_task(self, wanted: Any) -> str:
         ids = self.task_ids(self.split)
@@ -241,32 +254,41 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
         reply = parse_reply(str(action))
         outcome = self._apply(task, state, reply.action)
-        self._state = outcome.state
+        self._state = state = outcome.state
         self._step_count += 1
-        self._observation = self._fit(outcome.observation)
-        truncated = not outcome.terminated and self._step_count >= self.horizon
-        self._over = outcome.terminated or truncated
-        self._success, self._score = outcome.success, float(outcome.score)
-        info = self._info(outcome)
-        info.update(
-            thought=reply.thought,
-            action=outcome.action,
-            action_valid=not outcome.invalid_reason,
-            invalid_reason=outcome.invalid_reason,
-            modifies_state=bool(outcome.effect_key),
-            effect_key=outcome.effect_key,
-            state_key=self.state_key(),
-        )
-        return self._observation, self._score if self._over else 0.0, outcome.terminated, truncated, info
+        observation = outcome.observation
+        if len(observation) > self.longest_observation:
+            observation = self._fit(observation)
+        self._observation = observation
+        terminated = outcome.terminated
+        truncated = not terminated and self._step_count >= self.horizon
+        self._over = over = terminated or truncated
+        self._success, self._score = outcome.success, outcome.score
+        admissible = None if over else outcome.admissible or self._admissible(task, state)
+        info = self._info(task, admissible)
+        if outcome.extra is not NOTHING:
+            info.update(outcome.extra)
+        info["thought"] = reply.thought
+        info["action"] = outcome.action
+        info["action_valid"] = not outcome.invalid_reason
+        info["invalid_reason"] = outcome.invalid_reason
+        info["modifies_state"] = outcome.effect_key != ""
+        info["effect_key"] = outcome.effect_key
+        info["state_key"] = outcome.state_key or self._state_key(task, state)
+        return observation, outcome.score if over else outcome.shaping, terminated, truncated, info
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
         return self._observation if self.render_mode == "ansi" else None
 
-    def _info(self, outcome: Outcome[State] | None = None) -> dict[str, Any]:
+    def _first_info(self) -> dict[str, Any]:
+        """``info`` of a reset, or of a restored state."""
         task, state = self._running()
-        extra = self._reset_extra(task, state) if outcome is None else outcome.extra
         admissible = None if self._over else self._admissible(task, state)
+        return {**self._info(task, admissible), **self._reset_extra(task, state)}
+
+    def _info(self, task: Task, admissible: Sequence[str] | None) -> dict[str, Any]:
+        """What ``info`` holds on reset and on step."""
         return {
             "task_id": self._task_id,
             "split": self._task_split,
@@ -276,7 +298,6 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             "admissible_actions": None if admissible is None else list(admissible),
             "success": self._success,
             "score": self._score,
-            **extra,
         }
 
     def _fit(self, observation: str) -> str:
@@ -315,9 +336,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     def state_key(self) -> str:
         """blake2b of the current state: equal exactly for equal states of one task."""
-        task, state = self._running()
-        text = f"{self._task_id}\0{self._state_fingerprint(task, state)}"
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return self._state_key(*self._running())
 
     def snapshot(self) -> Snapshot[State]:
         """The episode so far, to continue from later with ``restore``."""
@@ -333,7 +352,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._observation = snapshot.observation
         self._over = snapshot.over
         self._success, self._score = snapshot.success, snapshot.score
-        return self._observation, self._info()
+        return self._observation, self._first_info()
 
     def oracle(self, wording: int = 0) -> str | None:
         """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
@@ -391,6 +410,18 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             self.step(render_reply(*step))
             lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
         return "\n".join(lines[:-1] if self._over else lines)
+
+
+def state_hasher(task_id: str) -> hashlib.blake2b:
+    """What the keys of all states of a task start from."""
+    return hashlib.blake2b(f"{task_id}\0".encode("utf-8", "surrogatepass"), digest_size=16)
+
+
+def hash_state(hasher: hashlib.blake2b, fingerprint: str) -> str:
+    """The key of a state, from its task's ``state_hasher`` and text that is equal exactly for equal states of the task."""
+    own = hasher.copy()
+    own.update(fingerprint.encode("utf-8", "surrogatepass"))
+    return own.hexdigest()
 
 
 def check_option(name: str, value: object, valid: Sequence[object]) -> None:

@@ -10,6 +10,7 @@ stand next to one another are possessive (``*+``), or a long row of spaces would
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -30,6 +31,7 @@ _THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
 # Not str.find on lowered text: lowering can change the length of a string.
 _CLOSING = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("action", "search", "answer")}
 _TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
+_SHORT = 512  # characters; agents repeat themselves, and what short replies were read as is remembered
 
 
 def parse_reply(reply: str) -> Reply:
@@ -43,6 +45,10 @@ def parse_reply(reply: str) -> Reply:
         and ``<answer>a</answer>`` give ``search[q]`` and ``finish[a]``. Without any cue the first line that is neither
         blank nor a thought is the action.
     """
+    return _parse_short(reply) if len(reply) <= _SHORT else _parse(reply)
+
+
+def _parse(reply: str) -> Reply:
     line, tag = _LINE_CUE.search(reply), _TAG_CUE.search(reply)
     if line is not None and (tag is None or line.start() < tag.start()):
         return Reply(_thought(reply[: line.start()]), _first_line(reply[line.end() :]), "line")
@@ -64,6 +70,9 @@ def parse_reply(reply: str) -> Reply:
     if closing:
         return Reply(_thought(head), _first_line(tail), "bare")
     return Reply("", _first_line(reply), "bare")
+
+
+_parse_short = lru_cache(maxsize=4096)(_parse)
 
 
 def _thought(text: str) -> str:

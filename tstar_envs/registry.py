@@ -77,6 +77,23 @@ ENTRIES: tuple[EnvEntry, ...] = (
             ("unstack", "blocks: from one or two high towers to given low ones"),
         )
     ),
+    *(
+        EnvEntry(
+            id=f"tstar/Sokoban-{difficulty}",
+            family="sokoban",
+            entry_point="tstar_envs.envs.sokoban.env:SokobanEnv",
+            horizon=horizon,
+            rules_version="1",
+            extra="",
+            summary=summary,
+            kwargs={"difficulty": difficulty},
+        )
+        for difficulty, horizon, summary in (
+            ("easy", 20, "push one box onto its target, 5-12 moves at best"),
+            ("medium", 40, "push two boxes onto targets, 13-24 moves at best"),
+            ("hard", 60, "push three boxes onto targets, 25-40 moves at best"),
+        )
+    ),
 )
 
 

@@ -36,6 +36,7 @@ def test_list_shows_every_environment(run: Run) -> None:
         splits = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
         assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, splits, tier))
     assert "train 2,000, valid 500, test 1,000" in done.stdout and "train 2,000, valid 200, test 400" in done.stdout
+    assert "train 1,667, valid 167, test 334" in done.stdout
 
 
 def test_list_into_a_closed_pipe() -> None:

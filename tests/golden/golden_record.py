@@ -17,8 +17,8 @@ def record_episode(
         entry.id, env.tier, info["task_id"], info["split"], entry.rules_version, name, info["instruction"], observation,
         extra={"options": options},
     )  # fmt: skip
-    for planned in replies:
-        reply = env.oracle() or "" if planned == ORACLE else env.mistake(0) if planned == MISTAKE else planned
+    for number, planned in enumerate(replies):
+        reply = env.oracle() or "" if planned == ORACLE else env.mistake(number) if planned == MISTAKE else planned
         observation, reward, terminated, truncated, info = env.step(reply)
         episode.steps.append(Step.from_info(reply, observation, info))
         if terminated or truncated:

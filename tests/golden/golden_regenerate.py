@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import golden_blocksworld
+import golden_sokoban
 from golden_record import ORACLE, record_episode
 
 from tstar_envs import Episode, append_episode
@@ -56,6 +57,7 @@ def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -
 FILES = {
     FILE: (record, PLANS),
     golden_blocksworld.FILE: (golden_blocksworld.record, golden_blocksworld.PLANS),
+    golden_sokoban.FILE: (golden_sokoban.record, golden_sokoban.PLANS),
 }
 
 if __name__ == "__main__":

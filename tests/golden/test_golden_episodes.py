@@ -11,7 +11,7 @@ EPISODES = [episode for episodes in BY_FILE.values() for episode in episodes]
 IDS = [f"{find_entry(e.env).family}: {e.agent}" for e in EPISODES]
 
 
-@pytest.mark.parametrize(("name", "count"), [("search_qa.jsonl", 12), ("blocksworld.jsonl", 11)])
+@pytest.mark.parametrize(("name", "count"), [("search_qa.jsonl", 12), ("blocksworld.jsonl", 11), ("sokoban.jsonl", 12)])
 def test_there_are_enough(name: str, count: int) -> None:
     episodes = BY_FILE[name]
     assert len(episodes) == count and len({e.task for e in episodes}) == count

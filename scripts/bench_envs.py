@@ -1,0 +1,232 @@
+"""Speed of the planning environments beside Gymnasium's own, in CPU time, both sides interleaved in one process.
+
+    python scripts/bench_envs.py --out docs/results/envs_speed.md
+
+All environments play through their public ``step`` (ours unwrapped: the reply is read, and text, admissible actions, tags and
+state key are made), resets included. Sides, in turn within every round:
+
+- CartPole: bare CartPole-v1, unwrapped, uniform random actions.
+- long walk: uniform random moves (Sokoban) or admissible actions (else) on random tasks of the test split, beginning in a process
+  that has seen none of them; the mean of all rounds, so the first visits of all tasks are in it.
+- batch: the same on 32 of these tasks, as in one iteration of training; most states were seen before in the process.
+- never seen: the same on tasks of the train split, each played once, so nothing of a task is known when it begins.
+- GroupEnv and SyncVectorEnv: 32 rows and the same fixed words; each starts finished rows anew in its own way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+import tstar_envs
+from tstar_envs.envs.sokoban import generate_level
+
+ROWS = 32
+BATCH = 32
+WORDS = ("Up", "Down", "Left", "Right")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One line of the table.
+
+    Attributes:
+        id: of the environment.
+        target: ratio to CartPole that it must reach.
+        words: what a random player draws from; empty for the admissible actions of each state.
+        generate: makes one fresh task, None if that is not shown.
+        most_milliseconds: what that may cost.
+    """
+
+    id: str
+    target: float
+    words: tuple[str, ...] = ()
+    generate: Callable[[int], Any] | None = None
+    most_milliseconds: float = 0.0
+
+
+BENCHES = (
+    Bench("tstar/Sokoban-easy", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "easy"), 1.0),
+    Bench("tstar/Sokoban-medium", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "medium"), 3.0),
+    Bench("tstar/Sokoban-hard", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "hard"), 30.0),
+    Bench("tstar/Blocksworld-stack", 1.0),
+    Bench("tstar/Blocksworld-unstack", 1.0),
+)
+
+
+def cpu(work: Callable[[], int]) -> float:
+    """CPU microseconds per unit of work."""
+    start = time.process_time()
+    done = work()
+    return (time.process_time() - start) / done * 1e6
+
+
+def cart_pole(steps: int) -> Callable[[], int]:
+    env = gym.make("CartPole-v1").unwrapped
+    env.reset(seed=0)
+    actions = [random.Random(0).randrange(2) for _ in range(steps)]
+
+    def play() -> int:
+        for action in actions:
+            if env.step(action)[2]:
+                env.reset()
+        return steps
+
+    return play
+
+
+def walk(env: Any, words: tuple[str, ...], draws: list[float], tasks: Iterator[str]) -> int:
+    """Random actions until draws or tasks run out; the number of steps."""
+    steps = 0
+    for task in tasks:
+        info = env.reset(options={"task": task})[1]
+        over = False
+        while not over:
+            if steps == len(draws):
+                return steps
+            actions = words or info["admissible_actions"]
+            _, _, terminated, truncated, info = env.step(actions[int(draws[steps] * len(actions))])
+            steps += 1
+            over = terminated or truncated
+    return steps
+
+
+def group_steps(env_id: str, steps: int) -> Callable[[], int]:
+    group = tstar_envs.make_group(env_id, list(range(ROWS)), 1)
+    replies = [[WORDS[(row + turn) % 4] for row in range(ROWS)] for turn in range(4)]
+
+    def play() -> int:
+        done = 0
+        while done < steps:
+            group.reset()
+            turn = 0
+            while all(group.running) and done < steps:  # all rows run, as they do in the other vector environment
+                group.step(replies[turn % 4])
+                turn += 1
+                done += ROWS
+        return done
+
+    return play
+
+
+def sync_steps(env_id: str, steps: int) -> Callable[[], int]:
+    vector = gym.vector.SyncVectorEnv([lambda: gym.make(env_id, disable_env_checker=True).unwrapped for _ in range(ROWS)])
+    replies = [tuple(WORDS[(row + turn) % 4] for row in range(ROWS)) for turn in range(4)]
+    vector.reset(seed=0)
+
+    def play() -> int:
+        for turn in range(steps // ROWS):
+            vector.step(replies[turn % 4])
+        return steps // ROWS * ROWS
+
+    return play
+
+
+@dataclass
+class Line:
+    """CPU microseconds per step of CartPole and ours (per row of GroupEnv), and ratios."""
+
+    bench: Bench
+    cart_pole: float
+    group: float
+    group_ratio: float
+    ratios: dict[str, float]
+    times: dict[str, float]
+    milliseconds: float | None
+
+
+def measure(bench: Bench, rounds: int, steps: int, levels: int) -> Line:
+    """All sides of an id, interleaved."""
+    test, train = gym.make(bench.id).unwrapped, gym.make(bench.id, split="train").unwrapped
+    numbers = random.Random(1)
+    draws = [numbers.random() for _ in range(steps)]
+    long = iter(lambda: numbers.choice(test.task_ids()), None)
+    batch = itertools.cycle(test.task_ids()[:BATCH])
+    fresh = [iter(train.task_ids()[number::rounds]) for number in range(rounds)]
+    cart, group, sync = cart_pole(steps), group_steps(bench.id, steps), sync_steps(bench.id, steps)
+    found: dict[str, list[float]] = {}
+
+    def take_turns(sides: dict[str, Callable[[], int]]) -> None:
+        for name, work in sides.items():
+            found.setdefault(name, []).append(cpu(work))
+
+    # The long walk comes first and by itself: the other sides would make its tasks known, or push them out of what is remembered.
+    for _ in range(rounds):
+        numbers.shuffle(draws)
+        take_turns({"cart beside long walk": cart, "long walk": lambda: walk(test, bench.words, draws, long)})
+    for number in range(rounds):
+        numbers.shuffle(draws)
+        never_seen = fresh[number]
+        sides = {
+            "cart": cart,
+            "batch": lambda: walk(test, bench.words, draws, batch),
+            "never seen": lambda tasks=never_seen: walk(train, bench.words, draws, tasks),
+            "group": group,
+            "sync": sync,
+        }
+        take_turns(sides)
+    mean, median = statistics.mean, statistics.median
+    times = {"long walk": mean(found["long walk"]), **{name: median(found[name]) for name in ("batch", "never seen")}}
+    ratios = {name: median(c / t for c, t in zip(found["cart"], found[name], strict=True)) for name in ("batch", "never seen")}
+    ratios["long walk"] = mean(found["cart beside long walk"]) / mean(found["long walk"])
+    group_ratio = median(s / g for s, g in zip(found["sync"], found["group"], strict=True))
+    milliseconds = None
+    if bench.generate is not None:
+        make = bench.generate
+        milliseconds = cpu(lambda: len([make(number) for number in range(levels)])) / 1000
+    return Line(bench, median(found["cart"]), median(found["group"]), group_ratio, ratios, times, milliseconds)
+
+
+def report(lines: list[Line], command: str) -> str:
+    sides = ("long walk", "batch", "never seen")
+    head = ["id", "CartPole", *(f"{side}: us, ratio" for side in sides), "wanted", "GroupEnv us/row", "SyncVectorEnv : GroupEnv", "wanted"]
+    text = [
+        "# Speed of the planning environments",
+        "",
+        f"Made by `{command}` (Python {platform.python_version()}, gymnasium {gym.__version__}; x86-64 server CPU, one core).",
+        "CPU microseconds per step. A ratio above 1 means that ours takes less CPU time per step than bare CartPole (or than",
+        "SyncVectorEnv over the same environment); the two sides are measured in turn in one process. What each column plays:",
+        "",
+        *[line for line in (__doc__ or "").splitlines() if line.startswith(("- ", "  ")) and "python" not in line],
+        "",
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+    ]
+    for line in lines:
+        cells = [line.bench.id, f"{line.cart_pole:.2f}"]
+        cells += [f"{line.times[side]:.2f}, **{line.ratios[side]:.1f}**" for side in sides]
+        cells += [f"{line.bench.target:.1f}", f"{line.group:.2f}", f"**{line.group_ratio:.1f}**", "2.0"]
+        text.append("| " + " | ".join(cells) + " |")
+    text += ["", "| fresh tasks | CPU ms per task | at most |", "|---|---|---|"]
+    text += [f"| {e.bench.id} | {e.milliseconds:.2f} | {e.bench.most_milliseconds:g} |" for e in lines if e.milliseconds is not None]
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=40_000)
+    parser.add_argument("--levels", type=int, default=200, help="fresh tasks made per id")
+    parser.add_argument("--out", type=Path, help="also write the table to this file")
+    arguments = parser.parse_args()
+    benches = [bench for bench in BENCHES if bench.id in gym.registry]
+    lines = [measure(bench, arguments.rounds, arguments.steps, arguments.levels) for bench in benches]
+    text = report(lines, f"python {' '.join(['scripts/bench_envs.py', *sys.argv[1:]])}")
+    print(text, end="")
+    if arguments.out is not None:
+        arguments.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The shipped levels as a whole, and level files by path: public forms are read as they are, bad ones are named."""
+
+import gzip
+import hashlib
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tstar_envs import BadData, MissingData, UnknownTask
+from tstar_envs.envs.sokoban import parse_level, print_level
+from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
+from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.envs.sokoban.generate import SIZES, build, stream
+from tstar_envs.envs.sokoban.levels import cells, level_rows
+from tstar_envs.envs.sokoban.retrograde import DistanceTable
+from tstar_envs.envs.sokoban.symmetry import canonical_form, level_key, room_key, split_of_room
+from tstar_envs.envs.sokoban.tasks import MINI_FOLDER, level_to_line, load_mini, load_path
+
+ALL = [(difficulty, split, task_id) for difficulty in TIERS for split, ids in load_mini(difficulty).by_split.items() for task_id in ids]
+
+
+def test_sizes() -> None:
+    counts = Counter((difficulty, split) for difficulty, split, _ in ALL)
+    assert counts == {(d, s): n for d, sizes in SIZES.items() for s, n in sizes.items()}
+    totals = Counter(split for _, split, _ in ALL)
+    assert totals == {"train": 5000, "valid": 501, "test": 1000}
+
+
+def test_no_level_twice_and_no_room_in_two_splits() -> None:
+    keys: set[str] = set()
+    rooms: dict[str, str] = {}
+    for difficulty, split, task_id in ALL:
+        level = load_mini(difficulty).level(task_id)
+        keys.add(level_key(level.room, level.start))
+        assert rooms.setdefault(room_key(level.room), split) == split == split_of_room(level.room) == level.split
+    assert len(keys) == len(ALL)
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_levels_are_of_their_tier(difficulty: str) -> None:
+    tier, levels = TIERS[difficulty], load_mini(difficulty)
+    lengths = []
+    for ids in levels.by_split.values():
+        for number, task_id in enumerate(ids):
+            level = levels.level(task_id)
+            assert tier.shortest <= len(level.moves) <= tier.longest and level.room.width in tier.sizes
+            assert level.start.boxes.bit_count() == level.room.targets.bit_count() == tier.boxes
+            assert not level.start.boxes & level.room.targets
+            lengths.append(len(level.moves))
+            if number % 25 == 0:
+                found = measure(level.room, level.start, level.moves, DistanceTable(level.room, tier.boxes))
+                assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
+    assert set(lengths) == set(range(tier.shortest, tier.longest + 1))
+
+
+def test_files_are_what_the_manifest_says() -> None:
+    manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text())
+    assert manifest["sizes"] == SIZES
+    for name, digest in manifest["sha256_uncompressed"].items():
+        assert hashlib.sha256(gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes())).hexdigest() == digest
+    for line in gzip.decompress((MINI_FOLDER / "hard.jsonl.gz").read_bytes()).splitlines():
+        record = json.loads(line)
+        assert record["optimal"] == len(record["moves"])
+
+
+def test_regeneration() -> None:
+    """All of easy, and the beginning of every other stream; the whole set: python -m tstar_envs.envs.sokoban.generate --out FOLDER."""
+    assert build("easy", SIZES["easy"]) == gzip.decompress((MINI_FOLDER / "easy.jsonl.gz").read_bytes())
+    for difficulty in ("medium", "hard"):
+        levels = load_mini(difficulty)
+        for split, ids in levels.by_split.items():
+            shipped = [levels.level(task_id) for task_id in ids[:25]]
+            assert list(islice(stream(difficulty, split), 25)) == shipped
+
+
+def test_fresh_levels_of_a_split() -> None:
+    for split in ("train", "valid", "test"):
+        level = generate_level("x", "easy", split)
+        assert level.split == split == split_of_room(level.room)
+
+
+ROWS = st.integers(1, 5).flatmap(lambda width: st.lists(st.text(alphabet="#  $.", min_size=width, max_size=width), min_size=1, max_size=5))
+
+
+@given(ROWS, st.integers(0, 7), st.integers(0, 2))
+def test_symmetries(inside: list[str], number: int, margin: int) -> None:
+    inside = [f" {row}" for row in inside]  # some floor
+    grid = [f"{'#' * (margin + 1)}{row}#" for row in inside]
+    grid = ["#" * len(grid[0]), *grid, *["#" * len(grid[0])] * (margin + 1)]
+    expected = canonical_form(grid)
+    for _ in range(number % 4):
+        grid = ["".join(column) for column in zip(*grid[::-1], strict=True)]
+    if number > 3:
+        grid = [row[::-1] for row in grid]
+    assert canonical_form(grid) == expected
+    swapped = [row.replace(" ", "$", 1) if " " in row[1:-1] else row for row in grid]
+    if Counter("".join(swapped)) != Counter("".join(grid)):
+        assert canonical_form(swapped) != expected
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_text_and_lines_go_round(difficulty: str) -> None:
+    levels = load_mini(difficulty)
+    for task_id in levels.by_split["valid"]:
+        level = levels.level(task_id)
+        text = print_level(level.room, level.start)
+        assert parse_level(text) == (level.room, level.start)
+        assert parse_level(text.replace(" ", "-") + "\n") == (level.room, level.start)
+        assert json.loads(level_to_line(level)) == {
+            "split": "valid", "level": text, "optimal": len(level.moves), "moves": level.moves
+        }  # fmt: skip
+
+
+BOXOBAN = "; 0\n######\n#@$. #\n######\n\n; 1\n######\n#@ $.#\n######\n"
+XSB = "A title: by somebody\n\n   ####\n####--#\n#@$_.-#\n#######\nTitle: one\n\n#####\n#+$*#\n#   #\n#####\n; the end"
+
+
+def test_public_files(tmp_path: Path) -> None:
+    files = {"unfiltered/train/000.txt": BOXOBAN, "unfiltered/valid/001.txt": BOXOBAN, "hard/004.txt": XSB, "README.md": "#"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    env = SokobanEnv(levels=tmp_path, difficulty="hard")
+    assert (env.tier, env.horizon) == ("full", 60)
+    assert env.task_ids("train") == ("unfiltered/train/000.txt:0", "unfiltered/train/000.txt:1")
+    assert env.task_ids("valid") == ("unfiltered/valid/001.txt:0", "unfiltered/valid/001.txt:1")
+    assert env.task_ids() == ("hard/004.txt:0", "hard/004.txt:1")
+    observation, info = env.reset(options={"task": "hard/004.txt:0"})
+    assert observation == "#######\n####__#\n#PX_O_#\n#######" and info["split"] == "test", "what the player cannot reach is wall"
+    assert env.reset(options={"task": 1})[0] == "#####\n#SX√#\n#___#\n#####"
+    for task in (*env.task_ids("train"), env.task_ids()[0]):
+        env.reset(options={"task": task})
+        while (reply := env.oracle()) is not None:
+            info = env.step(reply)[4]
+        assert info["success"]
+    single = SokobanEnv(levels=str(tmp_path / "hard" / "004.txt"))
+    assert single.task_ids() == ("004.txt:0", "004.txt:1")
+    with pytest.raises(UnknownTask, match=r"004\.txt:2"):
+        single.reset(options={"task": "004.txt:2"})
+    with pytest.raises(UnknownTask, match="'train'.* has no tasks"):
+        SokobanEnv(levels=tmp_path / "hard", split="train").reset()
+    (tmp_path / "hard" / "004.txt").write_text(BOXOBAN + "\n; a changed file is read anew")
+    assert len(SokobanEnv(levels=tmp_path / "hard").task_ids()) == 2
+    assert SokobanEnv(levels=tmp_path / "hard").reset(options={"task": 0})[0].count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("level", "line", "problem"),
+    [
+        ("#####\n#@$x#\n#####", 4, "'x'"),
+        ("#####\n# $.#\n#####", 3, "one player"),
+        ("#####\n#@@$.#\n#####", 3, "one player"),
+        ("#####\n#@$.\n#####", 3, "not closed"),
+        ("#@$.#\n#####", 3, "not closed"),
+        ("#####\n#@ .#\n#####", 3, "at least one box"),
+        ("######\n#@$$.#\n######", 3, "2 boxes and 1 targets"),
+        ("######\n#@ *.#\n######", 3, "already"),
+        ("#######\n#@$.#$#\n#######", 3, "never reach the box at row 1, column 5"),
+    ],
+)
+def test_bad_levels_are_named(tmp_path: Path, level: str, line: int, problem: str) -> None:
+    path = tmp_path / "levels.xsb"
+    path.write_text(f"; first\n\n{level}\n")
+    with pytest.raises(BadData) as caught:
+        SokobanEnv(levels=path)
+    assert f"{path}, line {line}: " in str(caught.value) and problem in str(caught.value)
+
+
+def test_missing_and_damaged_files(tmp_path: Path) -> None:
+    for missing in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(MissingData, match="XSB or Boxoban"):
+            SokobanEnv(levels=missing)
+    path = tmp_path / "levels.txt"
+    path.write_text("just words\n")
+    with pytest.raises(MissingData, match="no level in it"):
+        load_path(path)
+    path.write_bytes(b"\xff\xfe\x00#")
+    with pytest.raises(BadData, match=r"levels\.txt: not a text file"):
+        load_path(path)
+
+
+def test_room_without_state() -> None:
+    room, _ = parse_level("#####\n#@$.#\n#####")
+    assert level_rows(room, None) == ["#####", "#   #", "#####"] and list(cells(room.targets)) == [8]

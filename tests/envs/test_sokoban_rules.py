@@ -1,0 +1,276 @@
+"""Rules as properties over random walks, and what the environment shows of them under each option."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tstar_envs import ResetNeeded, UnknownOption, parse_reply
+from tstar_envs.envs.sokoban import print_level, solve
+from tstar_envs.envs.sokoban.draw import TIERS
+from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.envs.sokoban.levels import cells, level_rows
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, move, open_moves, parse_action, region
+from tstar_envs.envs.sokoban.tasks import load_mini
+from tstar_envs.envs.sokoban.view import MOST_STATES, Look, view_of
+
+WALKS = st.lists(st.integers(0, 3), max_size=60)
+LEVELS = st.tuples(st.sampled_from(list(TIERS)), st.integers(0, 300))
+# One box, a target two cells to its right; worked out by hand.
+CORRIDOR = "#######\n#     #\n# @$ .#\n#     #\n#######\n"
+
+
+@settings(max_examples=150, deadline=None)
+@given(LEVELS, WALKS)
+def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
+    levels = load_mini(chosen[0])
+    level = levels.level(levels.by_split["test"][chosen[1]])
+    room, state = level.room, level.start
+    bare = str.maketrans("$@*+", "  ..")
+    walls = [row.translate(bare) for row in level_rows(room, state)]
+    for direction in walk:
+        after, pushed = move(room, state, direction)
+        row, column = divmod(state.player, room.width)
+        ahead = (row + (direction == 1) - (direction == 0)) * room.width + column + (direction == 3) - (direction == 2)
+        step = ahead - state.player
+        # The grid of characters, by the rules as they are written on a wall.
+        open_floor = lambda cell: room.floor >> cell & 1 and not state.boxes >> cell & 1  # noqa: E731, B023
+        if state.boxes >> ahead & 1:
+            expected = ({*cells(state.boxes)} - {ahead} | {ahead + step}, ahead) if open_floor(ahead + step) else None
+        else:
+            expected = ({*cells(state.boxes)}, ahead) if open_floor(ahead) else None
+        assert (direction in open_moves(room, state)) == (expected is not None) == (after is not state)
+        if expected is not None:
+            assert ({*cells(after.boxes)}, after.player) == expected
+            assert pushed == (ahead if after.boxes != state.boxes else -1)
+            if pushed < 0:  # a walk can be undone, by the opposite move
+                assert move(room, after, direction ^ 1) == (state, -1)
+                assert region(room, after) == region(room, state)
+            else:  # one box, one cell
+                assert (after.boxes ^ state.boxes).bit_count() == 2
+        else:
+            assert (after, pushed) == (state, -1)
+        assert after.boxes.bit_count() == level.start.boxes.bit_count()
+        assert not after.boxes & ~room.floor and room.floor >> after.player & 1 and not after.boxes >> after.player & 1
+        assert [row.translate(bare) for row in level_rows(room, after)] == walls
+        state = after
+
+
+@settings(max_examples=60, deadline=None)
+@given(LEVELS, WALKS, st.booleans())
+def test_what_is_remembered_is_what_is_worked_out(chosen: tuple[str, int], walk: list[int], region_key: bool) -> None:
+    """Texts, keys and outcomes of the shared view equal those of a view made anew in every state."""
+    levels = load_mini(chosen[0])
+    look = Look("grid_coords", False, True, region_key, False)
+    task = levels.by_split["test"][chosen[1]]
+    shared = view_of(levels, task, look)
+    state = shared.level.start
+    for direction in walk:
+        view_of.cache_clear()
+        fresh = view_of(levels, task, look)
+        outcome = shared.outcome(state, DIRECTIONS[direction])
+        assert outcome == fresh.outcome(state, DIRECTIONS[direction])
+        assert shared.sight(state)[:4] == fresh.sight(state)[:4]
+        assert len(shared._sights) <= MOST_STATES
+        state = outcome.state
+
+
+def corridor(tmp_path, **options) -> SokobanEnv:
+    path = tmp_path / "corridor.txt"
+    path.write_text(CORRIDOR)
+    env = SokobanEnv(levels=path, **options)
+    env.reset(options={"task": 0})
+    return env
+
+
+def test_texts(tmp_path) -> None:
+    grid = "#######\n#_____#\n#_PX_O#\n#_____#\n#######"
+    assert corridor(tmp_path)._observation == grid
+    lists = "Targets: (2, 5)\nBoxes: (2, 3)\nPlayer: (2, 2)"
+    assert corridor(tmp_path, observation="grid_coords")._observation == f"{grid}\n{lists}"
+    floor = "Size: 5 rows, 7 columns\nFloor: row 1: 1-5; row 2: 1-5; row 3: 1-5"
+    assert corridor(tmp_path, observation="coords")._observation == f"{floor}\n{lists}"
+    env = corridor(tmp_path)
+    for action in ("Up", "Right", "Right", "Right", "Down"):
+        observation = env.step(action)[0]
+    assert observation == "#######\n#_____#\n#__X_S#\n#_____#\n#######"
+    env = corridor(tmp_path)
+    env.step("right")
+    assert env.step("RIGHT")[0] == "#######\n#_____#\n#___P√#\n#_____#\n#######"
+
+
+def test_tags_and_validity(tmp_path) -> None:
+    env = corridor(tmp_path)
+    bump = SokobanEnv(levels=tmp_path / "corridor.txt")
+    bump.reset(options={"task": 0})
+    bump.step("Left")
+    key = bump.state_key()
+    before, *_, info = bump.step("Left")
+    assert (info["action_valid"], info["effect_key"], info["modifies_state"], bump.state_key()) == (True, "", False, key)
+    assert info["admissible_actions"] == ["Up", "Down", "Right"], "a bump changes nothing and is not offered"
+    observation, *_, info = bump.step("Action: north")
+    assert not info["action_valid"] and "Up, Down, Left or Right" in info["invalid_reason"] and observation.endswith(before)
+    walked = env.step("up")[4]
+    assert (walked["action"], walked["effect_key"], walked["action_valid"]) == ("Up", "", True)
+    env.step("Down")
+    pushed = env.step("Thought: now\nAction: rIGHT")[4]
+    assert (pushed["action"], pushed["effect_key"]) == ("Right", "push:2,3:Right")
+    assert all(env.modifies_state(a) for a in ("up", "LEFT")) and not env.modifies_state("wait")
+
+
+def test_state_keys(tmp_path) -> None:
+    keys = {}
+    for state_key in ("player", "region"):
+        env = corridor(tmp_path, state_key=state_key)
+        start = env.state_key()
+        env.step("Up")
+        walked = env.state_key()
+        env.step("Down")
+        assert env.state_key() == start
+        env.step("Right")
+        assert env.state_key() != start
+        keys[state_key] = (start, walked)
+    assert keys["player"][0] != keys["player"][1]
+    assert keys["region"][0] == keys["region"][1]
+
+
+def test_several_actions_a_turn(tmp_path) -> None:
+    env = corridor(tmp_path, multi_action=True)
+    _, reward, terminated, _, info = env.step("Up || down, RIGHT || Right || Left || Left")
+    assert (reward, terminated, info["step"]) == (1.0, True, 1)
+    assert info["action"] == "Up || Down || Right || Right", "the game stops at success"
+    assert info["effect_key"] == "push:2,3:Right;push:2,4:Right"
+    env.reset(options={"task": 0})
+    for wrong in ("Up || jump", "Up ||", "||".join(["Up"] * 11)):
+        before = env.state_key()
+        assert not env.step(wrong)[4]["action_valid"] and env.state_key() == before
+    assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"], "only as an option"
+    assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
+    assert parse_action("Up||Up", True).moves == (0, 0)
+
+
+def test_shaped_reward(tmp_path) -> None:
+    path = tmp_path / "two.txt"
+    path.write_text("########\n#      #\n#.$@$ .#\n#      #\n########\n")
+    for reward, expected in (("success", [0.0, 0.0, 0.0, 1.0]), ("shaped", [0.5, 0.0, 0.0, 1.0])):
+        env = SokobanEnv(levels=path, reward=reward)
+        env.reset(options={"task": 0})
+        assert [env.step(action)[1] for action in ("Left", "Right", "Right", "Right")] == expected
+    env = SokobanEnv(levels=path, reward="shaped", horizon=2)
+    env.reset(options={"task": 0})
+    assert [env.step("Left")[1], env.step("Up")[1]] == [0.5, 0.0]
+    env = SokobanEnv(levels=path, reward="shaped")
+    env.reset(options={"task": 0})
+    moves = ("Left", "Up", "Left", "Left", "Down", "Right")  # on the target, around, and off again
+    assert [env.step(action)[1] for action in moves] == [0.5, 0.0, 0.0, 0.0, -0.5, 0.0]
+
+
+def test_lost_states(tmp_path) -> None:
+    path = tmp_path / "lost.txt"
+    path.write_text("#######\n#     #\n#   . #\n# $   #\n# @   #\n#######\n")
+    env = SokobanEnv(levels=path, show_dead=True)
+    assert env.reset(options={"task": 0})[1]["dead"] is False
+    assert [env.step("Up")[4]["dead"] for _ in range(2)] == [False, True], "against the upper wall it never comes down"
+    assert env.oracle() is None and env.progress() == 0.0
+    assert parse_reply(env.mistake(0)).action in DIRECTIONS
+    assert "dead" not in SokobanEnv(levels=path).reset(options={"task": 0})[1]
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_mistakes_are_not_optimal_and_avoid_losing(difficulty: str) -> None:
+    env = SokobanEnv(difficulty=difficulty)
+    for task in range(15):
+        env.reset(options={"task": task})
+        for turn in range(6):
+            here = env.snapshot()
+            left = env._distance(*env._running())
+            assert left is not None
+            reply = parse_reply(env.mistake(turn))
+            assert reply.action in DIRECTIONS and reply.thought
+            _, *_, info = env.step(reply.action)
+            after = env._distance(*env._running())
+            wrong = []
+            for action in info["admissible_actions"] or ():
+                assert action in DIRECTIONS
+            if after is None:  # losing is the last resort
+                env.restore(here)
+                for action in env._admissible(*env._running()) or ():
+                    env.restore(here)
+                    env.step(action)
+                    wrong.append(env._distance(*env._running()))
+                assert all(distance is None or distance == left - 1 for distance in wrong)
+            else:
+                assert after >= left
+            env.restore(here)
+            env.step(env.oracle() or "")
+            if env._over:
+                break
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_thoughts_are_true(difficulty: str) -> None:
+    """The box named is there, the push named comes next, and the box ends where the thought says."""
+    env = SokobanEnv(difficulty=difficulty)
+    for task in range(40):
+        env.reset(options={"task": task})
+        spoken = []
+        while (reply := env.oracle(wording=env._step_count)) is not None:
+            assert {parse_reply(env.oracle(w) or "").action for w in range(4)} == {parse_reply(reply).action}
+            thought = parse_reply(reply).thought
+            state = env._running()[1]
+            box = tuple(map(int, re.search(r"box at \((\d+), (\d+)\)", thought).groups()))
+            width = env._running()[0].level.room.width
+            assert state.boxes >> box[0] * width + box[1] & 1
+            assert str(divmod(state.player, width)) in thought or "right behind" in thought
+            target = re.search(r"(?:belongs on|onto|on its way to|goes to) (\(\d+, \d+\))", thought).group(1)
+            way = re.search(r"\b(?:has to go|push it|push the box at \S+ \S+|first) (up|down|left|right)", thought).group(1)
+            spoken.append((box, way, target))
+            info = env.step(reply)[4]
+            if info["modifies_state"]:
+                assert {s[:2] for s in spoken} == {(box, way)}, "the plan does not change on the way"
+                assert info["effect_key"] == f"push:{box[0]},{box[1]}:{way.capitalize()}"
+                spoken = []
+        assert env._success
+
+
+def test_solver_and_level_text() -> None:
+    env = SokobanEnv(difficulty="medium")
+    with pytest.raises(ResetNeeded):
+        env.level_text()
+    env.reset(options={"task": 3})
+    text = env.level_text()
+    env.step("Up"), env.step("Down")
+    assert env.level_text() == text
+    env.reset(options={"task": 3})
+    for action in solve(text) or ():
+        info = env.step(action)[4]
+    assert info["success"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"difficulty": "extreme"}, {"observation": "image"}, {"reward": "dense"}, {"state_key": "boxes"}, {"multi_action": 1},
+        {"show_dead": "no"},
+    ],
+)
+def test_wrong_options(wrong: dict) -> None:
+    with pytest.raises(UnknownOption, match=next(iter(wrong))):
+        SokobanEnv(**wrong)
+
+
+def test_practice_is_fresh_and_in_train_rooms() -> None:
+    env = SokobanEnv.practice("a/1", difficulty="medium", observation="grid_coords")
+    assert (env.tier, env.split, env.horizon) == ("practice", "train", 40) and len(env.task_ids()) == 64
+    texts = set()
+    for task in env.task_ids():
+        env.reset(options={"task": task})
+        texts.add(env.level_text())
+        assert env.oracle() is not None
+    assert len(texts) == 64
+    other = SokobanEnv.practice("a/2", difficulty="medium")
+    other.reset(options={"task": 0})
+    assert other.level_text() not in texts
+    level = env._running()[0].level
+    assert print_level(level.room, level.start) == env.level_text()

@@ -1,0 +1,146 @@
+"""The solver against an independent search, on shipped, random and lost positions; and the distance table against both."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sokoban_breadth_first import shortest
+
+from tstar_envs import BadData
+from tstar_envs.envs.sokoban import State, parse_level, print_level, solve
+from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
+from tstar_envs.envs.sokoban.levels import cells
+from tstar_envs.envs.sokoban.retrograde import DistanceTable
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, open_moves
+from tstar_envs.envs.sokoban.solver import solve_state
+from tstar_envs.envs.sokoban.tasks import load_mini
+
+FOUR_BOXES = """\
+##########
+######  ##
+##### .  #
+##.#   $ #
+#  #  $ ##
+#  . $#  #
+#   $ .# #
+##  @    #
+###    ###
+##########"""
+
+
+def play(text: str, moves: list[str]) -> bool:
+    room, state = parse_level(text)
+    for name in moves:
+        state, _ = move(room, state, DIRECTIONS.index(name))
+    return is_solved(room, state)
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_lengths_equal_breadth_first_search(difficulty: str) -> None:
+    levels = load_mini(difficulty)
+    for task_id in levels.by_split["test"][:200]:
+        level = levels.level(task_id)
+        text = print_level(level.room, level.start)
+        moves = solve(text)
+        assert moves is not None and play(text, moves)
+        assert len(moves) == shortest(text) == len(level.moves), task_id
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_solutions_of_shipped_levels_are_the_solver_s(difficulty: str) -> None:
+    levels = load_mini(difficulty)
+    ids = [task_id for split in levels.by_split.values() for task_id in split[::5]]
+    for task_id in ids:
+        level = levels.level(task_id)
+        assert solve_state(level.room, level.start) == level.moves, task_id
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_every_state_of_a_room(difficulty: str) -> None:
+    """Table and search agree on all states of small rooms, lost ones among them, down to the very moves."""
+    tier = TIERS[difficulty]
+    for seed in range(4):
+        level = generate_level(f"every state/{seed}", difficulty)
+        room = level.room
+        table = DistanceTable(room, tier.boxes)
+        todo, seen = [level.start], {level.start}
+        while todo and len(seen) < 1500:
+            state = todo.pop(0)
+            for direction in open_moves(room, state):
+                after = move(room, state, direction)[0]
+                if after not in seen:
+                    seen.add(after)
+                    todo.append(after)
+        for state in sorted(seen)[::10]:
+            moves = solve_state(room, state)
+            assert (None if moves is None else len(moves)) == table(state)
+            if moves:  # the solution of a state on a solution is the rest of it
+                after, _ = move(room, state, LETTERS.index(moves[0]))
+                assert solve_state(room, after) == moves[1:]
+
+
+@st.composite
+def small_levels(draw: st.DrawFn) -> str:
+    """Anything that fits in 4 by 4 inner cells, mostly ugly: boxes on targets, more targets than boxes, closed corners."""
+    height, width = draw(st.integers(1, 4)), draw(st.integers(2, 4))
+    kinds = draw(st.lists(st.sampled_from("#     $.*"), min_size=height * width, max_size=height * width))
+    kinds[draw(st.integers(0, len(kinds) - 1))] = draw(st.sampled_from("@+"))
+    rows = ["".join(kinds[row * width : (row + 1) * width]) for row in range(height)]
+    return "\n".join(["#" * (width + 2), *(f"#{row}#" for row in rows), "#" * (width + 2)])
+
+
+@settings(max_examples=400, deadline=None)
+@given(small_levels())
+def test_any_small_level(text: str) -> None:
+    try:
+        room, state = parse_level(text)
+    except BadData:
+        return
+    moves = solve(text)
+    assert (None if moves is None else len(moves)) == shortest(print_level(room, state))
+    assert moves is None or play(text, moves)
+    assert DistanceTable(room, state.boxes.bit_count())(state) == (None if moves is None else len(moves))
+
+
+def test_four_boxes_and_a_lost_level() -> None:
+    moves = solve(FOUR_BOXES)
+    assert moves is not None and len(moves) == 33 and play(FOUR_BOXES, moves)
+    assert solve("######\n#$ ..#\n# @$ #\n######") is None, "a box in a corner"
+    assert solve("#######\n#@$ $.#\n#    .#\n#######") is None, "the upper boxes stay in their row"
+    with pytest.raises(BadData, match="one player"):
+        solve("#####\n# $.#\n#####")
+
+
+def test_measures_by_hand() -> None:
+    # Right pushes the box twice (one line), then down once (another); pushing up or on to the right would lose.
+    text = "#######\n#     #\n#@$   #\n#    ##\n#   . #\n#######"
+    room, state = parse_level(text)
+    table = DistanceTable(room, 1)
+    moves = "RRURDD"
+    after = state
+    for letter in moves:
+        after, _ = move(room, after, LETTERS.index(letter))
+    assert is_solved(room, after) and solve_state(room, state) == moves
+    found = measure(room, state, moves, table)
+    expected_traps = 0
+    after = state
+    for letter in moves:
+        for direction in range(4):
+            trial, pushed = move(room, after, direction)
+            expected_traps += pushed >= 0 and shortest(print_level(room, trial)) is None
+        after, _ = move(room, after, LETTERS.index(letter))
+    assert (found.pushes, found.lines, found.traps) == (4, 2, expected_traps)
+
+
+@pytest.mark.parametrize("difficulty", list(TIERS))
+def test_fresh_levels_keep_their_tier(difficulty: str) -> None:
+    tier = TIERS[difficulty]
+    for seed in range(25):
+        level = generate_level(seed, difficulty)
+        assert level == generate_level(seed, difficulty)
+        table = DistanceTable(level.room, tier.boxes)
+        assert tier.shortest <= len(level.moves) == table(level.start) <= tier.longest
+        assert level.start.boxes.bit_count() == level.room.targets.bit_count() == tier.boxes
+        assert not level.start.boxes & level.room.targets and level.room.width == level.room.height in tier.sizes
+        found = measure(level.room, level.start, level.moves, table)
+        assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
+    assert isinstance(level.start, State) and list(cells(level.start.boxes))

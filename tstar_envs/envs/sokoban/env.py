@@ -1,0 +1,166 @@
+"""Sokoban as a Gymnasium environment: push every box onto a target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.envs.sokoban import rules, text
+from tstar_envs.envs.sokoban.draw import TIERS
+from tstar_envs.envs.sokoban.levels import State, print_level
+from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
+from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
+from tstar_envs.errors import UnknownOption
+from tstar_envs.stable_random import StableRandom
+
+REWARDS = ("success", "shaped")
+STATE_KEYS = ("player", "region")
+
+
+class SokobanEnv(TextEnv[LevelView, State]):
+    r"""## Description
+    The agent walks through a room and pushes boxes, one at a time, until every box is on a target. Boxes cannot be pulled, so
+    some pushes lose the level. Every level of the mini tier has a known shortest solution: 5-12 moves with one box (easy),
+    13-24 with two (medium), 25-40 with three (hard: at least 7 pushes, 4 box-lines, and a push on the way that would lose).
+
+    ## Action space
+    A string: ``Up``, ``Down``, ``Left`` or ``Right``, any case, in a ReAct reply, in tags or bare (``tstar_envs.react``). With
+    ``multi_action`` up to 10 of them joined by ``||`` or commas make one turn, which costs one step; the game stops at success.
+    A move against a wall is valid and changes nothing. Anything else is invalid: a no-op that costs a step.
+
+    ## Observation
+    A string. ``grid``: rows of ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on target, ``P`` player, ``S`` player on
+    target. ``coords``: size, floor, targets, boxes and player as (row, column) from 0. ``grid_coords``: the grid, then targets,
+    boxes and player. After an invalid action a line that says why comes first.
+
+    ## Rewards
+    1 when the last box reaches its target, else 0. With ``reward="shaped"`` every step before the end also gives the change of
+    the share of boxes on targets; the last step gives 1 or 0 as without.
+
+    ## Starting state
+    No box of a mini level starts on a target.
+
+    ## Episode end
+    Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then.
+
+    ## Information
+    The keys of every environment (DESIGN section 2). ``admissible_actions`` are the single moves that change something. With
+    ``show_dead`` also ``dead``: whether the level is lost (exact, by search in every new state).
+
+    ## Arguments
+    ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False), ``reward``
+    ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped levels; see
+    ``tstar_envs.envs.sokoban.tasks.load_path``), ``state_key`` ("player": boxes and player's cell; "region": boxes and the cells
+    that the player can reach), ``show_dead`` (False), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+
+    ## Tags
+    Only a push modifies the state, with the key ``push:row,column:Direction`` of the box's cell before it; walking can be undone.
+    Several pushes of one turn are joined by ``;``.
+
+    ## Registered ids
+    ``tstar/Sokoban-easy``, ``tstar/Sokoban-medium``, ``tstar/Sokoban-hard``
+
+    ## Prompt example
+    ``Thought: The box at (2, 3) belongs on (2, 1). It has to go left, and I stand at (2, 4), so I push left.\nAction: Left``
+
+    ## Rules version history
+    1: first version.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+
+    def __init__(
+        self,
+        *,
+        difficulty: str = "easy",
+        observation: str = "grid",
+        multi_action: bool = False,
+        reward: str = "success",
+        levels: str | os.PathLike[str] | None = None,
+        state_key: str = "player",
+        show_dead: bool = False,
+        level_set: LevelSet | None = None,
+        **options: Any,
+    ) -> None:
+        """See the class. ``level_set`` replaces the files by levels in memory."""
+        check_option("difficulty", difficulty, tuple(TIERS))
+        check_option("observation", observation, text.OBSERVATIONS)
+        check_option("reward", reward, REWARDS)
+        check_option("state_key", state_key, STATE_KEYS)
+        for name, value in (("multi_action", multi_action), ("show_dead", show_dead)):
+            if not isinstance(value, bool):
+                raise UnknownOption(f"{name} must be True or False, got {value!r}")
+        self.default_horizon = TIERS[difficulty].horizon
+        super().__init__(**options)
+        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead)
+        self._set = level_set or (load_mini(difficulty) if levels is None else load_path(levels))
+        self.tier = self._set.tier
+
+    def task_ids(self, split: str | None = None) -> Sequence[str]:
+        """See ``TextEnv``."""
+        check_option("split", split or self.split, self.splits)
+        return self._set.by_split[split or self.split]
+
+    def _load_task(self, task_id: str) -> tuple[LevelView, str]:
+        view = view_of(self._set, task_id, self._look)
+        return view, view.level.split
+
+    def _start(self, task: LevelView) -> tuple[State, str]:
+        return task.level.start, task.sight(task.level.start).text
+
+    def _instruction(self, task: LevelView) -> str:
+        return text.INSTRUCTION
+
+    def _apply(self, task: LevelView, state: State, action: str) -> Outcome[State]:
+        return task.outcome(state, action)
+
+    def _admissible(self, task: LevelView, state: State) -> Sequence[str]:
+        return task.sight(state).admissible
+
+    def _reset_extra(self, task: LevelView, state: State) -> Mapping[str, Any]:
+        return task.sight(state).extra
+
+    def _state_fingerprint(self, task: LevelView, state: State) -> str:
+        return task.fingerprint(state)
+
+    def _state_key(self, task: LevelView, state: State) -> str:
+        return task.sight(state).key
+
+    def _oracle_step(self, task: LevelView, state: State, wording: int) -> tuple[str, str] | None:
+        return task.expert.next_step(state, wording)
+
+    def _mistake(self, task: LevelView, state: State, draw: StableRandom) -> tuple[str, str]:
+        return task.expert.mistake(state, draw)
+
+    @classmethod
+    def practice(cls, seed: int | str, *, difficulty: str = "easy", **options: Any) -> SokobanEnv:
+        """Fresh train levels of a difficulty; their rooms occur in no valid or test level, shipped or fresh."""
+        from tstar_envs.envs.sokoban.practice import practice_set
+
+        check_option("difficulty", difficulty, tuple(TIERS))
+        return cls(difficulty=difficulty, level_set=practice_set(seed, difficulty), **{"split": "train", **options})
+
+    def _distance(self, task: LevelView, state: State) -> float | None:
+        moves = task.expert.plan(state)
+        return None if moves is None else float(len(moves))
+
+    def modifies_state(self, action: str) -> bool:
+        """True for every well-formed move: which of them push, only the state can tell."""
+        return not rules.parse_action(action, self._look.multi_action).problem
+
+    def prompt(self, style: str | None = None) -> str:
+        """See ``TextEnv``."""
+        style = style or self.prompt_style
+        check_option("style", style, PROMPT_STYLES)
+        return text.prompt(style, self._look.observation, self._look.multi_action, self.horizon)
+
+    def level_text(self) -> str:
+        """The start of the current level in XSB text, as ``tstar_envs.envs.sokoban.solve`` takes it.
+
+        Raises:
+            ResetNeeded: before the first reset.
+        """
+        level = self._running()[0].level
+        return print_level(level.room, level.start)

@@ -1,0 +1,187 @@
+"""Levels: rooms and states as bit sets of cells, and the public XSB text form (which Boxoban's files use too).
+
+Cell (row, column) is bit ``row * width + column``. A room's floor is what the player can reach if no box were in the
+way; everything else counts as wall. Floor never touches the edge of the grid, so shifting a set of floor cells by one
+step in any direction never wraps around into other floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from tstar_envs.errors import BadData
+
+# XSB symbol -> (box, target, player); "-" and "_" are other ways to write floor.
+_CONTENTS = {
+    " ": (0, 0, 0), "-": (0, 0, 0), "_": (0, 0, 0), "$": (1, 0, 0), ".": (0, 1, 0), "*": (1, 1, 0), "@": (0, 0, 1), "+": (0, 1, 1),
+}  # fmt: skip
+XSB_SYMBOLS = frozenset(_CONTENTS) | {"#"}
+# Tables from a symbol to 1 or 0: not a wall, box, target, player.
+_BITS = [
+    str.maketrans({symbol: str(bits[kind]) for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in _CONTENTS.items())]})
+    for kind in range(4)
+]
+_WRITTEN = {contents: symbol for symbol, contents in reversed(_CONTENTS.items())}
+
+
+class State(NamedTuple):
+    """Where things stand: ``boxes`` is a bit set of cells, ``player`` a cell."""
+
+    boxes: int
+    player: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What never changes in a level.
+
+    Attributes:
+        height: rows, walls included.
+        width: columns, walls included.
+        floor: bit set of the cells that player and boxes can be on.
+        targets: bit set of the cells that boxes belong on.
+        offsets: what Up, Down, Left and Right add to a cell.
+    """
+
+    height: int
+    width: int
+    floor: int
+    targets: int
+    offsets: tuple[int, int, int, int] = field(init=False, repr=False, compare=False)
+
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", (-self.width, self.width, -1, 1))
+
+    def place(self, cell: int) -> tuple[int, int]:
+        """Row and column of a cell, from 0."""
+        return divmod(cell, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One task.
+
+    Attributes:
+        id: unique in its set.
+        split: train, valid or test.
+        room: walls and targets.
+        start: boxes and player at the start.
+        moves: an optimal solution as letters of UDLR, "" if none is known.
+    """
+
+    id: str
+    split: str
+    room: Room
+    start: State
+    moves: str = ""
+
+
+def cells(bits: int) -> Iterator[int]:
+    """The cells of a bit set, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def shift(bits: int, offset: int) -> int:
+    """A bit set moved by an offset."""
+    return bits << offset if offset > 0 else bits >> -offset
+
+
+def flood(floor: int, start: int, width: int) -> int:
+    """The cells of ``floor`` connected with ``start`` (both bit sets)."""
+    reached, layer = start, start
+    while layer:
+        layer = (layer << 1 | layer >> 1 | layer << width | layer >> width) & floor & ~reached
+        reached |= layer
+    return reached
+
+
+def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
+    """Read a level in XSB text.
+
+    Args:
+        text: rows of ``#`` wall, ``$`` box, ``.`` target, ``*`` box on target, ``@`` player, ``+`` player on target, and
+            space, ``-`` or ``_`` for floor. Rows may differ in length.
+        where: how error messages name the text.
+
+    Raises:
+        BadData: not a level that can be played; the message says why.
+    """
+    rows = [row.rstrip() for row in text.strip("\r\n").splitlines()]
+    height, width = len(rows), max(map(len, rows), default=0)
+    grid = "".join(row.ljust(width) for row in rows)
+    if not XSB_SYMBOLS.issuperset(grid):
+        wrong = next(cell for cell, symbol in enumerate(grid) if symbol not in XSB_SYMBOLS)
+        found = f"row {wrong // width}, column {wrong % width} holds {grid[wrong]!r}"
+        raise BadData(f"{where}: {found}; valid symbols: # $ . * @ + and space, - or _")
+    backwards = grid[::-1] or "#"
+    not_wall, boxes, targets, player = (int(backwards.translate(table), 2) for table in _BITS)
+    if player.bit_count() != 1:
+        raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}")
+    floor = flood(not_wall, player, width)
+    for cell in cells(floor & _edge(height, width)):
+        raise BadData(f"{where}: the room is not closed by walls at row {cell // width}, column {cell % width}")
+    if boxes & ~floor & ~targets:
+        row, column = divmod(next(cells(boxes & ~floor & ~targets)), width)
+        raise BadData(f"{where}: the player can never reach the box at row {row}, column {column}")
+    boxes, targets = boxes & floor, targets & floor
+    if not boxes or boxes.bit_count() > targets.bit_count():
+        found = f"{boxes.bit_count()} boxes and {targets.bit_count()} targets"
+        raise BadData(f"{where}: a level needs at least one box, and a target for each; in reach are {found}")
+    if not boxes & ~targets:
+        raise BadData(f"{where}: every box is on a target already")
+    return Room(height, width, floor, targets), State(boxes, player.bit_length() - 1)
+
+
+@lru_cache(maxsize=256)
+def _edge(height: int, width: int) -> int:
+    """The outermost cells of a grid."""
+    return sum(1 << cell for cell in range(height * width) if cell // width in (0, height - 1) or cell % width in (0, width - 1))
+
+
+def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:
+    """A level as rows of XSB text; with no state the bare room (walls and floor only)."""
+    rows = []
+    for row in range(room.height):
+        symbols = []
+        for cell in range(row * room.width, (row + 1) * room.width):
+            if not room.floor >> cell & 1:
+                symbols.append("#")
+                continue
+            contents = (0, 0, 0) if state is None else (state.boxes >> cell & 1, room.targets >> cell & 1, int(state.player == cell))
+            symbols.append(floor if not any(contents) else _WRITTEN[contents])
+        rows.append("".join(symbols))
+    return rows
+
+
+def print_level(room: Room, state: State) -> str:
+    """A level as XSB text, the inverse of ``parse_level``."""
+    return "\n".join(level_rows(room, state))
+
+
+def split_levels(lines: Sequence[str], where: str) -> Iterator[tuple[int, str]]:
+    """The levels of an XSB or Boxoban file, each with the number of its first line.
+
+    A level is a run of rows; comments, titles and blank lines stand between levels.
+
+    Raises:
+        BadData: a row of a level holds a symbol that XSB does not know; file and line are named.
+    """
+    block: list[str] = []
+    for number, line in enumerate([*lines, ""], start=1):
+        row = line.rstrip("\r\n")
+        if "#" in row and XSB_SYMBOLS.issuperset(row):
+            block.append(row)
+            continue
+        if row.lstrip(" -_").startswith("#"):
+            wrong = next(symbol for symbol in row if symbol not in XSB_SYMBOLS)
+            raise BadData(f"{where}, line {number}: a level row holds {wrong!r}; valid symbols: # $ . * @ + and space, - or _")
+        if block:
+            yield number - len(block), "\n".join(block)
+            block = []

@@ -1,0 +1,85 @@
+"""Rules of Sokoban: pure functions from a state and a move to the next state.
+
+The player walks onto free floor and pushes one box at a time; a move against a wall, or against a box that has a wall or
+another box behind it, changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tstar_envs.envs.sokoban.levels import Room, State, flood
+
+DIRECTIONS = ("Up", "Down", "Left", "Right")
+LETTERS = "UDLR"
+MOST_ACTIONS = 10  # moves of one turn with ``multi_action``
+_NUMBER = {name.lower(): number for number, name in enumerate(DIRECTIONS)}
+
+
+class Parsed(NamedTuple):
+    """Numbers of the moves read (indexes into ``DIRECTIONS``), or what is wrong."""
+
+    moves: tuple[int, ...]
+    problem: str
+
+
+def parse_action(action: str, multi_action: bool = False) -> Parsed:
+    """Read one move, or with ``multi_action`` several joined by ``||`` or commas; any case."""
+    number = _NUMBER.get(action.lower())
+    if number is not None:
+        return Parsed((number,), "")
+    words = [action]
+    if multi_action:
+        words = action.replace("||", ",").split(",")
+        if len(words) > MOST_ACTIONS:
+            return Parsed((), f"a turn takes at most {MOST_ACTIONS} moves, got {len(words)}")
+    numbers = [_NUMBER.get(word.strip().lower()) for word in words]
+    moves = tuple(n for n in numbers if n is not None)
+    if len(moves) == len(numbers):
+        return Parsed(moves, "")
+    expected = "Up, Down, Left or Right"
+    return Parsed((), f"the action must be {expected}" + (", or several of them joined by ||" if multi_action else ""))
+
+
+def move(room: Room, state: State, direction: int) -> tuple[State, int]:
+    """Play one move.
+
+    Args:
+        room: walls and targets.
+        state: boxes and player.
+        direction: index into ``DIRECTIONS``.
+
+    Returns:
+        The next state (the same object if nothing moved), and the cell of the box that was pushed, -1 if none was.
+    """
+    boxes, player = state
+    offset = room.offsets[direction]
+    ahead = player + offset
+    if boxes >> ahead & 1:
+        beyond = ahead + offset
+        if not room.floor >> beyond & 1 or boxes >> beyond & 1:
+            return state, -1
+        return State(boxes ^ 1 << ahead ^ 1 << beyond, ahead), ahead
+    return (State(boxes, ahead), -1) if room.floor >> ahead & 1 else (state, -1)
+
+
+def open_moves(room: Room, state: State) -> tuple[int, ...]:
+    """The moves that change something, as indexes into ``DIRECTIONS``."""
+    boxes, player = state
+    free = room.floor & ~boxes
+    found = []
+    for direction, offset in enumerate(room.offsets):
+        ahead = player + offset
+        if free >> ahead & 1 or (boxes >> ahead & 1 and free >> ahead + offset & 1):
+            found.append(direction)
+    return tuple(found)
+
+
+def is_solved(room: Room, state: State) -> bool:
+    """Whether every box is on a target."""
+    return not state.boxes & ~room.targets
+
+
+def region(room: Room, state: State) -> int:
+    """The cells that the player can walk to, as a bit set."""
+    return flood(room.floor & ~state.boxes, 1 << state.player, room.width)

@@ -1,0 +1,127 @@
+"""What is said in Sokoban: observations, the prompt, and the thoughts of the expert in several wordings."""
+
+from __future__ import annotations
+
+from tstar_envs.envs.sokoban.levels import Room, cells
+from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
+
+OBSERVATIONS = ("grid", "coords", "grid_coords")
+INSTRUCTION = "Push every box onto a target."
+
+_RULES = (
+    "You are the player in a Sokoban room. Push every box onto a target. You walk one cell at a time onto free floor; stepping "
+    "against a box pushes it one cell further if the cell behind it is free. Boxes cannot be pulled, and two cannot be pushed at once."
+)
+_SEEN = {
+    "grid": "Symbols: # wall, _ floor, O target, X box, √ box on target, P you, S you on a target. Rows go down, columns to the right.",
+    "coords": "Cells are given as (row, column), counted from 0; rows go down, columns to the right. What is not floor is wall.",
+}
+_SEEN["grid_coords"] = f"{_SEEN['grid']} Cells are also given as (row, column), counted from 0."
+_MOVES = "Up, Down, Left or Right"
+_SEVERAL = f"; up to {MOST_ACTIONS} moves may be joined by ||, as in Up || Left"
+_GRAMMAR = {
+    "react": (
+        "In each turn write one thought and one action:\nThought: which box goes where, and where you must stand for it\nAction: {moves}"
+    ),
+    "tags": "In each turn reason inside <think> and </think>, then act: <action>move</action>, where move is {moves}.",
+}
+
+# {box}, {stand}, {player} and {target} are cells, {way} is the push and {step} the move now.
+_WALK = (
+    "The box at {box} belongs on {target}. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To get the box at {box} onto {target} I push it {way} next. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, on its way to {target}. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} goes to {target}, first {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+)
+_PUSH = (
+    "The box at {box} belongs on {target}. It has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To get the box at {box} onto {target} I push it {way} next. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, on its way to {target}. I am at {stand}, so I can push now.",
+    "The box at {box} goes to {target}, first {way}. I stand at {stand}, so {way} comes next.",
+)
+_WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
+_WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
+_TARGET, _BOX, _BOX_ON = b"OX*"  # the star becomes a check mark, which is no ASCII
+_FLOOR_SYMBOLS = str.maketrans("01", "#_")
+
+
+def prompt(style: str, observation: str, multi_action: bool, horizon: int) -> str:
+    """The rules and the action grammar as an agent is told them."""
+    grammar = _GRAMMAR[style].format(moves=_MOVES + _SEVERAL * multi_action)
+    return f"{_RULES}\n{_SEEN[observation]}\n{grammar}\nYou have {horizon} turns."
+
+
+class Painter:
+    """Writes the states of one room; what stays the same is worked out once."""
+
+    def __init__(self, room: Room, observation: str) -> None:
+        self._room = room
+        self._observation = observation
+        flat = f"{room.floor:0{room.height * room.width}b}"[::-1].translate(_FLOOR_SYMBOLS)
+        rows = [flat[start : start + room.width] for start in range(0, len(flat), room.width)]
+        self._empty = bytearray("\n".join(rows), "ascii")
+        for cell in cells(room.targets):
+            self._empty[cell + cell // room.width] = _TARGET  # a line break stands after every row
+        self._fixed = ""
+        if observation != "grid":
+            self._fixed = f"Targets: {places(room, room.targets)}"
+        if observation == "coords":
+            self._fixed = f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._fixed}"
+
+    def boxes(self, boxes: int) -> tuple[str, str]:
+        """What all states of one box layout have in common: the grid without the player, and the lists."""
+        room, targets = self._room, self._room.targets
+        symbols = self._empty[:]
+        for cell in cells(boxes):
+            symbols[cell + cell // room.width] = _BOX_ON if targets >> cell & 1 else _BOX
+        grid = symbols.decode("ascii")
+        lists = "" if self._observation == "grid" else f"{self._fixed}\nBoxes: {places(room, boxes)}"
+        return (grid.replace("*", "√") if boxes & targets else grid), lists
+
+    def player(self, painted: tuple[str, str], player: int) -> str:
+        """The observation of a state, from that of its box layout."""
+        room = self._room
+        grid, lists = painted
+        if self._observation != "coords":
+            position = player + player // room.width
+            symbol = "S" if room.targets >> player & 1 else "P"
+            grid = f"{grid[:position]}{symbol}{grid[position + 1 :]}"
+            if not lists:
+                return grid
+            lists = f"{grid}\n{lists}"
+        return f"{lists}\nPlayer: {place(room, player)}"
+
+
+def place(room: Room, cell: int) -> str:
+    """A cell as ``(row, column)``, from 0."""
+    return str(room.place(cell))
+
+
+def places(room: Room, bits: int) -> str:
+    """Several cells."""
+    return ", ".join(place(room, cell) for cell in cells(bits))
+
+
+def _floor_runs(room: Room) -> str:
+    """The floor row by row, as runs of columns."""
+    rows = []
+    for row in range(room.height):
+        columns = [cell - row * room.width for cell in cells(room.floor) if cell // room.width == row]
+        starts = [c for c in columns if c - 1 not in columns]
+        ends = [c for c in columns if c + 1 not in columns]
+        if columns:
+            runs = (f"{a}-{b}" if a < b else str(a) for a, b in zip(starts, ends, strict=True))
+            rows.append(f"row {row}: {', '.join(runs)}")
+    return "; ".join(rows)
+
+
+def expert_thought(*, box: str, way: str, stand: str, player: str, target: str, step: str, pushes: bool, wording: int) -> str:
+    """What the expert thinks before a move; see the templates."""
+    templates = _PUSH if pushes else _WALK
+    return templates[wording % len(templates)].format(box=box, way=way, stand=stand, player=player, target=target, step=step)
+
+
+def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, wording: int) -> str:
+    """What somebody may think before a wrong move."""
+    templates = _WRONG_PUSH if pushes else _WRONG_WALK
+    return templates[wording % len(templates)].format(box=box, way=way, player=player, target=target)

@@ -1,0 +1,180 @@
+"""What environments with given options show of a level, remembered for all environments of the process.
+
+Rules and texts are pure, so what a move does in a state, how that state looks and what its key is are worked out once and
+shared by every environment that plays the level. Both caches are bounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from tstar_envs.core import NOTHING, Outcome, hash_state, state_hasher
+from tstar_envs.envs.sokoban import rules
+from tstar_envs.envs.sokoban.levels import State, cells
+from tstar_envs.envs.sokoban.oracle import Expert
+from tstar_envs.envs.sokoban.rules import DIRECTIONS
+from tstar_envs.envs.sokoban.tasks import LevelSet
+from tstar_envs.envs.sokoban.text import Painter
+
+MOST_LEVELS = 512
+MOST_STATES = 512  # of one level; about a kilobyte each
+_NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
+_NAMES = {moves: tuple(DIRECTIONS[d] for d in moves) for count in range(5) for moves in combinations(range(4), count)}
+
+
+@lru_cache(maxsize=64)
+def _neighbours(width: int) -> tuple[int, dict[int, tuple[str, ...]]]:
+    """The four cells around a cell, as a bit set that begins with the cell above it; for each subset the moves into it."""
+    bits = [1 << width + offset for offset in (-width, width, -1, 1)]
+    return sum(bits), {sum(bits[direction] for direction in moves): names for moves, names in _NAMES.items()}
+
+
+class Look(NamedTuple):
+    """The options of an environment that change what it shows; see ``SokobanEnv``."""
+
+    observation: str
+    multi_action: bool
+    shaped: bool
+    region_key: bool
+    show_dead: bool
+
+
+class Sight(NamedTuple):
+    """One state as it is shown, and what each move does in it, once that has been asked."""
+
+    text: str
+    admissible: tuple[str, ...]
+    key: str
+    extra: Mapping[str, Any]
+    outcomes: list[Outcome[State] | None]
+
+
+class Layout(NamedTuple):
+    """What all states of one box layout have in common."""
+
+    painted: tuple[str, str]
+    hasher: hashlib.blake2b
+
+
+class LevelView:
+    """One level under one ``Look``."""
+
+    def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
+        self.level = levels.level(task_id)
+        self.look = look
+        self.expert = Expert(self.level)
+        self._levels = levels
+        self._painter = Painter(self.level.room, look.observation)
+        self._hasher = state_hasher(task_id)
+        self._sights: dict[State, Sight] = {}
+        self._layouts: dict[int, Layout] = {}
+        self._cross, self._names_into = _neighbours(self.level.room.width)
+
+    def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
+        return view_of, (self._levels, self.level.id, self.look)
+
+    def sight(self, state: State) -> Sight:
+        """A state as it is shown."""
+        return self._sights.get(state) or self._see(state)
+
+    def outcome(self, state: State, action: str) -> Outcome[State]:
+        """What an action does."""
+        sight = self._sights.get(state) or self._see(state)
+        direction = _NUMBER.get(action)
+        if direction is None:
+            return self._read(state, sight, action)
+        outcome = sight.outcomes[direction]
+        if outcome is None:
+            outcome = sight.outcomes[direction] = self._move(state, direction)
+        return outcome
+
+    def fingerprint(self, state: State) -> str:
+        """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
+        return f"{state.boxes:x}/{self._player_part(state)}"
+
+    def _player_part(self, state: State) -> int:
+        return next(cells(rules.region(self.level.room, state))) if self.look.region_key else state.player
+
+    def _see(self, state: State) -> Sight:
+        layout = self._layouts.get(state.boxes) or self._lay_out(state.boxes)
+        sight = Sight(
+            self._painter.player(layout.painted, state.player),
+            self._admissible(state),
+            hash_state(layout.hasher, str(self._player_part(state))),
+            {"dead": self.expert.plan(state) is None} if self.look.show_dead else NOTHING,
+            [None, None, None, None],
+        )
+        if len(self._sights) >= MOST_STATES:
+            self._sights.clear()
+            self._layouts.clear()
+        self._sights[state] = sight
+        return sight
+
+    def _admissible(self, state: State) -> tuple[str, ...]:
+        """The moves that change something. Where no box is beside the player, the floor around it tells."""
+        room = self.level.room
+        above = state.player - room.width  # no floor is in the first row
+        if state.boxes >> above & self._cross:
+            return _NAMES[rules.open_moves(room, state)]
+        return self._names_into[room.floor >> above & self._cross]
+
+    def _lay_out(self, boxes: int) -> Layout:
+        hasher = self._hasher.copy()
+        hasher.update(f"{boxes:x}/".encode())
+        layout = self._layouts[boxes] = Layout(self._painter.boxes(boxes), hasher)
+        return layout
+
+    def _read(self, state: State, sight: Sight, action: str) -> Outcome[State]:
+        """What an action does that is not one move in its canonical form."""
+        parsed = rules.parse_action(action, self.look.multi_action)
+        if parsed.problem:
+            observation = f"Invalid action: {parsed.problem}.\n{sight.text}"
+            return Outcome(
+                state, observation, "", invalid_reason=parsed.problem, extra=sight.extra, admissible=sight.admissible, state_key=sight.key
+            )
+        if len(parsed.moves) > 1:
+            return self._move_on(state, parsed.moves)
+        return self.outcome(state, DIRECTIONS[parsed.moves[0]])
+
+    def _move(self, state: State, direction: int) -> Outcome[State]:
+        room = self.level.room
+        after, pushed = rules.move(room, state, direction)
+        action = DIRECTIONS[direction]
+        text, admissible, key, extra, _ = self.sight(after)
+        if pushed < 0:
+            return Outcome(after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key)
+        row, column = room.place(pushed)
+        solved = not after.boxes & ~room.targets
+        shaping = 0.0
+        if self.look.shaped:
+            gained = (after.boxes & room.targets).bit_count() - (state.boxes & room.targets).bit_count()
+            shaping = gained / after.boxes.bit_count()
+        effect = f"push:{row},{column}:{action}"
+        return Outcome(after, text, action, "", effect, solved, solved, float(solved), extra, shaping, admissible, key)
+
+    def _move_on(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
+        """Several moves of one turn; the game stops at success."""
+        done: list[Outcome[State]] = []
+        for direction in moves:
+            done.append(self.outcome(done[-1].state if done else state, DIRECTIONS[direction]))
+            if done[-1].terminated:
+                break
+        return done[-1]._replace(
+            action=" || ".join(outcome.action for outcome in done),
+            effect_key=";".join(outcome.effect_key for outcome in done if outcome.effect_key),
+            shaping=sum(outcome.shaping for outcome in done),
+        )
+
+
+@lru_cache(maxsize=MOST_LEVELS)
+def view_of(levels: LevelSet, task_id: str, look: Look) -> LevelView:
+    """The one view of a level under a look.
+
+    Raises:
+        UnknownTask: the set has no such level.
+    """
+    return LevelView(levels, task_id, look)
