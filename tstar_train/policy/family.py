@@ -37,6 +37,12 @@ FAMILIES: dict[str, TinyFamily] = {
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=40, vocabulary=512,
         mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
     ),
+    # The grid for the walls, and coordinates, so that a cell's place need not be counted out. Most practice is on easy levels:
+    # the others are learnt from the same moves, and a policy of this size plans a few pushes ahead at most.
+    "sokoban": TinyFamily(
+        env_options={"observation": "grid_coords"}, context="step", history=0, max_tokens=72, vocabulary=512,
+        symbols=r"[#_√]|[OXPS](?![a-z])|\n", mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
+    ),
 }
 
 

@@ -33,6 +33,7 @@ SCHEDULES = {
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
     "blocksworld": (ImitationSchedule(steps=7_000, batch=32),),
+    "sokoban": (ImitationSchedule(steps=7_000, batch=24),),
 }
 _TOKENIZER_ROWS = 6_000
 
