@@ -89,7 +89,9 @@ def test_seed_draws_the_task(run: Run) -> None:
 
 def test_ctrl_c_is_a_clean_end(tmp_path: Path) -> None:
     command, pipe = [*COMMAND, "play", "hotpotqa"], subprocess.PIPE
-    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=pipe) as game:
+    # A shell that starts the tests in the background makes them ignore SIGINT, and children inherit that.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heard) as game:
         assert game.stdout is not None and game.stdin is not None and game.stderr is not None
         shown = b""
         while b"action> " not in shown:
