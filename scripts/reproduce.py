@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--split", default="test", help="settings are chosen on valid, claims are made on test")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--rates", type=float, nargs=2, default=(0.0013, 2e-4), help="peak rates of the imitation control (chosen on valid)")
+    parser.add_argument("--rates", type=float, nargs=2, default=(0.0013, 2e-4), help="peak rates of the control (chosen on valid)")
     parser.add_argument("--seconds", type=float, help="CPU seconds of the control (default: what T-STAR's run of that seed took)")
     parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
     options = parser.parse_args()

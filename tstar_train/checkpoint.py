@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from tstar_train.loop import Learner
@@ -28,11 +30,13 @@ class Progress:
         iteration: iterations done.
         seconds: of training so far.
         episodes: played in training so far.
+        wall_seconds: since the run was first started, measurements included, without the time between a stop and a resume.
     """
 
     iteration: int = 0
     seconds: float = 0.0
     episodes: int = 0
+    wall_seconds: float = 0.0
 
 
 def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: int) -> Path:
@@ -46,7 +50,22 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: in
         shutil.rmtree(rest)
     final = root / f"{progress.iteration:06d}"
     partial = root / f".partial-{final.name}"
-    partial.mkdir()
+    try:
+        partial.mkdir()
+        _write(partial, learner, progress)
+    except (RuntimeError, SafetensorError) as error:
+        # A full disk, told in their own ways by torch and safetensors; the run's other files and checkpoints are whole.
+        raise OSError(errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)) from error
+    if final.exists():
+        shutil.rmtree(final)
+    partial.rename(final)
+    for old in sorted(p for p in root.iterdir() if p.name.isdigit())[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def _write(partial: Path, learner: Learner, progress: Progress) -> None:
+    """All files of a checkpoint; the state comes last, with the others' hashes."""
     save_file(_weights(learner.policy.model), partial / "policy.safetensors", metadata={"format": "pt"})
     if learner.reference is not None:
         save_file(_weights(learner.reference), partial / "reference.safetensors", metadata={"format": "pt"})
@@ -60,16 +79,11 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: in
         "iteration": progress.iteration,
         "seconds": progress.seconds,
         "episodes": progress.episodes,
+        "wall_seconds": progress.wall_seconds,
         "grafted": sorted(learner.grafted),
         "sha256": {p.name: _sha256(p) for p in sorted(partial.iterdir())},
     }
     (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-    if final.exists():
-        shutil.rmtree(final)
-    partial.rename(final)
-    for old in sorted(p for p in root.iterdir() if p.name.isdigit())[:-keep]:
-        shutil.rmtree(old)
-    return final
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -94,12 +108,12 @@ def load_checkpoint(path: Path, learner: Learner) -> Progress:
             _restore(learner.reference, path / "reference.safetensors")
         learner.optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True))
         torch.set_rng_state(torch.load(path / "random.pt", weights_only=True)["cpu"])
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        learner.grafted = {(task, key) for task, key in state["grafted"]}
+        return Progress(state["iteration"], state["seconds"], state["episodes"], state.get("wall_seconds", state["seconds"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         if isinstance(error, BadCheckpoint):
             raise
         raise BadCheckpoint(f"{path} cannot be read ({error}); delete it to resume from the one before") from error
-    learner.grafted = {(task, key) for task, key in state["grafted"]}
-    return Progress(state["iteration"], state["seconds"], state["episodes"])
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:

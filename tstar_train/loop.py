@@ -70,7 +70,10 @@ def iterate(learner: Learner, config: Config, tasks: Sequence[str], number: int)
         follow(learner.reference, learner.policy.model, config.graft.alpha)
     played.seconds["update"] = time.perf_counter() - started
     metrics = summarize(config, played, stats, learner.grafted)
-    learner.grafted |= {anchor(g, d) for g in played.groups for d in g.divergences if config.graft.enabled}
+    kept = {(g.group, g.worst_step) for g in played.grafts.kept}
+    learner.grafted |= {
+        anchor(g, d) for g in played.groups for d in g.divergences if (g.trajectories[0].group, d.worst_step) in kept
+    }
     return IterationResult(metrics, played.seconds, played)
 
 
@@ -121,6 +124,11 @@ def follow(reference: PreTrainedModel, model: PreTrainedModel, alpha: float) -> 
         mine.lerp_(theirs, 1 - alpha)
 
 
+def needs_reference(config: Config) -> bool:
+    """Whether a run keeps the moving average of its policy: for the surgical loss or the KL penalty."""
+    return (config.tstar and config.graft.enabled and config.graft.surgical) or config.optim.kl_coefficient > 0
+
+
 def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
     """(task, state key) of the step before a divergence: which decision it is, across iterations."""
     worst, turn = divergence.worst_step
@@ -148,7 +156,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
     if trajectories and "f1" in trajectories[0].episode.extra:
         metrics["f1"] = _mean([t.episode.extra.get("f1", 0.0) for t in trajectories])
     if config.tstar:
-        metrics |= _tree_metrics(results)
+        metrics |= _tree_metrics(results, config.tree.statistics_everywhere)
         divergences = [(r, d) for r in results for d in r.divergences]
         repaired = {(g.group, g.worst_step[0]) for g in grafts.kept}
         metrics |= {
@@ -175,9 +183,10 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
             "surgical_margin": stats.surgical_margin,
             "surgical_gradient_norm": stats.surgical_gradient_norm,
         }
+    if needs_reference(config):
+        metrics["kl_reference"] = stats.kl_reference
     return metrics | {
         "base_loss": stats.base_loss,
-        "kl_reference": stats.kl_reference,
         "clip_fraction": stats.clip_fraction,
         "base_gradient_norm": stats.base_gradient_norm,
         "gradient_norm": stats.gradient_norm,
@@ -186,9 +195,9 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
     }
 
 
-def _tree_metrics(results: Sequence[GroupResult]) -> dict[str, Any]:
-    """Means over the trees of groups whose rewards differ."""
-    trees = [r.tree.stats() for r in results if r.tree is not None and len({t.reward for t in r.trajectories}) > 1]
+def _tree_metrics(results: Sequence[GroupResult], everywhere: bool) -> dict[str, Any]:
+    """Means over the trees of groups whose rewards differ, or over all; none where no tree was built."""
+    trees = [r.tree.stats() for r in results if r.tree is not None and (everywhere or len({t.reward for t in r.trajectories}) > 1)]
     return {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
 
 

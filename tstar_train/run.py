@@ -22,10 +22,12 @@ from tstar_envs import StableRandom, TextEnv, UnknownOption, find_entry
 from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, measure, paired_difference
-from tstar_train.loop import Learner, iterate
+from tstar_train.loop import Learner, iterate, needs_reference
 from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
 from tstar_train.report import write_report
 from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.local import LocalEngine
+from tstar_train.rollout.probe import check_agreement
 from tstar_train.rollout.team import Team
 from tstar_train.tracking import Display, RunFolder
 
@@ -58,6 +60,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
         progress = Progress()
         if resume:
             progress = _resume(folder, learner, console)
+        started -= progress.wall_seconds
         recorded = folder.read("evaluation.json")
         if "before" not in recorded:
             if before is None:
@@ -66,7 +69,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
             recorded = {**_header(config, held_out), "before": before.report()}
             folder.write("evaluation.json", recorded)
         before = _measurement(recorded["before"])
-        stopped = _train(config, folder, learner, tasks, progress, console)
+        stopped = _train(config, folder, learner, tasks, progress, console, started)
         if stopped:
             console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
             return {}
@@ -92,11 +95,11 @@ def build(config: Config) -> Learner:
     entry = find_entry(config.env)
     device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
     policy = load_policy(config.model, entry.family, device)
+    check_agreement(policy, LocalEngine(policy))
     small = policy.parameters < ONE_THREAD_BELOW
     if config.threads is not None or small:
         torch.set_num_threads(config.threads or 1)
-    needs_reference = (config.tstar and config.graft.enabled and config.graft.surgical) or config.optim.kl_coefficient > 0
-    reference = copy.deepcopy(policy.model).requires_grad_(False) if needs_reference else None
+    reference = copy.deepcopy(policy.model).requires_grad_(False) if needs_reference(config) else None
     processes = config.processes or (min(os.cpu_count() or 1, config.rollout.tasks, 8) if small and device == "cpu" else 1)
     team = Team(policy, reference, config, EnvSpec(config.env, dict(config.env_options)), processes)
     optimizer = torch.optim.AdamW(
@@ -145,7 +148,9 @@ def tasks_of_iteration(tasks: Sequence[str], config: Config, number: int) -> lis
     return order[position * size : (position + 1) * size]
 
 
-def _train(config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[str], progress: Progress, console: Console) -> bool:
+def _train(
+    config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[str], progress: Progress, console: Console, started: float
+) -> bool:
     """Iterations until the end; True if the user stopped them."""
     display = Display(console, config)
     begun, before = time.perf_counter(), progress.seconds
@@ -158,6 +163,7 @@ def _train(config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[
             progress.iteration += 1
             progress.episodes += config.rollout.tasks * config.rollout.group
             progress.seconds = before + time.perf_counter() - begun
+            progress.wall_seconds = time.time() - started
             folder.log(progress.iteration, result, progress.seconds)
             display.update(progress.iteration, result.metrics, progress.seconds / progress.iteration)
             if progress.iteration % config.checkpoint_every == 0:

@@ -151,7 +151,6 @@ class Display:
         self._console = console
         self._total = config.iterations
         self._window: list[dict[str, Any]] = []
-        self._metric = "EM" if "qa" in config.env or "QA" in config.env else "success"
         columns = (
             TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(bar_width=20), TextColumn("{task.fields[figures]}"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
@@ -171,7 +170,9 @@ class Display:
             values = [m[name] for m in self._window if name in m]
             return sum(values) / len(values) if values else 0.0
 
-        figures = f"success {mean('success'):.1%}  EM {mean('reward'):.1%}"
+        figures = f"success {mean('success'):.1%}"
+        if "f1" in metrics:  # question answering: the reward is exact match
+            figures += f"  EM {mean('reward'):.1%}"
         if "grafts" in metrics:
             figures += (
                 f"  tree {mean('tree_nodes_before'):.0f}->{mean('tree_nodes_after'):.0f} nodes, "

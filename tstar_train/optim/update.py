@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from tstar_train.config import GraftConfig, OptimConfig
 from tstar_train.grafting.graft import Graft
 from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss
+from tstar_train.policy.head import output_logits
 from tstar_train.rollout.types import TokenSequence
 
 
@@ -92,8 +93,7 @@ def token_logprobs(
         (log-probabilities, entropies), each of shape (number of wanted tokens,), in nats, in row-major order.
     """
     hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-    logits = model.get_output_embeddings()(hidden[wanted[:, 1:]])
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature  # half precision is too coarse here
+    logits = output_logits(model, hidden[wanted[:, 1:]]) / temperature
     logprobs = torch.log_softmax(logits, dim=-1)
     with torch.no_grad():
         entropy = -(logprobs.exp() * logprobs).sum(dim=-1)

@@ -13,6 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from tstar_envs import UnknownOption
+
 
 class RaggedCache(Cache):
     """Keys and values of shape (rows, heads, capacity, head size) per layer.
@@ -36,6 +38,8 @@ class RaggedCache(Cache):
         self._positions = self.lengths[:, None]
         self._rows = torch.arange(rows, device=model.device)[:, None]
         self._span = 0
+        kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+        self._window = getattr(config, "sliding_window", None) if "sliding_attention" in kinds else None
 
     @property
     def capacity(self) -> int:
@@ -47,9 +51,17 @@ class RaggedCache(Cache):
 
         Returns:
             Position ids of shape (rows, count) and the attention mask of shape (rows, 1, count, span), True where seen.
+
+        Raises:
+            UnknownOption: a row is longer than the model's sliding window.
         """
         self._positions = self.lengths[:, None] + torch.arange(count, device=self.lengths.device)
         self._span = int(self._positions.max()) + 1
+        if self._window is not None and self._span > self._window:
+            raise UnknownOption(
+                f"a context of {self._span} tokens, but the model attends to the last {self._window} only, which the local engine does "
+                f"not imitate: use a model without a sliding window, or shorter contexts (--rollout.context step)"
+            )
         if self._span > self.capacity:
             self._grow(max(self._span, 2 * self.capacity))
         seen = torch.arange(self._span, device=self.lengths.device)[None, None, None, :] <= self._positions[:, None, :, None]

@@ -176,13 +176,15 @@ class ExactKL:
             return 0.0
         self.prefetch([(t, i, j)])
         mine, theirs = self._distributions[i, t], self._distributions[j, t]
+        self.work.unscored += len(mine) + len(theirs)
         if set(mine) - set(theirs):
             return math.inf
         return sum(math.exp(p) * (p - theirs[action]) for action, p in mine.items())
 
     def prefetch(self, pairs: list[tuple[int, int, int]]) -> None:
         """Score the admissible actions of all these steps in one call."""
-        missing = dict.fromkeys((k, t) for t, i, j in pairs for k in (i, j) if (k, t) not in self._distributions)
+        different = [(t, i, j) for t, i, j in pairs if self.group[i].turns[t + 1].context != self.group[j].turns[t + 1].context]
+        missing = dict.fromkeys((k, t) for t, i, j in different for k in (i, j) if (k, t) not in self._distributions)
         if not missing:
             return
         contexts, actions = [], []

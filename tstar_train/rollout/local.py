@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tstar_train.policy.head import output_logits
 from tstar_train.policy.kv import RaggedCache
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.engine import Sample
@@ -167,8 +168,7 @@ class LocalEngine:
         return hidden
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._model.get_output_embeddings()(hidden)
-        return logits.float()
+        return output_logits(self._model, hidden)
 
     def _decode(self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], max_tokens: int, temperature: float) -> list[Sample]:
         rows = len(seeds)

@@ -87,8 +87,10 @@ class Share:
         clock.phase("rollout")
         played = Played(seconds=clock.seconds)
         groups = [trajectories[i * size : (i + 1) * size] for i in range(len(tasks))]
-        played.groups = [self._value(group, number, played.work) for group in groups]
+        trees = [self._tree(group, number, played.work) for group in groups]
         clock.phase("tree")
+        played.groups = [self._value(group, tree) for group, tree in zip(groups, trees, strict=True)]
+        clock.phase("valuation")
         if config.tstar and config.graft.enabled:
             found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
             played.grafts = graft(
@@ -106,17 +108,14 @@ class Share:
         self._grafts = played.grafts
         return played
 
-    def _value(self, group: list[Trajectory], number: int, work: KLWork) -> GroupResult:
-        """Advantages of one group's steps, and where it diverges.
+    def _tree(self, group: list[Trajectory], number: int, work: KLWork) -> Tree | None:
+        """The cognitive tree of one group.
 
         A group whose rewards are all equal has advantage 0 everywhere, so its tree is built for statistics only.
         """
         config, options = self._config, self._config.tree
-        rewards = [t.reward for t in group]
-        base = grpo(rewards, [0] * len(group))
-        advantages = [np.full(len(t.turns), a) for t, a in zip(group, base, strict=True)]
-        if not config.tstar or (max(rewards) == min(rewards) and not options.statistics_everywhere):
-            return GroupResult(group, advantages, None, [])
+        if not config.tstar or (len({t.reward for t in group}) == 1 and not options.statistics_everywhere):
+            return None
         kl: ActionKL | ExactKL
         if options.kl_estimator == "exact":
             kl = ExactKL(self._engine, self._policy.codec, group, work=work)
@@ -126,10 +125,18 @@ class Share:
                 threshold=options.eps_kl if options.kl_symmetry != "mean" else None, max_tokens=config.rollout.max_tokens,
                 seed=f"{config.seed}/kl/{number}", work=work,
             )  # fmt: skip
-        tree = build_tree(
+        return build_tree(
             group, kl, eps_kl=options.eps_kl, gamma=options.gamma, same_parent=options.same_parent,
             kl_symmetry=options.kl_symmetry, history=options.history,
         )  # fmt: skip
+
+    def _value(self, group: list[Trajectory], tree: Tree | None) -> GroupResult:
+        """Advantages of one group's steps, and where it diverges."""
+        config, options = self._config, self._config.tree
+        base = grpo([t.reward for t in group], [0] * len(group))
+        advantages = [np.full(len(t.turns), a) for t, a in zip(group, base, strict=True)]
+        if tree is None:
+            return GroupResult(group, advantages, None, [])
         if options.enabled:
             advantages = tree.advantages(baseline=options.baseline)
         return GroupResult(group, advantages, tree, tree.divergences(options.delta, shrink=config.graft.shrink))

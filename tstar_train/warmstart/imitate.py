@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tstar_train.policy.head import output_logits
 from tstar_train.warmstart.demonstrations import Row
 
 
@@ -54,8 +55,7 @@ def imitation_loss(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
     # Padding stands on the right, so causal attention needs no mask.
     hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     wanted = mask[:, 1:]
-    logits = model.get_output_embeddings()(hidden[wanted])
-    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted])
+    return torch.nn.functional.cross_entropy(output_logits(model, hidden[wanted]), ids[:, 1:][wanted])
 
 
 def optimizers(model: PreTrainedModel, schedule: ImitationSchedule) -> list[torch.optim.Optimizer]:
