@@ -49,8 +49,8 @@ def test_levels_are_of_their_tier(difficulty: str) -> None:
         for number, task_id in enumerate(ids):
             level = levels.level(task_id)
             assert tier.shortest <= len(level.moves) <= tier.longest and level.room.width in tier.sizes
-            assert level.start.boxes.bit_count() == level.room.targets.bit_count() == tier.boxes
-            assert not level.start.boxes & level.room.targets
+            assert level.start[0].bit_count() == level.room.targets.bit_count() == tier.boxes
+            assert not level.start[0] & level.room.targets
             lengths.append(len(level.moves))
             if number % 25 == 0:
                 found = measure(level.room, level.start, level.moves, DistanceTable(level.room, tier.boxes))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sokoban_breadth_first import shortest
 
 from tstar_envs import BadData
-from tstar_envs.envs.sokoban import State, parse_level, print_level, solve
+from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
 from tstar_envs.envs.sokoban.levels import cells
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
@@ -98,7 +98,7 @@ def test_any_small_level(text: str) -> None:
     moves = solve(text)
     assert (None if moves is None else len(moves)) == shortest(print_level(room, state))
     assert moves is None or play(text, moves)
-    assert DistanceTable(room, state.boxes.bit_count())(state) == (None if moves is None else len(moves))
+    assert DistanceTable(room, state[0].bit_count())(state) == (None if moves is None else len(moves))
 
 
 def test_four_boxes_and_a_lost_level() -> None:
@@ -139,8 +139,8 @@ def test_fresh_levels_keep_their_tier(difficulty: str) -> None:
         assert level == generate_level(seed, difficulty)
         table = DistanceTable(level.room, tier.boxes)
         assert tier.shortest <= len(level.moves) == table(level.start) <= tier.longest
-        assert level.start.boxes.bit_count() == level.room.targets.bit_count() == tier.boxes
-        assert not level.start.boxes & level.room.targets and level.room.width == level.room.height in tier.sizes
+        assert level.start[0].bit_count() == level.room.targets.bit_count() == tier.boxes
+        assert not level.start[0] & level.room.targets and level.room.width == level.room.height in tier.sizes
         found = measure(level.room, level.start, level.moves, table)
         assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
-    assert isinstance(level.start, State) and list(cells(level.start.boxes))
+    assert list(cells(level.start[0]))

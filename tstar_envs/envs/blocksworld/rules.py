@@ -127,16 +127,32 @@ def towers(state: State) -> Towers:
     return tuple(found)
 
 
-def towers_after(piles: Towers, operator: Operator) -> Towers:
-    """``towers`` of the state after a legal operator, from those before it (a third of the time, and every step needs them)."""
-    verb, block, under = operator
-    if verb == STACK:
-        return tuple([(*tower, block) if tower[-1] == under else tower for tower in piles])
-    if verb == UNSTACK:
-        return tuple([tower[:-1] if tower[-1] == block else tower for tower in piles])
-    if verb == PICK_UP:
-        return tuple([tower for tower in piles if tower[0] != block])
-    return tuple(sorted([*piles, (block,)]))
+def after_legal(state: State, piles: Towers, held: int, position: int) -> tuple[State, Towers]:
+    """Where one of the legal operators leads: the state after it and its towers (every step needs both).
+
+    Args:
+        state: before it.
+        piles: ``towers(state)``.
+        held: the block in the hand, ``TABLE`` if it is empty.
+        position: which of ``legal_operators``.
+    """
+    if held == TABLE:
+        tower = piles[position]
+        block, place = tower[-1], HAND
+        if len(tower) > 1:
+            piles = (*piles[:position], tower[:-1], *piles[position + 1 :])
+        else:
+            piles = piles[:position] + piles[position + 1 :]
+    elif position:
+        tower = piles[position - 1]
+        block, place = held, tower[-1]
+        piles = (*piles[: position - 1], (*tower, block), *piles[position:])
+    else:
+        block, place = held, TABLE
+        piles = tuple(sorted([*piles, (block,)]))
+    below = list(state)
+    below[block] = place
+    return tuple(below), piles
 
 
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:

@@ -31,6 +31,7 @@ OBSERVATIONS = ("natural", "compact")
 MOST_TOWERS = 512  # texts kept per problem
 MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
 TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
+HeldText = tuple[str, str, tuple[str, ...]]  # the block in the hand in words, putting it down, and stacking it on each block
 NAMES = ("own", "colours", "letters", "mystery")
 
 
@@ -109,6 +110,7 @@ class Language:
         self._compact = observation == "compact" and vocabulary is PLAIN
         self._book = _phrasebook(vocabulary.name, self.natural)
         self._towers: dict[tuple[int, ...], TowerText] = {}
+        self._held: dict[int, HeldText] = {}
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
@@ -150,7 +152,7 @@ class Language:
         clash = violated(state, operator)
         return "" if clash is None else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
 
-    def situation(self, held: int, piles: Towers) -> tuple[str, list[str]]:
+    def situation(self, held: int, piles: Towers) -> tuple[str, tuple[str, ...]]:
         """A state as the agent reads it, and its admissible actions.
 
         The text tells the hand, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
@@ -166,18 +168,23 @@ class Language:
             known.clear()
         told = [known.get(tower) or self._tell_tower(tower) for tower in piles]
         texts = [tower[0] for tower in told]
-        labels, book = self.labels, self._book
         if held == TABLE:
-            hand = "empty" if self._compact else book[HANDEMPTY,]
-            actions = [tower[1] for tower in told]
+            hand = "empty" if self._compact else self._book[HANDEMPTY,]
+            actions = tuple([tower[1] for tower in told])
         else:
-            label = labels[held]
-            hand = label if self._compact else book[HOLDING, label]
-            actions = [book[PUT_DOWN, label], *[book[STACK, label, labels[tower[-1]]] for tower in piles]]
+            hand, put_down, onto = self._held.get(held) or self._tell_held(held)
+            actions = (put_down, *[onto[tower[-1]] for tower in piles])
         if self._compact:
             return f"hand: {hand} | towers: {SEPARATOR.join(texts)}", actions
         facts = ", ".join([hand, *texts])
         return f"State: {facts}." if self.natural else f"state: {facts}", actions
+
+    def _tell_held(self, held: int) -> HeldText:
+        """A block in the hand in words."""
+        book, label = self._book, self.labels[held]
+        hand = label if self._compact else book[HOLDING, label]
+        told = self._held[held] = hand, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
+        return told
 
     def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
         """A tower in words, from those of the tower below its top block, which is nearly always known already."""

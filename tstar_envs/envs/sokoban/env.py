@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.draw import TIERS
 from tstar_envs.envs.sokoban.levels import State, print_level
@@ -108,25 +108,29 @@ class SokobanEnv(TextEnv[LevelView, State]):
         return view, view.level.split
 
     def _start(self, task: LevelView) -> tuple[State, str]:
-        return task.level.start, task.sight(task.level.start).text
+        observation, _, _, _ = task.sight(task.level.start)
+        return task.level.start, observation
 
     def _instruction(self, task: LevelView) -> str:
         return text.INSTRUCTION
 
-    def _apply(self, task: LevelView, state: State, action: str) -> Outcome[State]:
+    def _apply(self, task: LevelView, state: State, action: str) -> OutcomeFields[State]:
         return task.outcome(state, action)
 
     def _admissible(self, task: LevelView, state: State) -> Sequence[str]:
-        return task.sight(state).admissible
+        _, admissible, _, _ = task.sight(state)
+        return admissible
 
     def _reset_extra(self, task: LevelView, state: State) -> Mapping[str, Any]:
-        return task.sight(state).extra
+        _, _, _, extra = task.sight(state)
+        return extra or {}
 
     def _state_fingerprint(self, task: LevelView, state: State) -> str:
         return task.fingerprint(state)
 
     def _state_key(self, task: LevelView, state: State) -> str:
-        return task.sight(state).key
+        _, _, key, _ = task.sight(state)
+        return key
 
     def _oracle_step(self, task: LevelView, state: State, wording: int) -> tuple[str, str] | None:
         return task.expert.next_step(state, wording)

@@ -57,8 +57,8 @@ class Expert:
                 target += room.offsets[number]
         action = DIRECTIONS[LETTERS.index(moves[0])]
         thought = text.expert_thought(
-            box=text.place(room, pushed), way=DIRECTIONS[direction].lower(), stand=text.place(room, before.player),
-            player=text.place(room, state.player), target=text.place(room, target), step=action.lower(),
+            box=text.place(room, pushed), way=DIRECTIONS[direction].lower(), stand=text.place(room, before[1]),
+            player=text.place(room, state[1]), target=text.place(room, target), step=action.lower(),
             pushes=before is state, wording=wording,
         )  # fmt: skip
         return thought, action
@@ -77,11 +77,12 @@ class Expert:
                 wrong.append(direction)
         bumps = [d for d in range(len(DIRECTIONS)) if rules.move(room, state, d)[0] is state]
         direction = draw.choice(wrong or losing or bumps or list(range(len(DIRECTIONS))))
-        ahead = state.player + room.offsets[direction]
-        pushes = bool(state.boxes >> ahead & 1)
+        boxes, player = state
+        ahead = player + room.offsets[direction]
+        pushes = bool(boxes >> ahead & 1)
         thought = text.wrong_thought(
-            box=text.place(room, ahead if pushes else draw.choice(list(cells(state.boxes)))), way=DIRECTIONS[direction].lower(),
-            player=text.place(room, state.player), target=text.place(room, draw.choice(list(cells(room.targets)))),
+            box=text.place(room, ahead if pushes else draw.choice(list(cells(boxes)))), way=DIRECTIONS[direction].lower(),
+            player=text.place(room, player), target=text.place(room, draw.choice(list(cells(room.targets)))),
             pushes=pushes, wording=draw.below(2),
         )  # fmt: skip
         return thought, DIRECTIONS[direction]

@@ -59,8 +59,8 @@ def move(room: Room, state: State, direction: int) -> tuple[State, int]:
         beyond = ahead + offset
         if not room.floor >> beyond & 1 or boxes >> beyond & 1:
             return state, -1
-        return State(boxes ^ 1 << ahead ^ 1 << beyond, ahead), ahead
-    return (State(boxes, ahead), -1) if room.floor >> ahead & 1 else (state, -1)
+        return (boxes ^ 1 << ahead ^ 1 << beyond, ahead), ahead
+    return ((boxes, ahead), -1) if room.floor >> ahead & 1 else (state, -1)
 
 
 def open_moves(room: Room, state: State) -> tuple[int, ...]:
@@ -77,9 +77,10 @@ def open_moves(room: Room, state: State) -> tuple[int, ...]:
 
 def is_solved(room: Room, state: State) -> bool:
     """Whether every box is on a target."""
-    return not state.boxes & ~room.targets
+    return not state[0] & ~room.targets
 
 
 def region(room: Room, state: State) -> int:
     """The cells that the player can walk to, as a bit set."""
-    return flood(room.floor & ~state.boxes, 1 << state.player, room.width)
+    boxes, player = state
+    return flood(room.floor & ~boxes, 1 << player, room.width)

@@ -129,7 +129,7 @@ def push_distances(room: Room) -> tuple[dict[int, tuple[tuple[int, int], ...]], 
 def _search(room: Room, start: State) -> tuple[int, dict[State, int]] | None:
     """The optimal length, and the moves left in every state right after a push on an optimal way; None if it is lost."""
     bound = _Bound(room)
-    first = bound(start.boxes, -1)
+    first = bound(start[0], -1)
     if first >= _LOST:
         return None
     floor, width, alive, off_target = room.floor, room.width, bound.alive, ~room.targets
@@ -193,7 +193,7 @@ def _search(room: Room, start: State) -> tuple[int, dict[State, int]] | None:
 
 def _on_optimal_ways(room: Room, cost: dict[tuple[int, int], int], length: int) -> dict[State, int]:
     """Walk back from the solved states through every node whose costs fit."""
-    ahead = [State(*node) for node, gone in cost.items() if gone == length and not node[0] & ~room.targets]
+    ahead = [node for node, gone in cost.items() if gone == length and not node[0] & ~room.targets]
     remaining = dict.fromkeys(ahead, 0)
     while ahead:
         boxes, player = node = ahead.pop()
@@ -206,7 +206,7 @@ def _on_optimal_ways(room: Room, cost: dict[tuple[int, int], int], length: int) 
             gone = cost[node] - 1
             while layer and gone >= 0:
                 for cell in cells(layer):
-                    earlier = State(before, cell)
+                    earlier = (before, cell)
                     if cost.get(earlier) == gone and earlier not in remaining:
                         remaining[earlier] = length - gone
                         ahead.append(earlier)

@@ -56,7 +56,9 @@ class Painter:
 
     def __init__(self, room: Room, observation: str) -> None:
         self._room = room
+        self._width, self._targets = room.width, room.targets
         self._observation = observation
+        self._shows_grid = observation != "coords"
         flat = f"{room.floor:0{room.height * room.width}b}"[::-1].translate(_FLOOR_SYMBOLS)
         rows = [flat[start : start + room.width] for start in range(0, len(flat), room.width)]
         self._empty = bytearray("\n".join(rows), "ascii")
@@ -78,18 +80,16 @@ class Painter:
         lists = "" if self._observation == "grid" else f"{self._fixed}\nBoxes: {places(room, boxes)}"
         return (grid.replace("*", "√") if boxes & targets else grid), lists
 
-    def player(self, painted: tuple[str, str], player: int) -> str:
-        """The observation of a state, from that of its box layout."""
-        room = self._room
-        grid, lists = painted
-        if self._observation != "coords":
-            position = player + player // room.width
-            symbol = "S" if room.targets >> player & 1 else "P"
+    def player(self, grid: str, lists: str, player: int) -> str:
+        """The observation of a state, from the grid and the lists of its box layout."""
+        if self._shows_grid:
+            position = player + player // self._width
+            symbol = "S" if self._targets >> player & 1 else "P"
             grid = f"{grid[:position]}{symbol}{grid[position + 1 :]}"
             if not lists:
                 return grid
             lists = f"{grid}\n{lists}"
-        return f"{lists}\nPlayer: {place(room, player)}"
+        return f"{lists}\nPlayer: {place(self._room, player)}"
 
 
 def place(room: Room, cell: int) -> str:
