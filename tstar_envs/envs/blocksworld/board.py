@@ -46,7 +46,7 @@ class Board:
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
         self._situations: dict[State, Situation] = {}
-        self._outcomes: dict[str, dict[State, OutcomeFields[State]]] = {}  # of legal operators, by action and state
+        self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}  # of legal operators in their canonical form
         self._plans: dict[State, tuple[int, Step | None]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Board:
@@ -75,8 +75,7 @@ class Board:
 
     def outcome(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does in a state; see ``TextEnv._apply``."""
-        known = self._outcomes.get(action)
-        return (known and known.get(state)) or self._work_out(state, action)
+        return self._outcomes.get((state, action)) or self._work_out(state, action)
 
     def _work_out(self, state: State, action: str) -> OutcomeFields[State]:
         observation, admissible, key, piles, held = self.situation(state)
@@ -98,10 +97,7 @@ class Board:
         if solved:
             observation = f"{observation}\n{GOAL_REACHED}"
         outcome = (after, observation, action, "", action, solved, solved, float(solved), None, 0.0, admissible, key)
-        known = self._outcomes.get(action)
-        if known is None:
-            known = self._outcomes[action] = {}
-        known[state] = outcome
+        self._outcomes[state, action] = outcome
         return outcome
 
     def optimal_length(self) -> int:

@@ -136,23 +136,23 @@ def after_legal(state: State, piles: Towers, held: int, position: int) -> tuple[
         held: the block in the hand, ``TABLE`` if it is empty.
         position: which of ``legal_operators``.
     """
+    standing, below = list(piles), list(state)
     if held == TABLE:
-        tower = piles[position]
-        block, place = tower[-1], HAND
+        tower = standing[position]
+        below[tower[-1]] = HAND
         if len(tower) > 1:
-            piles = (*piles[:position], tower[:-1], *piles[position + 1 :])
+            standing[position] = tower[:-1]
         else:
-            piles = piles[:position] + piles[position + 1 :]
+            del standing[position]
     elif position:
-        tower = piles[position - 1]
-        block, place = held, tower[-1]
-        piles = (*piles[: position - 1], (*tower, block), *piles[position:])
+        tower = standing[position - 1]
+        below[held] = tower[-1]
+        standing[position - 1] = (*tower, held)
     else:
-        block, place = held, TABLE
-        piles = tuple(sorted([*piles, (block,)]))
-    below = list(state)
-    below[block] = place
-    return tuple(below), piles
+        below[held] = TABLE
+        standing.append((held,))
+        standing.sort()
+    return tuple(below), tuple(standing)
 
 
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:

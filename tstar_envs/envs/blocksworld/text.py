@@ -31,7 +31,7 @@ OBSERVATIONS = ("natural", "compact")
 MOST_TOWERS = 512  # texts kept per problem
 MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
 TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
-HeldText = tuple[str, str, tuple[str, ...]]  # the block in the hand in words, putting it down, and stacking it on each block
+HeldText = tuple[str, str, tuple[str, ...]]  # what is said in front of the towers, putting down, stacking on each block
 NAMES = ("own", "colours", "letters", "mystery")
 
 
@@ -111,6 +111,8 @@ class Language:
         self._book = _phrasebook(vocabulary.name, self.natural)
         self._towers: dict[tuple[int, ...], TowerText] = {}
         self._held: dict[int, HeldText] = {}
+        self._nothing_held = self._head("empty" if self._compact else self._book[HANDEMPTY,])
+        self._marks = (SEPARATOR, "") if self._compact else (", ", "." if self.natural else "")
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
@@ -166,24 +168,32 @@ class Language:
         known = self._towers
         if len(known) > MOST_TOWERS:
             known.clear()
-        told = [known.get(tower) or self._tell_tower(tower) for tower in piles]
-        texts = [tower[0] for tower in told]
+        texts, takes = [], []
+        for tower in piles:
+            text, take, _ = known.get(tower) or self._tell_tower(tower)
+            texts.append(text)
+            takes.append(take)
         if held == TABLE:
-            hand = "empty" if self._compact else self._book[HANDEMPTY,]
-            actions = tuple([tower[1] for tower in told])
+            head, actions = self._nothing_held, tuple(takes)
         else:
-            hand, put_down, onto = self._held.get(held) or self._tell_held(held)
+            head, put_down, onto = self._held.get(held) or self._tell_held(held)
             actions = (put_down, *[onto[tower[-1]] for tower in piles])
+        separator, end = self._marks
+        if self._compact or texts:
+            return f"{head}{separator.join(texts)}{end}", actions
+        return f"{head.removesuffix(separator)}{end}", actions
+
+    def _head(self, hand: str) -> str:
+        """What stands in front of the towers."""
         if self._compact:
-            return f"hand: {hand} | towers: {SEPARATOR.join(texts)}", actions
-        facts = ", ".join([hand, *texts])
-        return f"State: {facts}." if self.natural else f"state: {facts}", actions
+            return f"hand: {hand} | towers: "
+        return f"State: {hand}, " if self.natural else f"state: {hand}, "
 
     def _tell_held(self, held: int) -> HeldText:
         """A block in the hand in words."""
         book, label = self._book, self.labels[held]
-        hand = label if self._compact else book[HOLDING, label]
-        told = self._held[held] = hand, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
+        head = self._head(label if self._compact else book[HOLDING, label])
+        told = self._held[held] = head, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
         return told
 
     def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
