@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium as gym
@@ -107,6 +108,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     longest_observation: int = 20_000
     splits: tuple[str, ...] = SPLITS
     tier: str = "mini"
+    keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __init__(
         self,
@@ -193,6 +195,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     @abstractmethod
     def prompt(self, style: str | None = None) -> str:
         """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
+
+    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
+        """What ``play`` colours in an observation of the current task: (start, end, style), the styles as rich writes them."""
+        return []
 
     def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""

@@ -4,11 +4,12 @@ import copy
 import pickle
 
 import pytest
-from blocksworld_strategies import problems
+from blocksworld_strategies import problems, states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
+from tstar_envs.core import hash_state, state_hasher
 from tstar_envs.envs.blocksworld import board as boards
 from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
@@ -296,6 +297,13 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(boards, "MOST_STATES", 20)
     monkeypatch.setattr("tstar_envs.envs.blocksworld.text.MOST_TOWERS", 5)
     assert play() == expected
+
+
+@given(st.integers(1, 13).flatmap(states))
+def test_fingerprint_is_the_state_as_python_writes_it(state: State) -> None:
+    board = board_for((state, Goal((), len(state))), "compact")
+    assert board.fingerprint(state).decode() == str(state)
+    assert board.situation(state)[2] == hash_state(state_hasher(board.task.id), str(state).encode())
 
 
 def test_boards_are_shared_and_travel() -> None:

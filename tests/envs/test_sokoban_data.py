@@ -126,7 +126,7 @@ def test_public_files(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     env = SokobanEnv(levels=tmp_path, difficulty="hard")
-    assert (env.tier, env.horizon) == ("full", 60)
+    assert (env.tier, env.horizon) == ("path", 60)
     assert env.task_ids("train") == ("unfiltered/train/000.txt:0", "unfiltered/train/000.txt:1")
     assert env.task_ids("valid") == ("unfiltered/valid/001.txt:0", "unfiltered/valid/001.txt:1")
     assert env.task_ids() == ("hard/004.txt:0", "hard/004.txt:1")

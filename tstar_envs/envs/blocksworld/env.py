@@ -160,6 +160,10 @@ class BlocksworldEnv(TextEnv[Board, State]):
         check_option("style", style, PROMPT_STYLES)
         return text.prompt(self._vocabulary, self._observation_style, style, self.horizon)
 
+    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
+        """See ``TextEnv``: blocks that are called by a colour have it."""
+        return text.highlights(observation, () if self._task is None else self._task.language.labels)
+
     def problem_text(self) -> str:
         """The current task as a PDDL problem, in the names of this environment.
 

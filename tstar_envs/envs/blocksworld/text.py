@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
@@ -249,6 +250,21 @@ _FORMS = {
     "react": "In each turn write one thought and one action:\nThought: what is in the way and what you do next\nAction: one of\n{actions}",
     "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{actions}",
 }
+
+
+# As terminals call the colours of blocks; black and white get a ground on which they are seen.
+_STYLES = {
+    "orange": "dark_orange", "white": "bold white on black", "black": "black on white", "silver": "grey70", "gold": "gold3",
+}  # fmt: skip
+
+
+def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int, str]]:
+    """The names of blocks that are colours, in their colours; see ``TextEnv.highlights``."""
+    return [
+        (word.start(), word.end(), _STYLES.get(word[0], word[0]))
+        for word in re.finditer(r"[a-z]+", observation)
+        if word[0] in labels and word[0] in COLOURS
+    ]
 
 
 def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int) -> str:

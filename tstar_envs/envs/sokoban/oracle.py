@@ -5,26 +5,32 @@ from __future__ import annotations
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.levels import Level, State, cells
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
-from tstar_envs.envs.sokoban.solver import solve_state
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.stable_random import StableRandom
 
 MOST_KNOWN = 4096  # states of a level whose solutions are remembered
 
 
 class Expert:
-    """Plays one level. A solution, once found, is remembered for all states on it."""
+    """Plays one level. A solution, once found, is remembered for all states on it.
 
-    def __init__(self, level: Level) -> None:
+    Args:
+        level: to be played.
+        solver_states: bound of a search; see ``solver.solve``.
+    """
+
+    def __init__(self, level: Level, solver_states: int = SOLVER_STATES) -> None:
         self._level = level
+        self._solver_states = solver_states
         self._known: dict[State, str | None] = {}
 
     def plan(self, state: State) -> str | None:
-        """The solution of a state as UDLR letters, None if it is lost."""
+        """The solution of a state as UDLR letters, None if it is lost; SolverLimit if the search gave up."""
         if state not in self._known:
             if state == self._level.start and self._level.moves:
                 found: str | None = self._level.moves
             else:
-                found = solve_state(self._level.room, state)
+                found = solve_state(self._level.room, state, self._solver_states)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[state] = found

@@ -17,6 +17,7 @@ from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.levels import State, cells
 from tstar_envs.envs.sokoban.oracle import Expert
 from tstar_envs.envs.sokoban.rules import DIRECTIONS
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES
 from tstar_envs.envs.sokoban.tasks import LevelSet
 from tstar_envs.envs.sokoban.text import Painter
 
@@ -41,6 +42,7 @@ class Look(NamedTuple):
     shaped: bool
     region_key: bool
     show_dead: bool
+    solver_states: int = SOLVER_STATES
 
 
 # What is remembered are plain tuples of plain things (see ``tstar_envs.core.OutcomeFields``).
@@ -56,7 +58,7 @@ class LevelView:
     def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
         self.level = levels.level(task_id)
         self.look = look
-        self.expert = Expert(self.level)
+        self.expert = Expert(self.level, look.solver_states)
         self._levels = levels
         self._room = self.level.room
         self._painter = Painter(self._room, look.observation)
