@@ -61,6 +61,7 @@ class LevelView:
         self.expert = Expert(self.level, look.solver_states)
         self._levels = levels
         self._room = self.level.room
+        self._region_key, self._show_dead = look.region_key, look.show_dead
         self._painter = Painter(self._room, look.observation)
         self._hasher = state_hasher(task_id)
         self._sights: dict[State, Sight] = {}
@@ -90,7 +91,7 @@ class LevelView:
         return b"%x/" % boxes
 
     def _player_part(self, state: State) -> bytes:
-        return b"%d" % (next(cells(rules.region(self._room, state))) if self.look.region_key else state[1])
+        return b"%d" % (next(cells(rules.region(self._room, state))) if self._region_key else state[1])
 
     def _see(self, state: State) -> Sight:
         boxes, player = state
@@ -99,7 +100,7 @@ class LevelView:
             self._painter.player(grid, lists, player),
             self._admissible(boxes, player),
             hash_state(hasher, self._player_part(state)),
-            {"dead": self.expert.plan(state) is None} if self.look.show_dead else None,
+            {"dead": self.expert.plan(state) is None} if self._show_dead else None,
         )
         if len(self._sights) >= MOST_STATES:
             self._sights.clear()
