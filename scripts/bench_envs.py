@@ -10,7 +10,7 @@ state key are made), resets included. Sides, in turn within every round:
   that has seen none of them; the mean of all rounds, so the first visits of all tasks are in it.
 - batch: the same on 32 of these tasks, as in one iteration of training; most states were seen before in the process.
 - never seen: the same on tasks of the train split, each played once, so nothing of a task is known when it begins.
-- GroupEnv and SyncVectorEnv: 32 rows and the same fixed words; each starts finished rows anew in its own way.
+- GroupEnv and SyncVectorEnv: 32 rows and the same rule for what they play; each starts finished rows anew in its own way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from typing import Any
 import gymnasium as gym
 
 import tstar_envs
+from tstar_envs.envs.blocksworld.generate import fresh_problems
 from tstar_envs.envs.sokoban import generate_level
 
 ROWS = 32
@@ -60,8 +61,8 @@ BENCHES = (
     Bench("tstar/Sokoban-easy", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "easy"), 1.0),
     Bench("tstar/Sokoban-medium", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "medium"), 3.0),
     Bench("tstar/Sokoban-hard", 2.0, WORDS, lambda n: generate_level(f"bench/{n}", "hard"), 30.0),
-    Bench("tstar/Blocksworld-stack", 1.0),
-    Bench("tstar/Blocksworld-unstack", 1.0),
+    Bench("tstar/Blocksworld-stack", 1.0, (), lambda n: next(fresh_problems(f"bench/{n}", "stack")), 5.0),
+    Bench("tstar/Blocksworld-unstack", 1.0, (), lambda n: next(fresh_problems(f"bench/{n}", "unstack")), 5.0),
 )
 
 
@@ -102,17 +103,23 @@ def walk(env: Any, words: tuple[str, ...], draws: list[float], tasks: Iterator[s
     return steps
 
 
-def group_steps(env_id: str, steps: int) -> Callable[[], int]:
-    group = tstar_envs.make_group(env_id, list(range(ROWS)), 1)
-    replies = [[WORDS[(row + turn) % 4] for row in range(ROWS)] for turn in range(4)]
+def replies(words: tuple[str, ...], turn: int, admissible: Sequence[Sequence[str] | None]) -> list[str]:
+    """What the rows play in a turn: the words in turn, without words one of a row's admissible actions."""
+    if words:
+        return [words[(row + turn) % len(words)] for row in range(ROWS)]
+    return [actions[(7 * row + 5 * turn) % len(actions)] if actions else "" for row, actions in enumerate(admissible)]
+
+
+def group_steps(bench: Bench, steps: int) -> Callable[[], int]:
+    group = tstar_envs.make_group(bench.id, list(range(ROWS)), 1)
 
     def play() -> int:
         done = 0
         while done < steps:
-            group.reset()
+            _, infos = group.reset()
             turn = 0
             while all(group.running) and done < steps:  # all rows run, as they do in the other vector environment
-                group.step(replies[turn % 4])
+                infos = group.step(replies(bench.words, turn, [info["admissible_actions"] for info in infos]))[4]
                 turn += 1
                 done += ROWS
         return done
@@ -120,14 +127,14 @@ def group_steps(env_id: str, steps: int) -> Callable[[], int]:
     return play
 
 
-def sync_steps(env_id: str, steps: int) -> Callable[[], int]:
-    vector = gym.vector.SyncVectorEnv([lambda: gym.make(env_id, disable_env_checker=True).unwrapped for _ in range(ROWS)])
-    replies = [tuple(WORDS[(row + turn) % 4] for row in range(ROWS)) for turn in range(4)]
-    vector.reset(seed=0)
+def sync_steps(bench: Bench, steps: int) -> Callable[[], int]:
+    vector = gym.vector.SyncVectorEnv([lambda: gym.make(bench.id, disable_env_checker=True).unwrapped for _ in range(ROWS)])
+    infos = vector.reset(seed=0)[1]
 
     def play() -> int:
+        nonlocal infos
         for turn in range(steps // ROWS):
-            vector.step(replies[turn % 4])
+            infos = vector.step(tuple(replies(bench.words, turn, infos["admissible_actions"])))[4]
         return steps // ROWS * ROWS
 
     return play
@@ -154,7 +161,7 @@ def measure(bench: Bench, rounds: int, steps: int, levels: int) -> Line:
     long = iter(lambda: numbers.choice(test.task_ids()), None)
     batch = itertools.cycle(test.task_ids()[:BATCH])
     fresh = [iter(train.task_ids()[number::rounds]) for number in range(rounds)]
-    cart, group, sync = cart_pole(steps), group_steps(bench.id, steps), sync_steps(bench.id, steps)
+    cart, group, sync = cart_pole(steps), group_steps(bench, steps), sync_steps(bench, steps)
     found: dict[str, list[float]] = {}
 
     def take_turns(sides: dict[str, Callable[[], int]]) -> None:

@@ -11,6 +11,7 @@ from tstar_envs.errors import (
     MissingExtra,
     ResetNeeded,
     RetrieverError,
+    SolverLimit,
     TStarError,
     UnknownOption,
     UnknownTask,
@@ -26,8 +27,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadData", "EnvEntry", "Episode", "GroupEnv", "MissingData", "MissingExtra", "Reply", "ResetNeeded", "RetrieverError",
-    "Snapshot", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "append_episode", "find_entry",
-    "list_envs", "make_group", "parse_reply", "read_episodes", "register_all", "render_reply",
+    "Snapshot", "SolverLimit", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "append_episode",
+    "find_entry", "list_envs", "make_group", "parse_reply", "read_episodes", "register_all", "render_reply",
 ]  # fmt: skip
 
 register_all()

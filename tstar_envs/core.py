@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium as gym
 
@@ -26,8 +26,6 @@ from tstar_envs.stable_random import StableRandom
 SPLITS = ("train", "valid", "test")
 PROMPT_STYLES = ("react", "tags")
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Task = TypeVar("Task")
 State = TypeVar("State")
@@ -60,10 +58,22 @@ class Outcome(NamedTuple, Generic[State]):
     terminated: bool = False
     success: bool = False
     score: float = 0.0
-    extra: Mapping[str, Any] = NOTHING
+    extra: Mapping[str, Any] | None = None
     shaping: float = 0.0
     admissible: Sequence[str] | None = None
     state_key: str = ""
+
+
+# The same as a plain tuple, which a family that remembers outcomes keeps instead: a plain tuple of plain things is made faster, read
+# faster, and left alone by the garbage collector, which walks over every named tuple that is alive again and again.
+OutcomeFields: TypeAlias = tuple[
+    State, str, str, str, str, bool, bool, float, Mapping[str, Any] | None, float, Sequence[str] | None, str
+]  # fmt: skip
+
+# What ``info`` holds after a step beside what it holds on reset.
+_STEP_INFO = {
+    "thought": "", "action": "", "action_valid": True, "invalid_reason": "", "modifies_state": False, "effect_key": "", "state_key": "",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     longest_observation: int = 20_000
     splits: tuple[str, ...] = SPLITS
     tier: str = "mini"
+    keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __init__(
         self,
@@ -126,6 +137,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._state: State | None = None
         self._task_id = ""
         self._task_split = split
+        self._first: dict[str, Any] = {}  # info of the episode at its start,
+        self._later: dict[str, Any] = {}  # and with the entries of a step: copying these is the fastest way to a fresh dict
         self._step_count = 0
         self._observation = ""
         self._over = True
@@ -147,8 +160,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """The start state and the first observation."""
 
     @abstractmethod
-    def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
-        """The rules: what an action does. Never raises on any string."""
+    def _apply(self, task: Task, state: State, action: str) -> OutcomeFields[State]:
+        """The rules: what an action does, as an ``Outcome`` or its fields. Never raises on any string."""
 
     @abstractmethod
     def _instruction(self, task: Task) -> str:
@@ -183,13 +196,17 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def prompt(self, style: str | None = None) -> str:
         """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
 
+    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
+        """What ``play`` colours in an observation of the current task: (start, end, style), the styles as rich writes them."""
+        return []
+
     def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""
         return None
 
     def _state_key(self, task: Task, state: State) -> str:
         """See ``state_key``; a family that remembers keys gives the same ones here."""
-        return hash_state(state_hasher(self._task_id), self._state_fingerprint(task, state))
+        return hash_state(state_hasher(self._task_id), self._state_fingerprint(task, state).encode("utf-8", "surrogatepass"))
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         """Further entries of ``info`` on reset."""
@@ -215,16 +232,19 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             UnknownTask: no such task, or the split is empty.
         """
         super().reset(seed=seed)
-        unknown = set(options or {}) - {"task"}
-        if unknown:
-            raise UnknownOption(f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)")
-        self._begin(self._choose_task((options or {}).get("task")))
+        wanted = None
+        if options:
+            unknown = options.keys() - {"task"}
+            if unknown:
+                raise UnknownOption(f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)")
+            wanted = options.get("task")
+        self._begin(self._choose_task(wanted))
         return self._observation, self._first_info()
 
     def _choose_task(self, wanted: Any) -> str:
-        ids = self.task_ids(self.split)
         if isinstance(wanted, str):
             return str(wanted)  # numpy strings too, but info holds plain ones
+        ids = self.task_ids(self.split)
         if not len(ids):
             raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; choose another split or another data tier")
         if wanted is None:
@@ -235,13 +255,29 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return ids[int(wanted)]
 
     def _begin(self, task_id: str) -> None:
-        self._task, self._task_split = self._load_task(task_id)
-        self._task_id = task_id
-        self._state, first = self._start(self._task)
+        task = self._open(task_id)
+        self._state, first = self._start(task)
         self._observation = self._fit(first)
         self._step_count = 0
         self._over = False
         self._success, self._score = False, 0.0
+
+    def _open(self, task_id: str) -> Task:
+        """Take up a task; what ``info`` says of it stays the same for a whole episode."""
+        task, self._task_split = self._load_task(task_id)
+        self._task, self._task_id = task, task_id
+        self._first = {
+            "task_id": task_id,
+            "split": self._task_split,
+            "instruction": self._instruction(task),
+            "step": 0,
+            "horizon": self.horizon,
+            "admissible_actions": None,
+            "success": False,
+            "score": 0.0,
+        }
+        self._later = {**self._first, **_STEP_INFO}
+        return task
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one reply; see ``tstar_envs.react`` for its forms. No string raises.
@@ -249,33 +285,39 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         Raises:
             ResetNeeded: before ``reset`` or after the end of an episode.
         """
-        task, state = self._running()
-        if self._over:
+        task, state = self._task, self._state
+        if self._over or task is None or state is None:
+            self._running()
             raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
-        reply = parse_reply(str(action))
-        outcome = self._apply(task, state, reply.action)
-        self._state = state = outcome.state
-        self._step_count += 1
-        observation = outcome.observation
+        thought, asked, _ = parse_reply(action if type(action) is str else str(action))
+        outcome = self._apply(task, state, asked)
+        state, observation, canonical, invalid_reason, effect_key, terminated, success, score, extra, shaping, admissible, key = outcome
         if len(observation) > self.longest_observation:
             observation = self._fit(observation)
-        self._observation = observation
-        terminated = outcome.terminated
-        truncated = not terminated and self._step_count >= self.horizon
+        self._state, self._observation = state, observation
+        self._success, self._score = success, score
+        self._step_count = count = self._step_count + 1
+        truncated = not terminated and count >= self.horizon
         self._over = over = terminated or truncated
-        self._success, self._score = outcome.success, outcome.score
-        admissible = None if over else outcome.admissible or self._admissible(task, state)
-        info = self._info(task, admissible)
-        if outcome.extra is not NOTHING:
-            info.update(outcome.extra)
-        info["thought"] = reply.thought
-        info["action"] = outcome.action
-        info["action_valid"] = not outcome.invalid_reason
-        info["invalid_reason"] = outcome.invalid_reason
-        info["modifies_state"] = outcome.effect_key != ""
-        info["effect_key"] = outcome.effect_key
-        info["state_key"] = outcome.state_key or self._state_key(task, state)
-        return observation, outcome.score if over else outcome.shaping, terminated, truncated, info
+        info = self._later.copy()
+        if extra is not None:
+            info.update(extra)
+        if not over:
+            known = admissible or self._admissible(task, state)
+            info["admissible_actions"] = None if known is None else list(known)
+        info["step"] = count
+        info["success"] = success
+        info["score"] = score
+        info["thought"] = thought
+        info["action"] = canonical
+        if invalid_reason:
+            info["action_valid"] = False
+            info["invalid_reason"] = invalid_reason
+        if effect_key:
+            info["modifies_state"] = True
+            info["effect_key"] = effect_key
+        info["state_key"] = key or self._state_key(task, state)
+        return observation, score if over else shaping, terminated, truncated, info
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
@@ -284,21 +326,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def _first_info(self) -> dict[str, Any]:
         """``info`` of a reset, or of a restored state."""
         task, state = self._running()
-        admissible = None if self._over else self._admissible(task, state)
-        return {**self._info(task, admissible), **self._reset_extra(task, state)}
-
-    def _info(self, task: Task, admissible: Sequence[str] | None) -> dict[str, Any]:
-        """What ``info`` holds on reset and on step."""
-        return {
-            "task_id": self._task_id,
-            "split": self._task_split,
-            "instruction": self._instruction(task),
-            "step": self._step_count,
-            "horizon": self.horizon,
-            "admissible_actions": None if admissible is None else list(admissible),
-            "success": self._success,
-            "score": self._score,
-        }
+        info = self._first.copy()
+        info["step"], info["success"], info["score"] = self._step_count, self._success, self._score
+        known = None if self._over else self._admissible(task, state)
+        if known is not None:
+            info["admissible_actions"] = list(known)
+        info.update(self._reset_extra(task, state))
+        return info
 
     def _fit(self, observation: str) -> str:
         """Cut an observation to the space's bound, saying so in the text."""
@@ -345,8 +379,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
         """Continue exactly from a snapshot (also one taken from another instance of the same id and options)."""
-        self._task, self._task_split = self._load_task(snapshot.task_id)
-        self._task_id = snapshot.task_id
+        self._open(snapshot.task_id)
         self._state = snapshot.state
         self._step_count = snapshot.step
         self._observation = snapshot.observation
@@ -417,10 +450,10 @@ def state_hasher(task_id: str) -> hashlib.blake2b:
     return hashlib.blake2b(f"{task_id}\0".encode("utf-8", "surrogatepass"), digest_size=16)
 
 
-def hash_state(hasher: hashlib.blake2b, fingerprint: str) -> str:
-    """The key of a state, from its task's ``state_hasher`` and text that is equal exactly for equal states of the task."""
+def hash_state(hasher: hashlib.blake2b, fingerprint: bytes) -> str:
+    """The key of a state, from its task's ``state_hasher`` and what is equal exactly for equal states of the task."""
     own = hasher.copy()
-    own.update(fingerprint.encode("utf-8", "surrogatepass"))
+    own.update(fingerprint)
     return own.hexdigest()
 
 

@@ -42,5 +42,9 @@ class ResetNeeded(TStarError, RuntimeError):
     """A call that needs a running episode came before ``reset`` or after the end."""
 
 
+class SolverLimit(TStarError, RuntimeError):
+    """A solver gave up at its bound: whether there is a solution is not known."""
+
+
 class RetrieverError(TStarError, ConnectionError):
     """The search service did not answer as it should. Infrastructure, never the agent's fault."""

@@ -19,6 +19,7 @@ from tstar_envs.envs.blocksworld.rules import (
     Goal,
     Operator,
     State,
+    after_legal,
     apply,
     contradiction,
     fact_holds,
@@ -27,7 +28,6 @@ from tstar_envs.envs.blocksworld.rules import (
     preconditions,
     state_of,
     towers,
-    towers_after,
     violated,
 )
 
@@ -81,8 +81,10 @@ def test_operators_come_in_inverse_pairs(state: State) -> None:
 def test_towers_step_by_step(state: State) -> None:
     piles = towers(state)
     assert piles == tuple(sorted(piles)) and [tower[0] for tower in piles] == [b for b, under in enumerate(state) if under == TABLE]
-    for operator in legal_operators(state, piles):
-        assert towers_after(piles, operator) == towers(apply(state, operator))
+    held = held_block(state)
+    for position, operator in enumerate(legal_operators(state, piles)):
+        after = apply(state, operator)
+        assert after_legal(state, piles, TABLE if held is None else held, position) == (after, towers(after))
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.tuples(states(n), goals(n))))

@@ -49,8 +49,8 @@ def test_levels_are_of_their_tier(difficulty: str) -> None:
         for number, task_id in enumerate(ids):
             level = levels.level(task_id)
             assert tier.shortest <= len(level.moves) <= tier.longest and level.room.width in tier.sizes
-            assert level.start.boxes.bit_count() == level.room.targets.bit_count() == tier.boxes
-            assert not level.start.boxes & level.room.targets
+            assert level.start[0].bit_count() == level.room.targets.bit_count() == tier.boxes
+            assert not level.start[0] & level.room.targets
             lengths.append(len(level.moves))
             if number % 25 == 0:
                 found = measure(level.room, level.start, level.moves, DistanceTable(level.room, tier.boxes))
@@ -126,7 +126,7 @@ def test_public_files(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     env = SokobanEnv(levels=tmp_path, difficulty="hard")
-    assert (env.tier, env.horizon) == ("full", 60)
+    assert (env.tier, env.horizon) == ("path", 60)
     assert env.task_ids("train") == ("unfiltered/train/000.txt:0", "unfiltered/train/000.txt:1")
     assert env.task_ids("valid") == ("unfiltered/valid/001.txt:0", "unfiltered/valid/001.txt:1")
     assert env.task_ids() == ("hard/004.txt:0", "hard/004.txt:1")

@@ -1,17 +1,20 @@
 """The solver against an independent search, on shipped, random and lost positions; and the distance table against both."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sokoban_breadth_first import shortest
 
-from tstar_envs import BadData
-from tstar_envs.envs.sokoban import State, parse_level, print_level, solve
+from tstar_envs import BadData, SolverLimit, UnknownOption
+from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
+from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.envs.sokoban.levels import cells
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, open_moves
-from tstar_envs.envs.sokoban.solver import solve_state
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.envs.sokoban.tasks import load_mini
 
 FOUR_BOXES = """\
@@ -98,7 +101,7 @@ def test_any_small_level(text: str) -> None:
     moves = solve(text)
     assert (None if moves is None else len(moves)) == shortest(print_level(room, state))
     assert moves is None or play(text, moves)
-    assert DistanceTable(room, state.boxes.bit_count())(state) == (None if moves is None else len(moves))
+    assert DistanceTable(room, state[0].bit_count())(state) == (None if moves is None else len(moves))
 
 
 def test_four_boxes_and_a_lost_level() -> None:
@@ -108,6 +111,29 @@ def test_four_boxes_and_a_lost_level() -> None:
     assert solve("#######\n#@$ $.#\n#    .#\n#######") is None, "the upper boxes stay in their row"
     with pytest.raises(BadData, match="one player"):
         solve("#####\n# $.#\n#####")
+
+
+def test_the_search_gives_up_at_its_bound(tmp_path: Path) -> None:
+    assert SOLVER_STATES == 1_000_000
+    with pytest.raises(SolverLimit, match=r"4 boxes on \d+ floor cells .* after 50 states.*raise solver_states"):
+        solve(FOUR_BOXES, solver_states=50)
+    assert solve(FOUR_BOXES, solver_states=100_000) == solve(FOUR_BOXES)
+    assert solve("######\n#$ ..#\n# @$ #\n######", solver_states=1) is None, "a level that is seen to be lost needs no search"
+    for wrong in (0, -1, True, 2.0, "many"):
+        with pytest.raises(UnknownOption, match="solver_states"):
+            solve(FOUR_BOXES, solver_states=wrong)  # type: ignore[arg-type]
+        with pytest.raises(UnknownOption, match="solver_states"):
+            SokobanEnv(solver_states=wrong)
+    (tmp_path / "large.txt").write_text(FOUR_BOXES)
+    env = SokobanEnv(levels=tmp_path / "large.txt", solver_states=50)
+    env.reset()
+    for ask in (env.oracle, env.progress, lambda: env.mistake(0)):
+        with pytest.raises(SolverLimit, match="after 50 states"):
+            ask()
+    assert env.step(env.step("Up")[4]["admissible_actions"][0])[4]["action_valid"], "the level can be played all the same"
+    patient = SokobanEnv(levels=tmp_path / "large.txt")
+    patient.reset()
+    assert patient.oracle() is not None
 
 
 def test_measures_by_hand() -> None:
@@ -139,8 +165,8 @@ def test_fresh_levels_keep_their_tier(difficulty: str) -> None:
         assert level == generate_level(seed, difficulty)
         table = DistanceTable(level.room, tier.boxes)
         assert tier.shortest <= len(level.moves) == table(level.start) <= tier.longest
-        assert level.start.boxes.bit_count() == level.room.targets.bit_count() == tier.boxes
-        assert not level.start.boxes & level.room.targets and level.room.width == level.room.height in tier.sizes
+        assert level.start[0].bit_count() == level.room.targets.bit_count() == tier.boxes
+        assert not level.start[0] & level.room.targets and level.room.width == level.room.height in tier.sizes
         found = measure(level.room, level.start, level.moves, table)
         assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
-    assert isinstance(level.start, State) and list(cells(level.start.boxes))
+    assert list(cells(level.start[0]))

@@ -12,7 +12,9 @@ from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import EnvEntry
 
 _BOOLS = {"true": True, "false": False}
-_READERS: dict[str, Callable[[str], Any]] = {"bool": lambda text: _BOOLS[text.lower()], "int": int, "float": float, "str": str}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "bool": lambda text: _BOOLS[text.lower()], "int": int, "float": float, "str": str, "os.PathLike[str]": str
+}  # fmt: skip
 
 
 def parse_options(entry: EnvEntry, pairs: Iterable[str]) -> dict[str, Any]:

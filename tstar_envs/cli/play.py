@@ -1,4 +1,7 @@
-"""``play``: a person plays an environment in a terminal, with hints, undo and restart."""
+"""``play``: a person plays an environment in a terminal, with hints, undo and restart.
+
+What depends on the family is its own: ``TextEnv.keys`` (single keys for actions) and ``TextEnv.highlights`` (what is coloured).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from tstar_envs.errors import TStarError, UnknownOption
 from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.registry import find_entry
 
-HELP = "type an action, or 'Thought: ...' and then an action; commands: hint, undo, restart, help, quit"
+HELP = "type an action, or 'Thought: ...' and then an action; commands: hint, undo, restart, help, quit (or h, u, r, ?, q)"
+_SHORT = {"h": "hint", "u": "undo", "r": "restart", "?": "help", "q": "quit", "exit": "quit"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class _Game:
         self._env = env
         self._console = console
         self._past: list[Snapshot[Any]] = []
+        self._admissible: list[str] = []
         self.over = False
 
     def start(self, seed: int | None, task: str | int | None) -> None:
@@ -57,13 +62,28 @@ class _Game:
         self._console.print(Panel(plain(self._env.prompt()), title=self._env.spec.id if self._env.spec else None))
         self._console.print(plain(f"task {info['task_id']} ({info['split']})", "dim"))
         self._show(observation, info)
+        self.command("help")
+
+    def actions(self, line: str) -> list[str]:
+        """What is played for a line that is no command: an action by its number or its keys, else the line as it is."""
+        if line.isdecimal() and line not in self._admissible and 0 < int(line) <= len(self._admissible):
+            return [self._admissible[int(line) - 1]]
+        keys, typed = self._env.keys, line.lower()
+        if typed in keys:
+            return [keys[typed]]
+        return [keys[key] for key in typed] if keys and set(typed) <= set(keys) else [line]
 
     def command(self, word: str) -> bool:
         """Run hint, undo, restart or help; False if ``word`` is none of them."""
         if word == "help":
             say(self._console, HELP, "dim")
+            letters = ", ".join(f"{key} {action}" for key, action in self._env.keys.items() if key.isalnum())
+            if letters:
+                say(self._console, f"keys: {letters}; several in one line are played one after the other", "dim")
+            if self._admissible:
+                say(self._console, "an action that is shown with a number can be typed as that number", "dim")
         elif word == "hint":
-            say(self._console, self._env.oracle() or "no hint: the episode is over, or this state cannot be won any more", "yellow")
+            self._hint()
         elif word == "undo" and not self._past:
             say(self._console, "nothing to undo", "dim")
         elif word in ("undo", "restart"):
@@ -75,6 +95,33 @@ class _Game:
         else:
             return False
         return True
+
+    def _hint(self) -> None:
+        """The expert's thought and action."""
+        try:
+            reply = self._env.oracle()
+        except TStarError as error:
+            say(self._console, f"no hint: {error}", "red")
+            return
+        if reply is None:
+            say(self._console, "no hint: the episode is over, or this state cannot be won any more", "yellow")
+            return
+        thought, action, _ = parse_reply(reply)
+        say(self._console, render_reply(thought, action), "yellow")
+
+    def _expert_steps(self) -> str:
+        """How long the expert takes from the start, in a sentence; the episode stays as it is."""
+        now, steps, success = self._env.snapshot(), 0, False
+        try:
+            self._env.restore(self._past[0])
+            while (reply := self._env.oracle()) is not None:
+                success = self._env.step(reply)[4]["success"]
+                steps += 1
+        except TStarError as error:
+            return f"what the expert needs is not known: {error}"
+        finally:
+            self._env.restore(now)
+        return f"the expert needs {steps} step{'s' * (steps != 1)}" if success else "the expert does not solve it in that many steps either"
 
     def act(self, reply: str) -> None:
         """Play one reply; where the environment's service fails nothing is lost and the same can be tried again."""
@@ -94,13 +141,23 @@ class _Game:
             verdict = "solved" if info["success"] else "out of steps" if truncated else "not solved"
             style = "bold green" if info["success"] else "bold red"
             say(self._console, f"{verdict} after {info['step']} of {info['horizon']} steps, score {reward:.2f}", style)
+            say(self._console, self._expert_steps(), "dim")
 
     def _show(self, observation: str, info: dict[str, Any]) -> None:
-        text = plain(observation, "cyan" if info.get("action_valid", True) else "red")
+        highlights = self._env.highlights(observation)
+        text = plain(observation, "" if highlights else "cyan")
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
+        for start, end, style in highlights:
+            text.stylize(style, start, end)
+        if not info.get("action_valid", True):
+            text.stylize("red", 0, len(observation.partition("\n")[0]))
+        if info["step"]:  # the first observation says what is wanted; later it has scrolled away
+            self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))
         self._console.print(text)
-        if info["admissible_actions"]:
-            self._console.print(plain("actions: " + ", ".join(info["admissible_actions"]), "dim"))
+        self._admissible = info["admissible_actions"] or []
+        if self._admissible:
+            listed = ", ".join(f"{number} {action}" for number, action in enumerate(self._admissible, start=1))
+            self._console.print(plain(f"actions: {listed}", "dim"))
 
 
 def run(command: PlayCommand, console: Console) -> int:
@@ -112,7 +169,6 @@ def run(command: PlayCommand, console: Console) -> int:
     env = make_env(entry, {"split": command.split, **parse_options(entry, [*pairs, *command.option])})
     game = _Game(env, console)
     game.start(command.seed, _task(env, command.task))
-    say(console, HELP, "dim")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     try:
@@ -134,8 +190,8 @@ def _loop(game: _Game, console: Console) -> None:
         line = input("action> " if thought else "thought and action> ").strip()
         if not sys.stdin.isatty():
             console.print()  # a terminal shows the line break that a person types
-        word = line.lower()
-        if word in ("quit", "exit"):
+        word = _SHORT.get(line.lower(), line.lower())
+        if word == "quit":
             return
         if not line or game.command(word):
             continue
@@ -143,5 +199,8 @@ def _loop(game: _Game, console: Console) -> None:
         if not reply.action and reply.thought and not game.over:
             thought = reply.thought
             continue
-        game.act(render_reply(thought, reply.action) if thought else line)
-        thought = ""
+        for action in game.actions(reply.action if thought else line):
+            game.act(render_reply(thought, action) if thought else action)
+            thought = ""
+            if game.over:
+                break

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option
 from tstar_envs.envs.blocksworld import oracle, pddl, text
 from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.problem import Problem
@@ -104,7 +104,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
 
     def _start(self, task: Board) -> tuple[State, str]:
         state = task.task.problem.start
-        return state, f"{task.goal_text}\n{task.situation(state).observation}"
+        observation, *_ = task.situation(state)
+        return state, f"{task.goal_text}\n{observation}"
 
     def _instruction(self, task: Board) -> str:
         return task.goal_text
@@ -112,14 +113,19 @@ class BlocksworldEnv(TextEnv[Board, State]):
     def _reset_extra(self, task: Board, state: State) -> Mapping[str, Any]:
         return {"blocks": len(state), "optimal_length": task.optimal_length()}
 
-    def _apply(self, task: Board, state: State, action: str) -> Outcome[State]:
+    def _apply(self, task: Board, state: State, action: str) -> OutcomeFields[State]:
         return task.outcome(state, action)
 
-    def _admissible(self, task: Board, state: State) -> list[str]:
-        return task.situation(state).admissible
+    def _admissible(self, task: Board, state: State) -> Sequence[str]:
+        _, admissible, *_ = task.situation(state)
+        return admissible
 
     def _state_fingerprint(self, task: Board, state: State) -> str:
-        return task.situation(state).fingerprint
+        return task.fingerprint(state).decode()
+
+    def _state_key(self, task: Board, state: State) -> str:
+        _, _, key, *_ = task.situation(state)
+        return key
 
     def _oracle_step(self, task: Board, state: State, wording: int) -> tuple[str, str] | None:
         return oracle.next_step(task, state, wording)
@@ -153,6 +159,10 @@ class BlocksworldEnv(TextEnv[Board, State]):
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
         return text.prompt(self._vocabulary, self._observation_style, style, self.horizon)
+
+    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
+        """See ``TextEnv``: blocks that are called by a colour have it."""
+        return text.highlights(observation, () if self._task is None else self._task.language.labels)
 
     def problem_text(self) -> str:
         """The current task as a PDDL problem, in the names of this environment.

@@ -35,6 +35,9 @@ class BlocksTask:
     problem: Problem
     optimal_length: int | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.id)  # of all its parts it would cost more than a step, and a board is looked up in every reset
+
 
 @dataclass(frozen=True)
 class TaskSet:

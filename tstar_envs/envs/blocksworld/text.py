@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
@@ -31,6 +32,7 @@ OBSERVATIONS = ("natural", "compact")
 MOST_TOWERS = 512  # texts kept per problem
 MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
 TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
+HeldText = tuple[str, str, tuple[str, ...]]  # what is said in front of the towers, putting down, stacking on each block
 NAMES = ("own", "colours", "letters", "mystery")
 
 
@@ -109,6 +111,9 @@ class Language:
         self._compact = observation == "compact" and vocabulary is PLAIN
         self._book = _phrasebook(vocabulary.name, self.natural)
         self._towers: dict[tuple[int, ...], TowerText] = {}
+        self._held: dict[int, HeldText] = {}
+        self._nothing_held = self._head("empty" if self._compact else self._book[HANDEMPTY,])
+        self._marks = (SEPARATOR, "") if self._compact else (", ", "." if self.natural else "")
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
@@ -150,7 +155,7 @@ class Language:
         clash = violated(state, operator)
         return "" if clash is None else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
 
-    def situation(self, held: int, piles: Towers) -> tuple[str, list[str]]:
+    def situation(self, held: int, piles: Towers) -> tuple[str, tuple[str, ...]]:
         """A state as the agent reads it, and its admissible actions.
 
         The text tells the hand, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
@@ -164,20 +169,33 @@ class Language:
         known = self._towers
         if len(known) > MOST_TOWERS:
             known.clear()
-        told = [known.get(tower) or self._tell_tower(tower) for tower in piles]
-        texts = [tower[0] for tower in told]
-        labels, book = self.labels, self._book
+        texts, takes = [], []
+        for tower in piles:
+            text, take, _ = known.get(tower) or self._tell_tower(tower)
+            texts.append(text)
+            takes.append(take)
         if held == TABLE:
-            hand = "empty" if self._compact else book[HANDEMPTY,]
-            actions = [tower[1] for tower in told]
+            head, actions = self._nothing_held, tuple(takes)
         else:
-            label = labels[held]
-            hand = label if self._compact else book[HOLDING, label]
-            actions = [book[PUT_DOWN, label], *[book[STACK, label, labels[tower[-1]]] for tower in piles]]
+            head, put_down, onto = self._held.get(held) or self._tell_held(held)
+            actions = (put_down, *[onto[tower[-1]] for tower in piles])
+        separator, end = self._marks
+        if self._compact or texts:
+            return f"{head}{separator.join(texts)}{end}", actions
+        return f"{head.removesuffix(separator)}{end}", actions
+
+    def _head(self, hand: str) -> str:
+        """What stands in front of the towers."""
         if self._compact:
-            return f"hand: {hand} | towers: {SEPARATOR.join(texts)}", actions
-        facts = ", ".join([hand, *texts])
-        return f"State: {facts}." if self.natural else f"state: {facts}", actions
+            return f"hand: {hand} | towers: "
+        return f"State: {hand}, " if self.natural else f"state: {hand}, "
+
+    def _tell_held(self, held: int) -> HeldText:
+        """A block in the hand in words."""
+        book, label = self._book, self.labels[held]
+        head = self._head(label if self._compact else book[HOLDING, label])
+        told = self._held[held] = head, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
+        return told
 
     def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
         """A tower in words, from those of the tower below its top block, which is nearly always known already."""
@@ -232,6 +250,21 @@ _FORMS = {
     "react": "In each turn write one thought and one action:\nThought: what is in the way and what you do next\nAction: one of\n{actions}",
     "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{actions}",
 }
+
+
+# As terminals call the colours of blocks; black and white get a ground on which they are seen.
+_STYLES = {
+    "orange": "dark_orange", "white": "bold white on black", "black": "black on white", "silver": "grey70", "gold": "gold3",
+}  # fmt: skip
+
+
+def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int, str]]:
+    """The names of blocks that are colours, in their colours; see ``TextEnv.highlights``."""
+    return [
+        (word.start(), word.end(), _STYLES.get(word[0], word[0]))
+        for word in re.finditer(r"[a-z]+", observation)
+        if word[0] in labels and word[0] in COLOURS
+    ]
 
 
 def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int) -> str:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.draw import TIERS
 from tstar_envs.envs.sokoban.levels import State, print_level
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES, check_solver_states
 from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
 from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
 from tstar_envs.errors import UnknownOption
@@ -53,7 +54,9 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False), ``reward``
     ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped levels; see
     ``tstar_envs.envs.sokoban.tasks.load_path``), ``state_key`` ("player": boxes and player's cell; "region": boxes and the cells
-    that the player can reach), ``show_dead`` (False), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    that the player can reach), ``show_dead`` (False), ``solver_states`` (1,000,000: how many states a search of the expert, of
+    ``progress`` and of ``show_dead`` may keep before it gives up with SolverLimit; no mini level comes near, large public levels may),
+    and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
     ## Tags
     Only a push modifies the state, with the key ``push:row,column:Direction`` of the box's cell before it; walking can be undone.
@@ -70,6 +73,11 @@ class SokobanEnv(TextEnv[LevelView, State]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    # Arrow keys too, as a terminal writes them in a line.
+    keys: Mapping[str, str] = {
+        "w": "Up", "s": "Down", "a": "Left", "d": "Right",
+        "\x1b[a": "Up", "\x1b[b": "Down", "\x1b[d": "Left", "\x1b[c": "Right", "↑": "Up", "↓": "Down", "←": "Left", "→": "Right",
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -81,6 +89,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         levels: str | os.PathLike[str] | None = None,
         state_key: str = "player",
         show_dead: bool = False,
+        solver_states: int = SOLVER_STATES,
         level_set: LevelSet | None = None,
         **options: Any,
     ) -> None:
@@ -92,9 +101,10 @@ class SokobanEnv(TextEnv[LevelView, State]):
         for name, value in (("multi_action", multi_action), ("show_dead", show_dead)):
             if not isinstance(value, bool):
                 raise UnknownOption(f"{name} must be True or False, got {value!r}")
+        check_solver_states(solver_states)
         self.default_horizon = TIERS[difficulty].horizon
         super().__init__(**options)
-        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead)
+        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, solver_states)
         self._set = level_set or (load_mini(difficulty) if levels is None else load_path(levels))
         self.tier = self._set.tier
 
@@ -108,25 +118,29 @@ class SokobanEnv(TextEnv[LevelView, State]):
         return view, view.level.split
 
     def _start(self, task: LevelView) -> tuple[State, str]:
-        return task.level.start, task.sight(task.level.start).text
+        observation, _, _, _ = task.sight(task.level.start)
+        return task.level.start, observation
 
     def _instruction(self, task: LevelView) -> str:
         return text.INSTRUCTION
 
-    def _apply(self, task: LevelView, state: State, action: str) -> Outcome[State]:
+    def _apply(self, task: LevelView, state: State, action: str) -> OutcomeFields[State]:
         return task.outcome(state, action)
 
     def _admissible(self, task: LevelView, state: State) -> Sequence[str]:
-        return task.sight(state).admissible
+        _, admissible, _, _ = task.sight(state)
+        return admissible
 
     def _reset_extra(self, task: LevelView, state: State) -> Mapping[str, Any]:
-        return task.sight(state).extra
+        _, _, _, extra = task.sight(state)
+        return extra or {}
 
     def _state_fingerprint(self, task: LevelView, state: State) -> str:
         return task.fingerprint(state)
 
     def _state_key(self, task: LevelView, state: State) -> str:
-        return task.sight(state).key
+        _, _, key, _ = task.sight(state)
+        return key
 
     def _oracle_step(self, task: LevelView, state: State, wording: int) -> tuple[str, str] | None:
         return task.expert.next_step(state, wording)
@@ -155,6 +169,10 @@ class SokobanEnv(TextEnv[LevelView, State]):
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
         return text.prompt(style, self._look.observation, self._look.multi_action, self.horizon)
+
+    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
+        """See ``TextEnv``."""
+        return text.highlights(observation)
 
     def level_text(self) -> str:
         """The start of the current level in XSB text, as ``tstar_envs.envs.sokoban.solve`` takes it.

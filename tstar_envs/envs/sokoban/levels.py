@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TypeAlias
 
 from tstar_envs.errors import BadData
 
@@ -27,11 +27,9 @@ _BITS = [
 _WRITTEN = {contents: symbol for symbol, contents in reversed(_CONTENTS.items())}
 
 
-class State(NamedTuple):
-    """Where things stand: ``boxes`` is a bit set of cells, ``player`` a cell."""
-
-    boxes: int
-    player: int
+# Where things stand: the boxes as a bit set of cells, and the player's cell. A plain tuple, since many states are remembered: the
+# garbage collector leaves plain tuples of numbers alone, and walks over objects of any class of our own again and again.
+State: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,6 @@ class Room:
     floor: int
     targets: int
     offsets: tuple[int, int, int, int] = field(init=False, repr=False, compare=False)
-
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", (-self.width, self.width, -1, 1))
@@ -136,7 +133,7 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
         raise BadData(f"{where}: a level needs at least one box, and a target for each; in reach are {found}")
     if not boxes & ~targets:
         raise BadData(f"{where}: every box is on a target already")
-    return Room(height, width, floor, targets), State(boxes, player.bit_length() - 1)
+    return Room(height, width, floor, targets), (boxes, player.bit_length() - 1)
 
 
 @lru_cache(maxsize=256)
@@ -147,6 +144,7 @@ def _edge(height: int, width: int) -> int:
 
 def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:
     """A level as rows of XSB text; with no state the bare room (walls and floor only)."""
+    boxes, player = state or (0, -1)
     rows = []
     for row in range(room.height):
         symbols = []
@@ -154,7 +152,7 @@ def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:
             if not room.floor >> cell & 1:
                 symbols.append("#")
                 continue
-            contents = (0, 0, 0) if state is None else (state.boxes >> cell & 1, room.targets >> cell & 1, int(state.player == cell))
+            contents = (0, 0, 0) if state is None else (boxes >> cell & 1, room.targets >> cell & 1, int(player == cell))
             symbols.append(floor if not any(contents) else _WRITTEN[contents])
         rows.append("".join(symbols))
     return rows

@@ -5,26 +5,32 @@ from __future__ import annotations
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.levels import Level, State, cells
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
-from tstar_envs.envs.sokoban.solver import solve_state
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.stable_random import StableRandom
 
 MOST_KNOWN = 4096  # states of a level whose solutions are remembered
 
 
 class Expert:
-    """Plays one level. A solution, once found, is remembered for all states on it."""
+    """Plays one level. A solution, once found, is remembered for all states on it.
 
-    def __init__(self, level: Level) -> None:
+    Args:
+        level: to be played.
+        solver_states: bound of a search; see ``solver.solve``.
+    """
+
+    def __init__(self, level: Level, solver_states: int = SOLVER_STATES) -> None:
         self._level = level
+        self._solver_states = solver_states
         self._known: dict[State, str | None] = {}
 
     def plan(self, state: State) -> str | None:
-        """The solution of a state as UDLR letters, None if it is lost."""
+        """The solution of a state as UDLR letters, None if it is lost; SolverLimit if the search gave up."""
         if state not in self._known:
             if state == self._level.start and self._level.moves:
                 found: str | None = self._level.moves
             else:
-                found = solve_state(self._level.room, state)
+                found = solve_state(self._level.room, state, self._solver_states)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[state] = found
@@ -57,8 +63,8 @@ class Expert:
                 target += room.offsets[number]
         action = DIRECTIONS[LETTERS.index(moves[0])]
         thought = text.expert_thought(
-            box=text.place(room, pushed), way=DIRECTIONS[direction].lower(), stand=text.place(room, before.player),
-            player=text.place(room, state.player), target=text.place(room, target), step=action.lower(),
+            box=text.place(room, pushed), way=DIRECTIONS[direction].lower(), stand=text.place(room, before[1]),
+            player=text.place(room, state[1]), target=text.place(room, target), step=action.lower(),
             pushes=before is state, wording=wording,
         )  # fmt: skip
         return thought, action
@@ -77,11 +83,12 @@ class Expert:
                 wrong.append(direction)
         bumps = [d for d in range(len(DIRECTIONS)) if rules.move(room, state, d)[0] is state]
         direction = draw.choice(wrong or losing or bumps or list(range(len(DIRECTIONS))))
-        ahead = state.player + room.offsets[direction]
-        pushes = bool(state.boxes >> ahead & 1)
+        boxes, player = state
+        ahead = player + room.offsets[direction]
+        pushes = bool(boxes >> ahead & 1)
         thought = text.wrong_thought(
-            box=text.place(room, ahead if pushes else draw.choice(list(cells(state.boxes)))), way=DIRECTIONS[direction].lower(),
-            player=text.place(room, state.player), target=text.place(room, draw.choice(list(cells(room.targets)))),
+            box=text.place(room, ahead if pushes else draw.choice(list(cells(boxes)))), way=DIRECTIONS[direction].lower(),
+            player=text.place(room, player), target=text.place(room, draw.choice(list(cells(room.targets)))),
             pushes=pushes, wording=draw.below(2),
         )  # fmt: skip
         return thought, DIRECTIONS[direction]

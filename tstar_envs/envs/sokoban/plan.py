@@ -42,7 +42,7 @@ def next_push(room: Room, state: State, length: int, remaining: Callable[[State]
         for direction, offset in enumerate(room.offsets):
             for stand in cells(layer & shift(boxes, -offset) & shift(free, -2 * offset)):
                 box = stand + offset
-                after = State(boxes ^ 1 << box ^ 1 << box + offset, box)
+                after = (boxes ^ 1 << box ^ 1 << box + offset, box)
                 if remaining(after) == length - walked - 1:
                     found.append((box, direction, stand))
         if found:
@@ -78,5 +78,5 @@ def solution(room: Room, state: State, length: int, remaining: Callable[[State],
     while not is_solved(room, state):
         push = next_push(room, state, length - len(moves), remaining)
         moves += push.walk + LETTERS[push.direction]
-        state = State(state.boxes ^ 1 << push.box ^ 1 << push.box + room.offsets[push.direction], push.box)
+        state = (state[0] ^ 1 << push.box ^ 1 << push.box + room.offsets[push.direction], push.box)
     return moves

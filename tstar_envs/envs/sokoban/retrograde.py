@@ -46,8 +46,9 @@ class DistanceTable:
 
     def __call__(self, state: State) -> int | None:
         """The distance of a state, None if it is not in the table."""
-        bit = 1 << state.player
-        for distance, players in self._by_layout.get(state.boxes, ()):
+        boxes, player = state
+        bit = 1 << player
+        for distance, players in self._by_layout.get(boxes, ()):
             if players & bit:
                 return distance
         return None

@@ -13,16 +13,20 @@ from functools import lru_cache
 from tstar_envs.envs.sokoban.levels import Room, State, cells, parse_level, shift
 from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved
+from tstar_envs.errors import SolverLimit, UnknownOption
 
 _MANY_BOXES = 10  # above, boxes are bounded one by one: the best assignment would cost too much
 _LOST = 1 << 30
+SOLVER_STATES = 1_000_000  # about 300 MB; seconds with four boxes, half a minute of CPU time with seven
 
 
-def solve(level_text: str) -> list[str] | None:
+def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | None:
     """An optimal solution, in moves, of a level in XSB text.
 
     Args:
         level_text: see ``tstar_envs.envs.sokoban.levels.parse_level``.
+        solver_states: how many states the search may keep before it gives up; a million take about 300 MB and some seconds, with
+            many boxes half a minute.
 
     Returns:
         Moves (``Up``, ``Down``, ``Left``, ``Right``), or None if the level cannot be solved. Time and memory grow steeply
@@ -30,17 +34,26 @@ def solve(level_text: str) -> list[str] | None:
 
     Raises:
         BadData: the text is not a level.
+        SolverLimit: the search gave up, so that nothing is known.
+        UnknownOption: ``solver_states`` is not a whole number of at least 1.
     """
+    check_solver_states(solver_states)
     room, state = parse_level(level_text)
-    moves = solve_state(room, state)
+    moves = solve_state(room, state, solver_states)
     return None if moves is None else [DIRECTIONS[LETTERS.index(letter)] for letter in moves]
 
 
-def solve_state(room: Room, state: State) -> str | None:
-    """The solution of a state as UDLR letters, None if it is lost."""
+def check_solver_states(value: object) -> None:
+    """Raise UnknownOption unless ``value`` is a bound."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UnknownOption(f"solver_states must be a whole number of at least 1, got {value!r}")
+
+
+def solve_state(room: Room, state: State, solver_states: int = SOLVER_STATES) -> str | None:
+    """The solution of a state as UDLR letters, None if it is lost; see ``solve``."""
     if is_solved(room, state):
         return ""
-    found = _search(room, state)
+    found = _search(room, state, solver_states)
     if found is None:
         return None
     length, remaining = found
@@ -126,10 +139,10 @@ def push_distances(room: Room) -> tuple[dict[int, tuple[tuple[int, int], ...]], 
     return {cell: tuple(found) for cell, found in table.items()}, alive
 
 
-def _search(room: Room, start: State) -> tuple[int, dict[State, int]] | None:
+def _search(room: Room, start: State, solver_states: int) -> tuple[int, dict[State, int]] | None:
     """The optimal length, and the moves left in every state right after a push on an optimal way; None if it is lost."""
     bound = _Bound(room)
-    first = bound(start.boxes, -1)
+    first = bound(start[0], -1)
     if first >= _LOST:
         return None
     floor, width, alive, off_target = room.floor, room.width, bound.alive, ~room.targets
@@ -146,6 +159,12 @@ def _search(room: Room, start: State) -> tuple[int, dict[State, int]] | None:
             gone, node = bucket.pop()
             if cost[node] != gone:
                 continue
+            if len(cost) > solver_states:
+                level = f"this level of {start[0].bit_count()} boxes on {floor.bit_count()} floor cells"
+                raise SolverLimit(
+                    f"{level} is neither solved nor shown to be lost after {solver_states:,} states, the bound of the search; raise "
+                    "solver_states (a million states take about 300 MB), or take a smaller level"
+                )
             boxes, player = node
             if not boxes & off_target:
                 length = total
@@ -193,7 +212,7 @@ def _search(room: Room, start: State) -> tuple[int, dict[State, int]] | None:
 
 def _on_optimal_ways(room: Room, cost: dict[tuple[int, int], int], length: int) -> dict[State, int]:
     """Walk back from the solved states through every node whose costs fit."""
-    ahead = [State(*node) for node, gone in cost.items() if gone == length and not node[0] & ~room.targets]
+    ahead = [node for node, gone in cost.items() if gone == length and not node[0] & ~room.targets]
     remaining = dict.fromkeys(ahead, 0)
     while ahead:
         boxes, player = node = ahead.pop()
@@ -206,7 +225,7 @@ def _on_optimal_ways(room: Room, cost: dict[tuple[int, int], int], length: int) 
             gone = cost[node] - 1
             while layer and gone >= 0:
                 for cell in cells(layer):
-                    earlier = State(before, cell)
+                    earlier = (before, cell)
                     if cost.get(earlier) == gone and earlier not in remaining:
                         remaining[earlier] = length - gone
                         ahead.append(earlier)

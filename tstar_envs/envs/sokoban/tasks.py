@@ -25,7 +25,7 @@ class LevelSet:
 
     Attributes:
         name: for error messages.
-        tier: mini, full or practice.
+        tier: ``mini`` (shipped), ``practice`` or ``path``.
         by_split: task ids of each split.
         texts: task id -> (split, XSB text, solution or "", where it stands).
         read: the levels that were asked for.
@@ -121,4 +121,4 @@ def _read_files(root: Path, files: tuple[tuple[Path, int, int], ...]) -> LevelSe
             rows.append((f"{'/'.join(parts)}:{number}", split, text, "", where))
     if not rows:
         raise MissingData(f"levels={str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)")
-    return level_set(str(root), "full", rows)
+    return level_set(str(root), "path", rows)

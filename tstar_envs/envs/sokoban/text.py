@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tstar_envs.envs.sokoban.levels import Room, cells
 from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
 
@@ -42,6 +44,12 @@ _PUSH = (
 _WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
 _WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
 _TARGET, _BOX, _BOX_ON = b"OX*"  # the star becomes a check mark, which is no ASCII
+# Colours of the symbols in a terminal, and the lines that are rows of a grid.
+_STYLES = {
+    "#": "dim default", "_": "dim default", "O": "bold magenta", "X": "bold yellow", "√": "bold green", "P": "bold cyan", "S": "bold cyan",
+}  # fmt: skip
+_GRID_ROW = re.compile(f"^[{''.join(_STYLES)}]+$", re.MULTILINE)
+_RUN = re.compile("[#_]+|O+|X+|√+|P|S")
 _FLOOR_SYMBOLS = str.maketrans("01", "#_")
 
 
@@ -56,7 +64,9 @@ class Painter:
 
     def __init__(self, room: Room, observation: str) -> None:
         self._room = room
+        self._width, self._targets = room.width, room.targets
         self._observation = observation
+        self._shows_grid = observation != "coords"
         flat = f"{room.floor:0{room.height * room.width}b}"[::-1].translate(_FLOOR_SYMBOLS)
         rows = [flat[start : start + room.width] for start in range(0, len(flat), room.width)]
         self._empty = bytearray("\n".join(rows), "ascii")
@@ -78,18 +88,25 @@ class Painter:
         lists = "" if self._observation == "grid" else f"{self._fixed}\nBoxes: {places(room, boxes)}"
         return (grid.replace("*", "√") if boxes & targets else grid), lists
 
-    def player(self, painted: tuple[str, str], player: int) -> str:
-        """The observation of a state, from that of its box layout."""
-        room = self._room
-        grid, lists = painted
-        if self._observation != "coords":
-            position = player + player // room.width
-            symbol = "S" if room.targets >> player & 1 else "P"
+    def player(self, grid: str, lists: str, player: int) -> str:
+        """The observation of a state, from the grid and the lists of its box layout."""
+        if self._shows_grid:
+            position = player + player // self._width
+            symbol = "S" if self._targets >> player & 1 else "P"
             grid = f"{grid[:position]}{symbol}{grid[position + 1 :]}"
             if not lists:
                 return grid
             lists = f"{grid}\n{lists}"
-        return f"{lists}\nPlayer: {place(room, player)}"
+        return f"{lists}\nPlayer: {place(self._room, player)}"
+
+
+def highlights(observation: str) -> list[tuple[int, int, str]]:
+    """What is coloured in an observation; see ``TextEnv.highlights``."""
+    return [
+        (run.start(), run.end(), _STYLES[run[0][0]])
+        for row in _GRID_ROW.finditer(observation)
+        for run in _RUN.finditer(observation, row.start(), row.end())
+    ]
 
 
 def place(room: Room, cell: int) -> str:

@@ -1,7 +1,7 @@
 """What environments with given options show of a level, remembered for all environments of the process.
 
 Rules and texts are pure, so what a move does in a state, how that state looks and what its key is are worked out once and
-shared by every environment that plays the level. Both caches are bounded.
+shared by every environment that plays the level. All caches are bounded.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from tstar_envs.core import NOTHING, Outcome, hash_state, state_hasher
+from tstar_envs.core import Outcome, OutcomeFields, hash_state, state_hasher
 from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.levels import State, cells
 from tstar_envs.envs.sokoban.oracle import Expert
 from tstar_envs.envs.sokoban.rules import DIRECTIONS
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES
 from tstar_envs.envs.sokoban.tasks import LevelSet
 from tstar_envs.envs.sokoban.text import Painter
 
@@ -41,23 +42,14 @@ class Look(NamedTuple):
     shaped: bool
     region_key: bool
     show_dead: bool
+    solver_states: int = SOLVER_STATES
 
 
-class Sight(NamedTuple):
-    """One state as it is shown, and what each move does in it, once that has been asked."""
-
-    text: str
-    admissible: tuple[str, ...]
-    key: str
-    extra: Mapping[str, Any]
-    outcomes: list[Outcome[State] | None]
-
-
-class Layout(NamedTuple):
-    """What all states of one box layout have in common."""
-
-    painted: tuple[str, str]
-    hasher: hashlib.blake2b
+# What is remembered are plain tuples of plain things (see ``tstar_envs.core.OutcomeFields``).
+# One state as it is shown: the observation, the moves that change something, its key, and further entries of ``info``.
+Sight: TypeAlias = tuple[str, tuple[str, ...], str, Mapping[str, Any] | None]
+# What all states of one box layout have in common: the grid without the player, the lists, and what their keys start from.
+Layout: TypeAlias = tuple[str, str, hashlib.blake2b]
 
 
 class LevelView:
@@ -66,13 +58,16 @@ class LevelView:
     def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
         self.level = levels.level(task_id)
         self.look = look
-        self.expert = Expert(self.level)
+        self.expert = Expert(self.level, look.solver_states)
         self._levels = levels
-        self._painter = Painter(self.level.room, look.observation)
+        self._room = self.level.room
+        self._region_key, self._show_dead = look.region_key, look.show_dead
+        self._painter = Painter(self._room, look.observation)
         self._hasher = state_hasher(task_id)
         self._sights: dict[State, Sight] = {}
         self._layouts: dict[int, Layout] = {}
-        self._cross, self._names_into = _neighbours(self.level.room.width)
+        self._outcomes: dict[str, dict[State, OutcomeFields[State]]] = {name: {} for name in DIRECTIONS}
+        self._cross, self._names_into = _neighbours(self._room.width)
 
     def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
         return view_of, (self._levels, self.level.id, self.look)
@@ -81,86 +76,86 @@ class LevelView:
         """A state as it is shown."""
         return self._sights.get(state) or self._see(state)
 
-    def outcome(self, state: State, action: str) -> Outcome[State]:
+    def outcome(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does."""
-        sight = self._sights.get(state) or self._see(state)
-        direction = _NUMBER.get(action)
-        if direction is None:
-            return self._read(state, sight, action)
-        outcome = sight.outcomes[direction]
-        if outcome is None:
-            outcome = sight.outcomes[direction] = self._move(state, direction)
-        return outcome
+        known = self._outcomes.get(action)
+        if known is None:
+            return self._read(state, action)
+        return known.get(state) or self._move(state, action)
 
     def fingerprint(self, state: State) -> str:
         """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
-        return f"{state.boxes:x}/{self._player_part(state)}"
+        return (self._layout_part(state[0]) + self._player_part(state)).decode()
 
-    def _player_part(self, state: State) -> int:
-        return next(cells(rules.region(self.level.room, state))) if self.look.region_key else state.player
+    def _layout_part(self, boxes: int) -> bytes:
+        return b"%x/" % boxes
+
+    def _player_part(self, state: State) -> bytes:
+        return b"%d" % (next(cells(rules.region(self._room, state))) if self._region_key else state[1])
 
     def _see(self, state: State) -> Sight:
-        layout = self._layouts.get(state.boxes) or self._lay_out(state.boxes)
-        sight = Sight(
-            self._painter.player(layout.painted, state.player),
-            self._admissible(state),
-            hash_state(layout.hasher, str(self._player_part(state))),
-            {"dead": self.expert.plan(state) is None} if self.look.show_dead else NOTHING,
-            [None, None, None, None],
+        boxes, player = state
+        grid, lists, hasher = self._layouts.get(boxes) or self._lay_out(boxes)
+        sight = (
+            self._painter.player(grid, lists, player),
+            self._admissible(boxes, player),
+            hash_state(hasher, self._player_part(state)),
+            {"dead": self.expert.plan(state) is None} if self._show_dead else None,
         )
         if len(self._sights) >= MOST_STATES:
             self._sights.clear()
             self._layouts.clear()
+            for known in self._outcomes.values():
+                known.clear()
         self._sights[state] = sight
         return sight
 
-    def _admissible(self, state: State) -> tuple[str, ...]:
+    def _admissible(self, boxes: int, player: int) -> tuple[str, ...]:
         """The moves that change something. Where no box is beside the player, the floor around it tells."""
-        room = self.level.room
-        above = state.player - room.width  # no floor is in the first row
-        if state.boxes >> above & self._cross:
-            return _NAMES[rules.open_moves(room, state)]
+        room = self._room
+        above = player - room.width  # no floor is in the first row
+        if boxes >> above & self._cross:
+            return _NAMES[rules.open_moves(room, (boxes, player))]
         return self._names_into[room.floor >> above & self._cross]
 
     def _lay_out(self, boxes: int) -> Layout:
         hasher = self._hasher.copy()
-        hasher.update(f"{boxes:x}/".encode())
-        layout = self._layouts[boxes] = Layout(self._painter.boxes(boxes), hasher)
+        hasher.update(self._layout_part(boxes))
+        layout = self._layouts[boxes] = (*self._painter.boxes(boxes), hasher)
         return layout
 
-    def _read(self, state: State, sight: Sight, action: str) -> Outcome[State]:
+    def _read(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does that is not one move in its canonical form."""
         parsed = rules.parse_action(action, self.look.multi_action)
         if parsed.problem:
-            observation = f"Invalid action: {parsed.problem}.\n{sight.text}"
-            return Outcome(
-                state, observation, "", invalid_reason=parsed.problem, extra=sight.extra, admissible=sight.admissible, state_key=sight.key
-            )
+            text, admissible, key, extra = self.sight(state)
+            observation = f"Invalid action: {parsed.problem}.\n{text}"
+            return Outcome(state, observation, "", invalid_reason=parsed.problem, extra=extra, admissible=admissible, state_key=key)
         if len(parsed.moves) > 1:
             return self._move_on(state, parsed.moves)
         return self.outcome(state, DIRECTIONS[parsed.moves[0]])
 
-    def _move(self, state: State, direction: int) -> Outcome[State]:
-        room = self.level.room
-        after, pushed = rules.move(room, state, direction)
-        action = DIRECTIONS[direction]
-        text, admissible, key, extra, _ = self.sight(after)
-        if pushed < 0:
-            return Outcome(after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key)
-        row, column = room.place(pushed)
-        solved = not after.boxes & ~room.targets
-        shaping = 0.0
-        if self.look.shaped:
-            gained = (after.boxes & room.targets).bit_count() - (state.boxes & room.targets).bit_count()
-            shaping = gained / after.boxes.bit_count()
-        effect = f"push:{row},{column}:{action}"
-        return Outcome(after, text, action, "", effect, solved, solved, float(solved), extra, shaping, admissible, key)
+    def _move(self, state: State, action: str) -> OutcomeFields[State]:
+        room = self._room
+        after, pushed = rules.move(room, state, _NUMBER[action])
+        text, admissible, key, extra = self._sights.get(after) or self._see(after)
+        effect, solved, shaping = "", False, 0.0
+        if pushed >= 0:
+            row, column = room.place(pushed)
+            effect = f"push:{row},{column}:{action}"
+            solved = rules.is_solved(room, after)
+            if self.look.shaped:
+                gained = (after[0] & room.targets).bit_count() - (state[0] & room.targets).bit_count()
+                shaping = gained / after[0].bit_count()
+        outcome = (after, text, action, "", effect, solved, solved, float(solved), extra, shaping, admissible, key)
+        self._outcomes[action][state] = outcome
+        return outcome
 
     def _move_on(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
         """Several moves of one turn; the game stops at success."""
         done: list[Outcome[State]] = []
         for direction in moves:
-            done.append(self.outcome(done[-1].state if done else state, DIRECTIONS[direction]))
+            done.append(Outcome(*self.outcome(done[-1].state if done else state, DIRECTIONS[direction])))
             if done[-1].terminated:
                 break
         return done[-1]._replace(

@@ -1,0 +1,89 @@
+"""``play`` in a terminal: colours, keys and numbers for actions, hints, and what the expert would have needed."""
+
+import os
+import pty
+import re
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cli_process import COMMAND, ENVIRONMENT, Run, run_process
+
+CORRIDOR = "#######\n#     #\n# @$ .#\n#     #\n#######\n"  # solved by two steps to the right
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-8][0-9;]*m")
+
+
+def play(folder: Path, *arguments: str, typed: str, **variables: str) -> str:
+    """What a person sees at a terminal who types these lines."""
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    environment.update({"TERM": "xterm-256color", **variables})
+    command = [*COMMAND, "play", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as game:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not part:
+                break
+            shown += part
+        assert game.wait(timeout=60) == 0
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def corridor(tmp_path: Path) -> list[str]:
+    (tmp_path / "corridor.txt").write_text(CORRIDOR)
+    return ["sokoban-easy", "--option", "levels=corridor.txt"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return partial(run_process, tmp_path)
+
+
+def test_sokoban_in_colour(tmp_path: Path, corridor: list[str]) -> None:
+    shown = play(tmp_path, *corridor, typed="d\njump\nh\nd\nq\n")
+    dim, box, on_target, player, target = (f"\x1b[{code}m" for code in ("2;39", "1;33", "1;32", "1;36", "1;35"))
+    assert f"{dim}#_\x1b[0m{player}P\x1b[0m{box}X\x1b[0m{dim}_\x1b[0m{target}O\x1b[0m{dim}#\x1b[0m" in shown
+    assert f"{dim}#___\x1b[0m{player}P\x1b[0m{on_target}√\x1b[0m{dim}#\x1b[0m" in shown
+    assert "\x1b[31mInvalid action: the action must be Up, Down, Left or Right.\x1b[0m\n\x1b[2;39m#######" in shown
+    assert "Thought: " in shown and "\x1b[33mAction: Right\x1b[0m" in shown
+    assert shown.index("solved after 3 of 20 steps, score 1.00") < shown.index("the expert needs 2 steps")
+
+
+def test_blocks_have_their_colours(tmp_path: Path) -> None:
+    shown = play(tmp_path, "blocksworld-stack", "--task", "3", typed="1\nq\n")
+    assert "the hand holds the \x1b[34mblue\x1b[0m block" in shown and "the \x1b[31mred\x1b[0m block" in shown
+    assert "step 1 of 40. Goal: the magenta block" in shown, "the goal stays in sight"
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colour_where_none_is_wanted(tmp_path: Path, corridor: list[str], variables: dict[str, str]) -> None:
+    shown = play(tmp_path, *corridor, typed="jump\nh\nq\n", **variables)
+    assert COLOUR.search(shown) is None and "#_PX_O#" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
+
+
+def test_keys_numbers_and_words(run: Run, corridor: list[str]) -> None:
+    typed = ["w", "s", "up", "\x1b[B", "↑", "Thought: the numbers", "1", "ad", "undo", "r", "dd", "u", "RIGHT", "?", "quit"]
+    done = run("play", *corridor, stdin="\n".join(typed))
+    assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
+    shown = iter(done.stdout.splitlines())
+    for expected in (
+        "keys: w Up, s Down, a Left, d Right", "#_P___#", "#_PX_O#", "#_P___#", "#_PX_O#", "#_P___#", "actions: 1 Down, 2 Left, 3 Right",
+        "#_PX_O#", "step 7 of 20", "#P_X_O#", "step 8 of 20", "#_PX_O#", "#P_X_O#", "#_PX_O#",  # undo; restart
+        "#__PXO#", "#___P√#", "solved after 2 of 20", "the expert needs 2 steps", "#__PXO#", "#___P√#", "solved after 2", "keys: w Up",
+    ):  # fmt: skip
+        assert any(expected in line for line in shown), f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
+
+
+def test_a_level_beyond_the_solver(run: Run, corridor: list[str]) -> None:
+    done = run("play", *corridor, "--option", "solver_states=1", "--option", "horizon=1", stdin="hint\nw\nhint\n")
+    assert done.stdout.count("raise solver_states") == 2 and done.returncode == 0, "hint says why, and so does the end"
+    assert "out of steps after 1 of 1 steps" in done.stdout
