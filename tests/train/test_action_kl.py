@@ -92,6 +92,8 @@ def test_exact_kl_enumerates_the_admissible_actions(played):
     for trajectory, actions in zip(group, lists, strict=True):
         trajectory.turns[0].next_actions = actions
     kl = ExactKL(LocalEngine(policy), policy.codec, group)
+    kl.prefetch([(0, 0, 0)])
+    assert kl(0, 0, 0) == 0.0 and (kl.work.identical, kl.work.scored) == (1, 0)  # equal contexts cost nothing
     assert kl(0, 0, 1) == math.inf  # an action that the other list lacks
     got = kl(0, 1, 0)
     engine, cue = LocalEngine(policy), policy.codec.text(ACTION_CUE)
@@ -103,6 +105,7 @@ def test_exact_kl_enumerates_the_admissible_actions(played):
         return {a: w / sum(weights) for a, w in zip(lists[i], weights, strict=True)}
 
     ours, theirs = distribution(1), distribution(0)
+    assert (kl.work.scored, kl.work.unscored) == (5, 5 + 5)
     assert math.isclose(got, sum(p * math.log(p / theirs[a]) for a, p in ours.items()), abs_tol=1e-4)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 from policies import HOTPOT, random_policy
 
 from tstar_envs import UnknownOption
+from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, load_checkpoint, save_checkpoint
 from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.evaluate import Measurement, bootstrap_interval, paired_difference
 from tstar_train.loop import Learner, follow, iterate, rate
-from tstar_train.policy.model import save_tiny
+from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
@@ -113,7 +116,46 @@ def test_zero_variance_changes_nothing():
     before = weights(one)
     result = iterate(one, SMALL, ["hotpotqa-mini-train-0000", "hotpotqa-mini-train-0001"], 0)
     assert result.metrics["zero_variance_groups"] == 1.0 and result.metrics["grafts"] == 0
+    assert result.metrics["tree_nodes_before"] > 0  # statistics_everywhere: trees of equal rewards are in the figures
     assert torch.equal(weights(one), before)
+
+
+def test_a_disk_that_fills_at_a_checkpoint_is_told_and_the_one_before_stays(tmp_path):
+    one = learner(SMALL)
+    save_checkpoint(tmp_path, one, Progress(1, 2.0, 8, 3.0), keep=2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))  # a write beyond fails, as on a full disk
+    try:
+        with pytest.raises(OSError, match="could not be written") as caught:
+            save_checkpoint(tmp_path, one, Progress(2, 4.0, 16, 6.0), keep=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.errno == errno.ENOSPC
+    assert load_checkpoint(latest_checkpoint(tmp_path), one) == Progress(1, 2.0, 8, 3.0)
+    save_checkpoint(tmp_path, one, Progress(2, 4.0, 16, 6.0), keep=2)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["000001", "000002"]
+
+
+def test_a_checkpoint_with_a_damaged_state_is_named(tmp_path):
+    one = learner(SMALL)
+    path = save_checkpoint(tmp_path, one, Progress(1), keep=2)
+    good = json.loads((path / "state.json").read_text())
+    for text in ("[]", "{", json.dumps({k: v for k, v in good.items() if k != "grafted"})):
+        (path / "state.json").write_text(text)
+        with pytest.raises(BadCheckpoint, match="delete it to resume"):
+            load_checkpoint(path, one)
+
+
+def test_only_divergences_that_got_a_graft_are_remembered():
+    config = dataclasses.replace(
+        SMALL, rollout=RolloutConfig(tasks=6, group=6, max_tokens=48), graft=GraftConfig(verify=True, fallback="none")
+    )
+    policy = load_policy("tiny", "search_qa")
+    team = Team(policy, copy.deepcopy(policy.model), config, EnvSpec(config.env, dict(config.env_options)), 1)
+    one = Learner(policy, None, torch.optim.AdamW(policy.model.parameters(), lr=0.0), team)
+    played = iterate(one, config, [f"hotpotqa-mini-train-{n:04d}" for n in range(6)], 0).played
+    found = sum(len(g.divergences) for g in played.groups)
+    assert 0 < len(one.grafted) <= len(played.grafts.kept) < found
 
 
 def test_processes_share_one_result():
