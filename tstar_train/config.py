@@ -105,6 +105,8 @@ class RolloutConfig:
     """The whole transcript, or the task with the last turns."""
     history: int = 2
     """Turns kept by the step context."""
+    horizon: int | None = None
+    """Most steps of a training episode; None: the environment's own, which evaluation always keeps."""
     invalid_penalty: float = 0.0
     """Subtracted from the advantage of the tokens of an invalid action."""
     batch: int = 256
@@ -156,6 +158,8 @@ class Config:
     """Torch device; auto takes cuda if there is one."""
     split: str = "train"
     """Where training tasks come from."""
+    wandb: str | None = None
+    """Also log to this project of Weights & Biases (WANDB_MODE=offline keeps it on this machine)."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment; on the command line: --env-option KEY=VALUE, repeatable."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)

@@ -14,8 +14,8 @@ from tstar_train.policy.model import has_tiny, is_tiny
 
 
 def paper(env: str) -> Config:
-    """The paper's hyperparameters (its table; 4 tasks x 8 episodes a batch)."""
-    return Config(env=env, model="auto")
+    """The paper's hyperparameters (its table; 4 tasks x 8 episodes a batch, at most 20 steps in training)."""
+    return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20))
 
 
 def tiny(entry: EnvEntry) -> Config:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tstar_envs import append_episode
+from tstar_envs import MissingExtra, append_episode
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
 from tstar_train.rollout.share import GroupResult
@@ -33,6 +35,9 @@ class RunFolder:
         self._config = config
         (path / "trees").mkdir(parents=True, exist_ok=True)
         self._events: Any = None
+        self._wandb: Any = None
+        if config.wandb is not None and find_spec("wandb") is None:
+            raise MissingExtra("--wandb", "wandb", "wandb")
 
     def write(self, name: str, content: dict[str, Any] | str) -> None:
         """Replace a file atomically."""
@@ -64,6 +69,8 @@ class RunFolder:
         if trees:
             self.write(f"trees/{number:04d}.json", {"iteration": number, "trees": trees})
         self._tensorboard(number, result)
+        if self._config.wandb is not None:
+            self._weights_and_biases(self._config.wandb, number, result)
 
     def cut(self, iterations: int) -> None:
         """Drop what was logged after an iteration: a resumed run writes it again."""
@@ -84,9 +91,11 @@ class RunFolder:
                 path.unlink()
 
     def close(self) -> None:
-        """Flush the TensorBoard events."""
+        """Flush what TensorBoard and Weights & Biases have not written yet."""
         if self._events is not None:
             self._events.close()
+        if self._wandb is not None:
+            self._wandb.finish()
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
         with open(self.path / name, "a", encoding="utf-8") as handle:
@@ -114,6 +123,19 @@ class RunFolder:
             "tree": tree,
             "grafts": grafts,
         }
+
+    def _weights_and_biases(self, project: str, number: int, result: IterationResult) -> None:
+        if self._wandb is None:
+            import wandb  # imported late: an extra of its own
+
+            # A resumed run goes on under its name.
+            name = hashlib.blake2b(str(self.path.resolve()).encode(), digest_size=8).hexdigest()
+            config = json.loads(self._config.to_json())
+            self._wandb = wandb.init(
+                project=project, name=self.path.name, id=name, resume="allow", config=config, dir=str(self.path)
+            )
+        figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
+        self._wandb.log(figures | {f"seconds/{k}": v for k, v in result.seconds.items()}, step=number)
 
     def _tensorboard(self, number: int, result: IterationResult) -> None:
         if self._events is None:

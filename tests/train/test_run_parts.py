@@ -45,7 +45,7 @@ def test_config_round_trip(tmp_path):
 
 def test_presets_say_what_they_chose():
     config, reason = choose(HOTPOT, "some/model")
-    assert config.graft.weight == 0.15 and config.tree.gamma == 0.99 and config.tree.kl_samples == 16
+    assert config.graft.weight == 0.15 and config.tree.gamma == 0.99 and config.tree.kl_samples == 16 and config.rollout.horizon == 20
     assert config.optim.learning_rate == 5e-6 and "paper" in reason
     assert choose(HOTPOT, "auto")[0].model == "tiny"
 
@@ -181,6 +181,16 @@ def test_a_failing_helper_is_told_with_its_cause():
             shared.team.play(["hotpotqa-mini-train-0000", "nowhere"], 0)
     finally:
         shared.team.close()
+
+
+def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
+    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, horizon=2))
+    team = learner(config).team
+    played = team.play(["hotpotqa-mini-train-0000"], 0)
+    assert max(len(t.steps) for g in played.groups for t in g.trajectories) == 2
+    assert max(len(e.steps) for e in team.evaluate(["hotpotqa-mini-train-0000"], "train", 4, 1.0, "x")) == 6
+    longer = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, horizon=20))
+    assert max(len(t.steps) for g in learner(longer).team.play(["hotpotqa-mini-train-0000"], 0).groups for t in g.trajectories) == 6
 
 
 def test_reference_follows_by_alpha():

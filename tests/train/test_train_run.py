@@ -157,3 +157,15 @@ def test_a_full_disk_is_said_and_loses_nothing(whole, tmp_path):
     done = run("--resume", copy, check=False)
     assert done.returncode == 2 and "disk is full" in done.stderr and "Traceback" not in done.stderr
     assert (copy / "evaluation.json").read_bytes() == before
+
+
+def test_weights_and_biases_by_flag(tmp_path):
+    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    arguments = [a if a != "4" or SMALL[i - 1] != "--iterations" else "1" for i, a in enumerate(SMALL)]
+    done = subprocess.run(
+        command(*arguments, "--processes", 1, "--wandb", "tstar-tests", "--out", tmp_path / "run"),
+        capture_output=True, text=True, timeout=300, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(written) == 1 and written[0].stat().st_size > 1000

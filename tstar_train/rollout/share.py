@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tstar_envs import Episode
+from tstar_envs import Episode, find_entry
 from tstar_train.algorithms.advantages import grpo
 from tstar_train.config import Config
 from tstar_train.grafting.graft import Grafts, graft
@@ -70,6 +70,7 @@ class Share:
         self._reference = reference
         self._config = config
         self._spec = spec
+        self._training_spec = _shortened(spec, config.rollout.horizon)
         self._engine = LocalEngine(policy, config.rollout.batch)
         self._sequences: list[TokenSequence] = []
         self._grafts = Grafts()
@@ -81,7 +82,7 @@ class Share:
         self._engine.sync({})  # the weights have changed in place since the caches were filled
         size = config.rollout.group
         trajectories = collect(
-            self._spec, self._engine, codec, tasks, size=size, split=config.split, seed=f"{config.seed}/rollout/{number}",
+            self._training_spec, self._engine, codec, tasks, size=size, split=config.split, seed=f"{config.seed}/rollout/{number}",
             sampling=sampling_of(config, config.rollout.temperature), first_group=first,
         )  # fmt: skip
         clock.phase("rollout")
@@ -100,8 +101,9 @@ class Share:
             if config.graft.verify:
                 failed = [played.groups[g.group - first].trajectories[g.worst_step[0]] for g in played.grafts.kept]
                 verify(
-                    played.grafts, failed, self._spec, self._engine, codec, split=config.split, seed=f"{config.seed}/verify/{number}",
-                    sampling=sampling_of(config, config.rollout.temperature), fallback=config.graft.fallback,
+                    played.grafts, failed, self._training_spec, self._engine, codec, split=config.split,
+                    seed=f"{config.seed}/verify/{number}", sampling=sampling_of(config, config.rollout.temperature),
+                    fallback=config.graft.fallback,
                 )  # fmt: skip
         clock.phase("grafting")
         self._sequences = [s for g in played.groups for s in self._rows(g)]
@@ -200,6 +202,12 @@ class Share:
         vector = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
         self._clear()
         return vector
+
+
+def _shortened(spec: EnvSpec, horizon: int | None) -> EnvSpec:
+    """The environment with episodes of at most ``horizon`` steps; never longer than its own."""
+    own = spec.options.get("horizon") or find_entry(spec.name).horizon
+    return spec if horizon is None or horizon >= own else EnvSpec(spec.name, {**spec.options, "horizon": horizon})
 
 
 def sampling_of(config: Config, temperature: float) -> Sampling:
