@@ -203,7 +203,7 @@ def test_progress_is_exact() -> None:
 
 
 def test_reset_tells_size_and_length() -> None:
-    _, info = BlocksworldEnv(variant="unstack").reset(options={"task": "unstack-test-0001"})
+    _, info = BlocksworldEnv(variant="unstack").reset(options={"task": "blocksworld-unstack-mini-test-0001"})
     assert (info["blocks"], info["optimal_length"], len(info["admissible_actions"])) == (6, 14, 1)
 
 

@@ -82,7 +82,7 @@ def load_shipped(variant: str) -> TaskSet:
         text = gzip.decompress((DATA / f"{shipped_file(variant, split)}.gz").read_bytes()).decode()
         for number, line in enumerate(text.splitlines()):
             length, start, goal = line.split("\t")
-            tasks.append(BlocksTask(f"{variant}-{split}-{number:04d}", split, read_problem(start, goal), int(length)))
+            tasks.append(BlocksTask(f"blocksworld-{variant}-mini-{split}-{number:04d}", split, read_problem(start, goal), int(length)))
     return task_set("mini", tasks)
 
 
