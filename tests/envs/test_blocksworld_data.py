@@ -48,7 +48,7 @@ def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
 def test_sizes(shipped: Tasks) -> None:
     assert {key: len(tasks) for key, tasks in shipped.items()} == {(v, s): SIZES[s] for v in VARIANTS for s in SIZES}
     for (variant, split), tasks in shipped.items():
-        assert [task.id for task in tasks] == [f"{variant}-{split}-{n:04d}" for n in range(SIZES[split])]
+        assert [task.id for task in tasks] == [f"blocksworld-{variant}-mini-{split}-{n:04d}" for n in range(SIZES[split])]
 
 
 def test_stored_lengths_are_optimal(shipped: Tasks) -> None:
