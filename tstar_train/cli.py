@@ -62,7 +62,7 @@ def _no_such_option(given: str, config: Config) -> str:
     """What to say of an option that there is not: the nearest ones, or all."""
     names = ["--env", "--model", "--out", "--resume", "--env-option"]
     names += [flag(name) for name, _, _ in options(config) if name not in ("env", "model", "env_options")]
-    near = difflib.get_close_matches(given.partition("=")[0], names)
+    near = difflib.get_close_matches(given.partition("=")[0], names, cutoff=0.7)  # a shared "--" alone must not count
     listed = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}."
     return f"no option {given!r}; {listed} All with their defaults: python -m tstar_train --help"
 
