@@ -28,8 +28,17 @@ class BadIndex(RetrieverError, ValueError):
     """An index folder is incomplete, damaged or of another format; the message names the file."""
 
 
+class WriteFailed(RetrieverError, OSError):
+    """An index folder could not be written; the message names it and what is left."""
+
+
+def _extra(name: str) -> str:
+    """The extra that brings a library: searching needs less than serving."""
+    return "search" if name in ("faiss", "bm25s") else "retriever"
+
+
 def import_optional(name: str) -> Any:
-    """Import a library of the ``search`` extra at first use.
+    """Import a library of the ``search`` or ``retriever`` extra at first use.
 
     Searching is optional for users of the other packages, so none of these libraries is imported
     when `retriever` is.
@@ -47,7 +56,7 @@ def import_optional(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise MissingDependency(
-            f'retriever needs the module "{error.name}", which is not installed. '
-            'Run: pip install "tstar[search]"',
+            f'retriever needs the module "{error.name}", which is not installed; '
+            f"in a clone run: pip install -c constraints.txt -e '.[{_extra(name)}]'",
             name=error.name,
         ) from error

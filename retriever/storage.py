@@ -13,7 +13,7 @@ from typing import Literal, TypedDict, get_args
 
 from retriever.bm25 import Bm25Index
 from retriever.corpus import Document, read_corpus
-from retriever.errors import BadCorpus, BadIndex
+from retriever.errors import BadCorpus, BadIndex, WriteFailed
 from retriever.index import HashedIndex
 
 Kind = Literal["hashed", "bm25"]
@@ -44,7 +44,7 @@ def save_index(index: HashedIndex | Bm25Index, folder: str | Path) -> None:
 
     Raises:
         FileExistsError: The folder holds something already.
-        OSError: The disk refused.
+        WriteFailed: The disk refused; nothing is left of what was written.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -65,8 +65,14 @@ def save_index(index: HashedIndex | Bm25Index, folder: str | Path) -> None:
         }
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="ascii")
         temporary.replace(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        # FAISS tells a failed write as a RuntimeError; nothing else here raises one.
+        if isinstance(error, OSError | RuntimeError):
+            reason = getattr(error, "strerror", None) or str(error).strip()
+            raise WriteFailed(
+                f"{folder} cannot be written: {reason}. Nothing of it is left; make room or name another folder."
+            ) from error
         raise
 
 

@@ -17,6 +17,7 @@ from tstar_envs.errors import (
     UnknownTask,
 )
 from tstar_envs.group import GroupEnv, make_group
+from tstar_envs.options import parse_options
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
 from tstar_envs.registry import EnvEntry, find_entry, list_envs, register_all
@@ -28,7 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BadData", "EnvEntry", "Episode", "GroupEnv", "MissingData", "MissingExtra", "Reply", "ResetNeeded", "RetrieverError",
     "Snapshot", "SolverLimit", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "append_episode",
-    "find_entry", "list_envs", "make_group", "parse_reply", "read_episodes", "register_all", "render_reply",
+    "find_entry", "list_envs", "make_group", "parse_options", "parse_reply", "read_episodes", "register_all", "render_reply",
 ]  # fmt: skip
 
 register_all()

@@ -7,12 +7,17 @@ class TStarError(Exception):
     """Base class: something the user can fix, shown without a traceback by the command line."""
 
 
+def install(extra: str) -> str:
+    """What brings the packages of an extra."""
+    return f"in a clone run: pip install -c constraints.txt -e '.[{extra}]'"
+
+
 class MissingExtra(TStarError, ImportError):
     """A part needs packages that are not installed."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         self.feature, self.package, self.extra = feature, package, extra
-        super().__init__(f"{feature} needs the package {package!r}, which is not installed: pip install 'tstar[{extra}]'")
+        super().__init__(f"{feature} needs the package {package!r}, which is not installed: {install(extra)}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
         # The default would call the class with the message alone; worker processes send errors pickled.
@@ -25,6 +30,10 @@ class MissingData(TStarError, FileNotFoundError):
 
 class BadData(TStarError, ValueError):
     """A data file is there but cannot be used; the message names file, line and field."""
+
+
+class WriteFailed(TStarError, OSError):
+    """A file could not be written (a full disk, no permission); the message names it and what is left."""
 
 
 class UnknownTask(TStarError, KeyError):

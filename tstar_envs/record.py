@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 from tstar_envs.errors import BadData
 
 SCHEMA_VERSION = 1
-ENDINGS = ("terminated", "truncated", "error")
 _BLOCK = 65_536  # bytes read at a time, from the end
 
 

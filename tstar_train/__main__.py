@@ -13,7 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         Exit code: 0, or 2 with one message on stderr for what the user can fix.
     """
-    from tstar_envs import TStarError
+    from tstar_envs import MissingExtra, TStarError
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = (error.name or str(error)).partition(".")[0]
         if missing.startswith("tstar"):
             raise
-        message = f"training needs the package {missing!r}, which is not installed: pip install 'tstar[train]'"
+        message = str(MissingExtra("training", missing, "train"))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             message = f"the disk is full ({error.filename or 'while writing'}); what was written before is intact. Free some, then --resume"

@@ -1,4 +1,4 @@
-"""Trained policies as agents for ``python -m tstar_envs eval``: the built-in one (``tiny``), or any checkpoint."""
+"""Trained policies as agents for ``python -m tstar_envs eval``: ``tiny``, or ``tiny:PATH`` for a checkpoint or any model."""
 
 from __future__ import annotations
 

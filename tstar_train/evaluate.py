@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tstar_envs import Episode
+from tstar_envs import EnvEntry, Episode
 from tstar_train.config import EvaluationConfig
 from tstar_train.rollout.team import Team
 
 _RESAMPLES = 10_000
+
+
+def metric_name(entry: EnvEntry) -> str:
+    """What the reward of an environment is called in results: EM (exact match) for questions, else success."""
+    return "EM" if entry.family == "search_qa" else "success"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tstar_envs import EnvEntry, UnknownOption
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.policy.family import tiny_family
-from tstar_train.policy.model import has_tiny, is_tiny
+from tstar_train.policy.model import has_tiny, is_tiny, warmstart_advice
 
 
 def paper(env: str) -> Config:
@@ -48,7 +48,7 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
         if not has_tiny(entry.family):
             raise UnknownOption(
                 f"no built-in model for {entry.id} yet: name one (--model PATH or a Hugging Face name), "
-                f"or make one with: python -m tstar_train warmstart --env {entry.name}"
+                f"or make one with: {warmstart_advice(entry.name)}"
             )
         return tiny(entry), f"model: tiny (built in, trained for {entry.family}; --model auto takes it where it exists)"
     if model == "tiny":

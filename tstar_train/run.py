@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
+import importlib.util
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,10 +17,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from tstar_envs import StableRandom, TextEnv, UnknownOption, find_entry
+from tstar_envs import MissingExtra, StableRandom, TextEnv, UnknownOption, find_entry
 from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
 from tstar_train.config import Config
-from tstar_train.evaluate import Measurement, measure, paired_difference
+from tstar_train.config_check import check
+from tstar_train.evaluate import Measurement, measure, metric_name, paired_difference
 from tstar_train.loop import Learner, iterate, needs_reference
 from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
 from tstar_train.report import write_report
@@ -46,16 +46,26 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
         The summary, as in ``summary.json``.
 
     Raises:
-        UnknownOption: the folder holds another run, or an option does not fit the environment.
+        UnknownOption: the folder holds another run, a value is out of its range, or an option does not fit the environment.
+        MissingExtra: TensorBoard is not installed.
     """
+    check(config)
+    if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
+        raise MissingExtra("training", "tensorboard", "train")
+    if out.exists() and not out.is_dir():
+        raise UnknownOption(f"{out} is a file: choose another --out for the run's folder")
     if not resume and out.exists() and any(out.iterdir()):
         raise UnknownOption(f"{out} is not empty: choose another --out, or continue that run with --resume {out}")
     started = time.time()
     env = make_env(config)
     tasks, held_out = training_tasks(env, config), held_out_tasks(env, config)
-    folder = RunFolder(out, config)
-    folder.write("config.json", config.to_json())
-    learner = build(config)
+    learner = build(config)  # before the folder is made: a start that fails must not leave one that blocks the next
+    try:
+        folder = RunFolder(out, config)
+        folder.write("config.json", config.to_json())
+    except BaseException:
+        learner.team.close()
+        raise
     try:
         progress = Progress()
         if resume:
@@ -112,15 +122,12 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
     """One environment of the run, which checks the options before anything is played.
 
     Raises:
-        UnknownOption: an option that the environment does not have.
+        UnknownOption: an option that the environment does not have, or one that the run decides.
     """
     entry = find_entry(config.env)
+    if "split" in config.env_options:  # it would be in force in play, but not in the choice of tasks
+        raise UnknownOption(f"split is no option of its own here: use --split {config.env_options['split']}")
     cls = entry.load_class()
-    valid = set(inspect.signature(cls.__init__).parameters) | set(inspect.signature(TextEnv.__init__).parameters)
-    unknown = sorted(set(config.env_options) - valid)
-    if unknown:
-        listed = ", ".join(sorted(valid - {"self", "options"}))
-        raise UnknownOption(f"{entry.id} has no option {unknown[0]!r}; valid: {listed}")
     return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
 
 
@@ -203,7 +210,7 @@ def _resume(folder: RunFolder, learner: Learner, console: Console) -> Progress:
 
 
 def _header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
-    metric = "EM" if find_entry(config.env).family == "search_qa" else "success"
+    metric = metric_name(find_entry(config.env))
     return {"metric": metric, "split": config.evaluation.split, "tasks": len(held_out), "samples": config.evaluation.samples}
 
 
@@ -218,7 +225,7 @@ def _summary(config: Config, before: Measurement, after: Measurement, progress: 
         "algo": config.algo,
         "tstar": config.tstar,
         "seed": config.seed,
-        "metric": "EM" if find_entry(config.env).family == "search_qa" else "success",
+        "metric": metric_name(find_entry(config.env)),
         "before": before.mean,
         "after": after.mean,
         "difference": difference,
@@ -254,10 +261,9 @@ def _percent(mean: float, greedy: float | None) -> str:
     return f"{mean:.1%}" + (f" ({greedy:.1%})" if greedy is not None else "")
 
 
-def resume_run(out: Path, console: Console, iterations: int | None = None) -> dict[str, Any]:
-    """Continue a run by the options it was started with; ``iterations`` may raise its number."""
+def resume_run(out: Path, console: Console) -> dict[str, Any]:
+    """Continue a run by the options it was started with."""
     path = out / "config.json"
     if not path.is_file():
         raise UnknownOption(f"{out} holds no config.json, so there is no run to resume there")
-    config = Config.from_json(path)
-    return train(replace(config, iterations=iterations) if iterations else config, out, console, resume=True)
+    return train(Config.from_json(path), out, console, resume=True)

@@ -133,7 +133,8 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
         [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
     )  # fmt: skip
-    assert done.returncode == 2 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+    assert done.returncode == 2 and done.stderr.startswith("error: full.jsonl cannot be written: ") and "make room" in done.stderr
+    assert "Traceback" not in done.stderr
     written = len(list(read_episodes(tmp_path / "full.jsonl")))
     assert 0 < written < 20
     again = run(*command)
@@ -145,7 +146,7 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("eval", "--env", "sokobann", "--agent", "random"), "unknown environment 'sokobann'; valid: hotpotqa"),
-        (base("--agent", "gpt"), "random, oracle, tiny, or module:object"),
+        (base("--agent", "gpt"), "random, oracle, tiny, tiny:PATH (a trained policy), or module:object"),
         (base("--agent", "nowhere:x"), "no module 'nowhere'"),
         (base("--agent", "random", "--tasks", "0"), "--tasks must be from 1 to 1000"),
         (base("--agent", "random", "--tasks", "5000"), "--tasks must be from 1 to 1000"),
@@ -169,3 +170,29 @@ def test_tiny_plays_or_says_what_is_missing(run: Run) -> None:
         assert done.stderr.startswith("error: ") and "pip install" in done.stderr
     else:
         assert done.returncode == 0 and "topk=1" in done.stdout and "2 (2 tasks)" in done.stdout
+
+
+def test_few_episodes_with_a_dead_service_say_why(call: Call) -> None:
+    code, out, _ = call(*base("--agent", "oracle", "--tasks", "2", "--option", "retriever=http://127.0.0.1:9"))
+    assert code == 1 and "2 episodes ended in an error" in out
+    assert "the last one, on hotpotqa-mini-test-0001: RetrieverError" in out and "python -m retriever serve" in out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to act as a full disk")
+def test_a_full_disk_at_the_start_is_told_with_path_and_remedy(call: Call, tmp_path: Path) -> None:
+    command = base("--agent", "oracle", "--tasks", "1", "--out", "o.jsonl")
+    (tmp_path / "o.jsonl.config.json.tmp").symlink_to("/dev/full")
+    code, out, err = call(*command)
+    assert (code, out) == (2, "") and "o.jsonl.config.json cannot be written: No space left" in err and "Make room" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (base("--agent", "random", "--bogus", "3"), "'--bogus' is no option or argument of this command; valid: --env, --agent, --split"),
+        (("list", "--bogus"), "'--bogus'"),
+    ],
+)
+def test_an_unknown_option_names_the_valid_ones(call: Call, arguments: tuple[str, ...], message: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "") and message in err and err.count("\n") == 1

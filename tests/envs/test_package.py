@@ -63,5 +63,5 @@ def test_errors_travel_between_processes() -> None:
     for error in (MissingExtra("a part", "torch", "train"), UnknownTask("no task 'x'"), UnknownOption("bad")):
         twin = pickle.loads(pickle.dumps(error))
         assert type(twin) is type(error) and str(twin) == str(error) and isinstance(twin, TStarError)
-    assert "pip install 'tstar[train]'" in str(MissingExtra("a part", "torch", "train"))
+    assert "pip install -c constraints.txt -e '.[train]'" in str(MissingExtra("a part", "torch", "train"))
     assert str(UnknownTask("no task 'x'")) == "no task 'x'"

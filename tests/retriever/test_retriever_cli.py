@@ -4,11 +4,12 @@ import gzip
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import requests
-from conftest import run_cli, serving
+from conftest import environment, run_cli, serving
 
 from retriever import load_index
 
@@ -44,6 +45,35 @@ def test_build_mistakes(corpus_file: Path, tmp_path: Path) -> None:
     )
     told(run_cli("build", "--corpus", corpus_file, "--out", tmp_path), "exists already")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl"]
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("hashed", 2_000), ("hashed", 100_000), ("bm25", 2_000)])
+def test_a_full_disk_is_told_with_path_and_remedy(kind: str, limit: int, corpus_file: Path, tmp_path: Path) -> None:
+    # A limit on the size of a file makes writes fail as a full disk does: in the documents, or in the index.
+    out = tmp_path / "index"
+    code = (
+        f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY)); "
+        "from retriever.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "build", "--corpus", str(corpus_file), "--out", str(out), "--kind", kind],
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    told(done, f"{out} cannot be written: ", "make room")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("module", "extra"), [("fastapi", "retriever"), ("uvicorn", "retriever"), ("faiss", "search")])
+def test_a_missing_library_names_its_extra(module: str, extra: str, tmp_path: Path) -> None:
+    # How Python itself marks what cannot be imported.
+    code = f"import sys; sys.modules[{module!r}] = None; from retriever.cli import main; sys.exit(main(sys.argv[1:]))"
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "0", "contents": "x"}\n')
+    arguments = ["serve", "--port", "0"] if extra == "retriever" else ["build", "--corpus", corpus, "--out", tmp_path / "i"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    told(done, f'"{module}"', f"pip install -c constraints.txt -e '.[{extra}]'")
 
 
 def test_serve_mistakes(index_folder: Path, tmp_path: Path) -> None:

@@ -120,8 +120,10 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path):
         (["--env", "hotpotqa", "--model", "/nonexistent/model"], "/nonexistent/model"),
         (["--env", "hotpotqa", "--env-option", "retriever=http://127.0.0.1:9"], "python -m retriever serve"),
         (["--env", "hotpotqa", "--env-option", "data=/nonexistent"], "data='mini' works"),
-        (["--env", "hotpotqa", "--env-option", "topk"], "KEY=VALUE"),
+        (["--env", "hotpotqa", "--env-option", "topk"], "key=value"),
         (["--env", "hotpotqa", "--env-option", "tpok=3"], "tpok"),
+        (["--env", "hotpotqa", "--env-option", "split=test"], "use --split test"),
+        (["--env", "hotpotqa", "--env-option", "topk=many"], "topk must be int"),
         (["--env", "hotpotqa", "--rollout.tasks", "9999"], "fewer than"),
     ],
 )

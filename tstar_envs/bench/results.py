@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.errors import BadData, UnknownOption
+from tstar_envs.errors import BadData, UnknownOption, WriteFailed
 from tstar_envs.record import Episode, append_episode, read_episodes
 
 Key = tuple[str, int]  # task id, sample
@@ -27,6 +27,7 @@ class ResultFile:
     Raises:
         UnknownOption: the file was made with other settings; the differences are named.
         BadData: the file or its settings cannot be read.
+        WriteFailed: the settings cannot be written.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
@@ -43,8 +44,12 @@ class ResultFile:
             raise BadData(f"{path} holds episodes, but {self.config}, which says how they were made, is missing: choose another file")
         else:
             temporary = self.config.with_name(self.config.name + ".tmp")
-            temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(self.config)
+            try:
+                temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+                temporary.replace(self.config)
+            except OSError as error:
+                reason = error.strerror or error
+                raise WriteFailed(f"{self.config} cannot be written: {reason}. Make room or choose another file") from error
 
     def _check(self, settings: dict[str, Any]) -> None:
         try:
@@ -63,8 +68,18 @@ class ResultFile:
         return latest(read_episodes(self.path)) if self.path.exists() else {}
 
     def append(self, episode: Episode) -> None:
-        """Add one record; it is on disk when this returns."""
-        append_episode(self.path, episode)
+        """Add one record; it is on disk when this returns.
+
+        Raises:
+            WriteFailed: it is not; the records before it are.
+        """
+        try:
+            append_episode(self.path, episode)
+        except OSError as error:  # one of writing names no file
+            raise WriteFailed(
+                f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
+                "make room, then run the same command again to go on"
+            ) from error
 
 
 def latest(episodes: Iterable[Episode]) -> dict[Key, Episode]:

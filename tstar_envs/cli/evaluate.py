@@ -36,7 +36,7 @@ class EvalCommand:
     env: str
     """Environment id or short name, for example tstar/HotpotQA or hotpotqa."""
     agent: str
-    """random, oracle, tiny, or module:object (an agent, a class or factory of one, or a function)."""
+    """random, oracle, tiny, tiny:PATH (a trained policy), or module:object (an agent, a class or factory of one, or a function)."""
     split: str = "test"
     """train, valid or test."""
     tasks: int | None = None
@@ -87,15 +87,15 @@ def run(command: EvalCommand, console: Console) -> int:
     if summary.errors:
         again = "run the same command again to repeat them" if results is not None else "with --out they could be repeated alone"
         say(console, f"{summary.errors} episodes ended in an error and are in no figure above: {again}", "red")
+        last = [done[key] for key in wanted if key in done and done[key].ended == "error"][-1]
+        say(console, f"the last one, on {last.task}: {last.error}", "red")
     return 1 if summary.errors else 0
 
 
 def _options(command: EvalCommand, entry: EnvEntry, agent: Agent) -> dict[str, Any]:
     """The agent's wishes, beneath the user's own options."""
     pairs = [*([f"topk={command.topk}"] if command.topk is not None else []), *command.option]
-    own = parse_options(entry, pairs)
-    if "split" in own:
-        raise UnknownOption("the split is named by --split")
+    own = parse_options(entry, pairs, {"split": "--split"})
     return {**getattr(agent, "env_options", {}), **own}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import tyro
 
 from tstar_envs.cli import evaluate, listing, play
 from tstar_envs.cli.console import make_console, say
-from tstar_envs.errors import TStarError
+from tstar_envs.errors import TStarError, UnknownOption
 
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 
@@ -32,14 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0; 1 if an evaluation has episodes that ended in an error; 2 for what the user can mend, told in one line;
         130 after Ctrl-C.
     """
-    command = tyro.cli(
+    command, unknown = tyro.cli(
         Command,
         prog="python -m tstar_envs",
         description="Text environments for LLM agents: list them, play them, evaluate agents on them.",
         args=arguments,
+        return_unknown_args=True,
     )
     console = make_console()
     try:
+        if unknown:
+            valid = ", ".join(f"--{field.name}" for field in dataclasses.fields(command))
+            raise UnknownOption(f"{unknown[0]!r} is no option or argument of this command; valid: {valid}")
         if isinstance(command, listing.ListCommand):
             return listing.run(command, console)
         if isinstance(command, play.PlayCommand):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from tstar_envs import BadData, MissingData, list_envs
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
 from tstar_train.policy.tokenizer import END, PAD
 
@@ -95,28 +97,56 @@ def load_policy(name: str, family: str, device: str = "cpu") -> Policy:
         device: torch device.
 
     Raises:
-        FileNotFoundError: ``tiny`` has no weights for this family.
-        OSError: nothing at that name or path (from transformers, whose message names it).
+        MissingData: ``tiny`` has no weights for this family, or nothing is at that name or path.
+        BadData: the files of a folder cannot be read as a model.
     """
-    source: str | Path = name
-    if name == "tiny":
-        source = WEIGHTS / family
-        if not has_tiny(family):
-            trained = sorted(p.name for p in WEIGHTS.iterdir()) if WEIGHTS.is_dir() else []
-            raise FileNotFoundError(
-                f"the tiny model has no weights for family {family!r} (it has: {', '.join(trained) or 'none'}); "
-                f"make them with: python -m tstar_train warmstart"
-            )
+    source = _source(name, family)
     logging.disable_progress_bar()  # a bar for reading one small file would only disturb ours
-    tokenizer = load_tokenizer(source)
-    # safetensors only and never remote code: loading weights must not run anybody's program.
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+    try:
+        tokenizer = load_tokenizer(source)
+        # safetensors only and never remote code: loading weights must not run anybody's program.
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+    except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if isinstance(source, Path):
+            raise BadData(f"the model in {source} cannot be read ({cause:.400}): copy or make it again, or name another") from error
+        raise MissingData(
+            f"no model {name!r}: no such folder here, and as a Hugging Face name it cannot be loaded ({cause:.400})"
+        ) from error
     torch.nn.Module.to(model, device)
     model.eval()
     # A policy of ours (shipped, or a checkpoint of one) never saw the environment's rules in its context.
     ours = (tokenizer.pad_token, tokenizer.eos_token) == (PAD, END)
     codec: Codec = ChatCodec(tokenizer) if tokenizer.chat_template else PlainCodec(tokenizer, with_prompt=not ours)
     return Policy(model, codec, tokenizer, name)
+
+
+def _source(name: str, family: str) -> str | Path:
+    """The folder that a name means, or the name itself if it can only be a Hugging Face one."""
+    if name == "tiny":
+        if not has_tiny(family):
+            trained = sorted(p.name for p in WEIGHTS.iterdir()) if WEIGHTS.is_dir() else []
+            env = next((e.name for e in list_envs() if e.family == family), family)
+            raise MissingData(
+                f"the tiny model has no weights for family {family!r} (it has: {', '.join(trained) or 'none'}); "
+                f"make them with: {warmstart_advice(env)}"
+            )
+        return WEIGHTS / family
+    path = Path(name).expanduser()
+    if not path.exists():
+        # Hugging Face names look like owner/name, which is also how a path may look.
+        if name.startswith(("/", ".", "~")) or (os.sep in name and path.parent.exists()):
+            raise MissingData(f"no model at {name}: there is no such folder")
+        return name
+    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+        inside = " (a run keeps its policies in checkpoints/NUMBER)" if (path / "checkpoints").is_dir() else ""
+        raise MissingData(f"no model at {name}: a model is a folder with config.json, *.safetensors and a tokenizer{inside}")
+    return path
+
+
+def warmstart_advice(env: str) -> str:
+    """The commands that make a tiny policy for an environment and then use it."""
+    return f"python -m tstar_train warmstart --env {env} --out FOLDER, and then name it: --model FOLDER (eval: --agent tiny:FOLDER)"
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
@@ -135,11 +165,14 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 def is_tiny(name: str) -> bool:
     """Whether a name is ``tiny`` or the path of a policy of that kind (a checkpoint, or what ``warmstart`` wrote)."""
-    path = Path(name) / "tokenizer_config.json"
+    path = Path(name).expanduser() / "tokenizer_config.json"
     if name == "tiny" or not path.is_file():
         return name == "tiny"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    return (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # what is wrong with it, ``load_policy`` says
+        return False
+    return isinstance(record, dict) and (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
 
 
 def has_tiny(family: str) -> bool:

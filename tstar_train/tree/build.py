@@ -37,7 +37,7 @@ def build_tree(
         gamma: discount per step in the backup; 1 makes Lemma 1 exact in a strict tree.
         same_parent: intersect every component with its parent's, which gives a strict tree.
         kl_symmetry: "max", "mean" or "forward"; see `equivalence.equivalence_classes`.
-        history: "sequence" or "state"; see `equivalence.history_keys`.
+        history: "sequence" or "state"; see `history.history_keys`.
 
     Returns:
         The tree; it keeps no reference to the steps.

@@ -1,4 +1,4 @@
-"""From what ``--agent`` says to an agent: a built-in name, or ``module:object`` for the user's own."""
+"""From what ``--agent`` says to an agent: a built-in name, a trained policy by path, or ``module:object`` for the user's own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ BUILT_IN = ("random", "oracle", "tiny")
 # By name only: this package never imports the trainer, which brings torch.
 _TINY = "tstar_train.agent:load_agent"
 _FORMS = (
-    "valid: random, oracle, tiny, or module:object, where object is an agent (with act(observation, info) -> str and, if it "
-    "likes, reset(observation, info)), a class or factory of one that needs no arguments, or a function (observation, info) -> str"
+    "valid: random, oracle, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
+    "act(observation, info) -> str and, if it likes, reset(observation, info)), a class or factory of one that needs no "
+    "arguments, or a function (observation, info) -> str"
 )
 
 
@@ -24,7 +25,7 @@ def load_agent(spec: str, *, env_id: str, seed: int) -> Agent:
     """Find an agent.
 
     Args:
-        spec: ``random``, ``oracle``, ``tiny`` or ``module:object``.
+        spec: ``random``, ``oracle``, ``tiny``, ``tiny:PATH`` or ``module:object``.
         env_id: a factory that has a parameter ``env_id`` gets it.
         seed: likewise ``seed``.
 
@@ -36,6 +37,10 @@ def load_agent(spec: str, *, env_id: str, seed: int) -> Agent:
         return RandomAgent()
     if spec == "oracle":
         return OracleAgent()
+    offered: dict[str, Any] = {"env_id": env_id, "seed": seed}
+    if spec.startswith("tiny:") and spec != "tiny:":
+        offered["model"] = spec.removeprefix("tiny:")
+        spec = "tiny"
     module_name, colon, path = (_TINY if spec == "tiny" else spec).partition(":")
     if not colon or not module_name or not path:
         raise UnknownOption(f"unknown agent {spec!r}; {_FORMS}")
@@ -44,7 +49,7 @@ def load_agent(spec: str, *, env_id: str, seed: int) -> Agent:
         if not hasattr(found, part):
             raise UnknownOption(f"agent {spec!r}: {module_name} has no {path!r}; {_FORMS}")
         found = getattr(found, part)
-    return _as_agent(spec, found, {"env_id": env_id, "seed": seed})
+    return _as_agent(spec, found, offered)
 
 
 def _import(spec: str, module_name: str) -> Any:

@@ -1,0 +1,94 @@
+"""Values that no run can have are refused before anything is computed or written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from tstar_envs import UnknownOption, find_entry
+from tstar_train.config import Config
+from tstar_train.config_check import RANGES, check, flag, options
+from tstar_train.presets import paper, tiny
+from tstar_train.run import resume_run, train
+
+NUMBERS = [name for name, _, hint in options(Config(env="hotpotqa")) if hint in (int, float, int | None, float | None)]
+
+
+def changed(name, value):
+    config = Config(env="hotpotqa")
+    part, dot, rest = name.partition(".")
+    if not dot:
+        return dataclasses.replace(config, **{part: value})
+    return dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **{rest: value})})
+
+
+def test_every_number_has_a_range():
+    assert set(NUMBERS) == {*RANGES, "seed"}
+
+
+def test_the_presets_pass():
+    for config in (paper("hotpotqa"), tiny(find_entry("hotpotqa")), tiny(find_entry("sokoban-easy"))):
+        check(config)
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_number_outside_its_range_is_named_with_the_range(name):
+    for value in (-1, math.nan):
+        with pytest.raises(UnknownOption) as caught:
+            check(changed(name, value))
+        assert flag(name) in str(caught.value) and str(value) in str(caught.value) and "must be" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "valid"),
+    [
+        ("tree.gamma", 2.0, "above 0 and at most 1"),
+        ("tree.gamma", 0.0, "above 0"),
+        ("tree.kl_samples", 0, "1 or more"),
+        ("rollout.tasks", 0, "1 or more"),
+        ("rollout.group", 1, "2 or more"),
+        ("rollout.max_tokens", 0, "1 or more"),
+        ("rollout.temperature", 0.0, "above 0"),
+        ("evaluation.samples", 0, "1 or more"),
+        ("checkpoint_every", 0, "1 or more"),
+        ("keep_checkpoints", 0, "1 or more"),
+        ("processes", 0, "1 or more"),
+        ("threads", 0, "1 or more"),
+        ("optim.updates", 0, "1 or more"),
+        ("optim.decay", 1.5, "from 0 to 1"),
+        ("optim.learning_rate", math.inf, "finite"),
+        ("graft.alpha", 1.01, "from 0 to 1"),
+        ("graft.beta", 0.0, "above 0"),
+        ("rollout.tasks", 2.5, "a whole number"),
+        ("rollout.tasks", True, "a whole number"),
+        ("minutes", "long", "a number or none"),
+        ("tree.history", "states", "one of sequence, state"),
+        ("tstar", "no", "true or false"),
+        ("env_options", 3, "a mapping"),
+        ("device", "foo", "another torch device"),
+        ("device", "cuda:99", "another torch device"),
+        ("device", "meta", "another torch device"),
+    ],
+)
+def test_edges(name, value, valid):
+    with pytest.raises(UnknownOption) as caught:
+        check(changed(name, value))
+    assert flag(name) in str(caught.value) and str(value) in str(caught.value) and valid in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("graft.temperature", 0.0), ("optim.decay", 1.0), ("iterations", 0), ("tree.gamma", 1)])
+def test_valid_edges(name, value):
+    check(changed(name, value))
+
+
+def test_a_run_checks_first_whether_new_or_resumed(tmp_path):
+    bad = changed("tree.gamma", 2.0)
+    with pytest.raises(UnknownOption, match=r"--tree\.gamma must be"):
+        train(bad, tmp_path / "new", None)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "config.json").write_text(bad.to_json())
+    with pytest.raises(UnknownOption, match=r"--tree\.gamma must be"):
+        resume_run(tmp_path, None)
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

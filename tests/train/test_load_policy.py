@@ -1,0 +1,79 @@
+"""What cannot be loaded as a policy is told by its path and cause, in one message."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from policies import HOTPOT, random_policy
+
+from tstar_envs import BadData, MissingData, UnknownOption
+from tstar_envs.bench.agents import load_agent
+from tstar_train.policy.model import has_tiny, is_tiny, load_policy, save_tiny
+from tstar_train.presets import choose
+
+
+@pytest.fixture
+def saved(tmp_path):
+    policy = random_policy()
+    save_tiny(policy.model, policy.tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_sound_folder_loads(saved, monkeypatch):
+    assert load_policy(str(saved), "search_qa").parameters > 0 and is_tiny(str(saved))
+    monkeypatch.setenv("HOME", str(saved.parent))
+    assert load_policy("~/model", "search_qa").parameters > 0 and is_tiny("~/model")
+
+
+@pytest.mark.parametrize("name", ["/nonexistent/model", "./nonexistent", "~/nonexistent"])
+def test_a_path_without_a_folder(name):
+    with pytest.raises(MissingData, match="no such folder") as caught:
+        load_policy(name, "search_qa")
+    assert name in str(caught.value)
+
+
+def test_a_folder_without_a_model(tmp_path):
+    with pytest.raises(MissingData, match=r"folder with config\.json") as caught:
+        load_policy(str(tmp_path), "search_qa")
+    assert "checkpoints/NUMBER" not in str(caught.value)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(MissingData, match="checkpoints/NUMBER"):
+        load_policy(str(tmp_path), "search_qa")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("damage", ["truncated", "emptied"])
+def test_a_damaged_file(saved, name, damage):
+    data = (saved / name).read_bytes()
+    (saved / name).write_bytes(data[: len(data) // 2] if damage == "truncated" else b"")
+    assert is_tiny(str(saved)) == (name != "tokenizer_config.json")
+    with pytest.raises(BadData, match="cannot be read") as caught:
+        load_policy(str(saved), "search_qa")
+    assert str(saved) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_config_of_another_shape(saved):
+    (saved / "tokenizer_config.json").write_text(json.dumps(["not", "a", "mapping"]))
+    assert not is_tiny(str(saved))
+    with pytest.raises(BadData, match="cannot be read"):
+        load_policy(str(saved), "search_qa")
+
+
+def test_the_advice_for_a_family_without_weights_can_be_typed():
+    commands = r"warmstart --env \S+ --out FOLDER, .*--model FOLDER"
+    with pytest.raises(MissingData, match=commands):
+        load_policy("tiny", "no_such_family")
+    without = HOTPOT.__class__(**{**HOTPOT.__dict__, "family": "no_such_family"})
+    with pytest.raises(UnknownOption, match=commands):
+        choose(without, "auto")
+
+
+def test_an_agent_by_path(saved):
+    agent = load_agent(f"tiny:{saved}", env_id=HOTPOT.id, seed=3)
+    assert agent._engine is not None and agent.env_options == {"topk": 1}
+    with pytest.raises(MissingData, match="no such folder"):
+        load_agent("tiny:/nonexistent", env_id=HOTPOT.id, seed=3)
+    if not has_tiny("blocksworld"):
+        with pytest.raises(MissingData, match="--out FOLDER"):
+            load_agent("tiny", env_id="tstar/Blocksworld-stack", seed=3)

@@ -1,0 +1,77 @@
+"""How a run starts: what its command line refuses, and that a start that fails leaves no folder behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+
+from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs
+from tstar_train.__main__ import main
+from tstar_train.config import Config
+from tstar_train.evaluate import metric_name
+from tstar_train.run import make_env, train
+
+
+def refused(capsys, *arguments):
+    """What the command line says; it must be one line, and exit code 2."""
+    assert main(list(map(str, arguments))) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("tstar_train: ") and told.count("\n") == 1
+    return told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env-option", "split=test"], "use --split test"),
+        (["--env-option", "dataset=other"], "valid: data, horizon, prompt_style, retriever, topk"),
+        (["--env-option", "searcher=x"], "valid: data, horizon, prompt_style, retriever, topk"),
+        (["--env-option", "topk=many"], "topk must be int, got 'many'"),
+        (["--bogus", "3"], "valid: --env, --model"),
+        (["--tree.histroy", "state"], "did you mean --tree.history"),
+        (["--tree.gamma", "2"], "--tree.gamma must be above 0 and at most 1, got 2"),
+        (["--device", "foo"], "--device must be"),
+        (["--model", "/nonexistent"], "no model at /nonexistent"),
+    ],
+)
+def test_a_refused_start_leaves_no_folder(arguments, message, tmp_path, capsys):
+    assert message in refused(capsys, "--env", "hotpotqa", *arguments, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_without_a_model_leaves_no_folder(tmp_path):
+    with pytest.raises(MissingData):
+        train(Config(env="hotpotqa", model="/nonexistent"), tmp_path / "run", None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_is_no_run_folder(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert "is a file" in refused(capsys, "--env", "hotpotqa", "--out", tmp_path / "file")
+
+
+def test_tensorboard_is_looked_for_before_anything_is_played(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # how Python itself marks what cannot be imported
+    with pytest.raises(MissingExtra, match=r"'tensorboard'.*pip install -c constraints.txt -e '.\[train\]'"):
+        train(Config(env="hotpotqa"), tmp_path / "run", None)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("other", [["--model", "nonsense"], ["--env-option", "bogus=1"], ["--out", "y"], ["--env", "hotpotqa"], ["--seed", "1"]])
+def test_resume_takes_no_other_option(other, tmp_path, capsys):
+    assert f"takes no others, got {other[0]}" in refused(capsys, "--resume", tmp_path, *other)
+
+
+def test_options_given_in_python_are_checked_too():
+    config = Config(env="hotpotqa", env_options={"split": "test"})
+    with pytest.raises(UnknownOption, match="use --split test"):
+        make_env(config)
+    with pytest.raises(UnknownOption, match="no option 'tpok'"):
+        make_env(dataclasses.replace(config, env_options={"tpok": 1}))
+
+
+def test_the_metric_has_one_name_per_family():
+    assert metric_name(find_entry("hotpotqa")) == "EM"
+    assert {metric_name(e) for e in list_envs() if e.family != "search_qa"} == {"success"}
