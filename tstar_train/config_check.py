@@ -41,10 +41,11 @@ RANGES = {
     "threads": _FROM_1,
     "processes": _FROM_1,
     "rollout.tasks": _FROM_1,
-    "rollout.group": Range(2),  # an advantage is a comparison within the group
+    "rollout.group": _FROM_1,  # a group of one has advantage 0
     "rollout.max_tokens": _FROM_1,
     "rollout.temperature": _ABOVE_0,  # the update divides by it
     "rollout.history": _FROM_0,
+    "rollout.horizon": _FROM_1,
     "rollout.invalid_penalty": _FROM_0,
     "rollout.batch": _FROM_1,
     "tree.eps_kl": _FROM_0,
