@@ -66,12 +66,12 @@ def test_bad_specs_give_one_clear_error(spec: str, message: str) -> None:
         load(spec)
     assert message in str(caught.value)
     if "own_agents:b" not in spec and "deeper" not in spec and "BadOptions" not in spec:
-        assert "random, oracle, tiny, or module:object" in str(caught.value)
+        assert "random, oracle, tiny, tiny:PATH (a trained policy), or module:object" in str(caught.value)
 
 
 def test_tiny_needs_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tstar_train.agent", None)  # as Python does for what cannot be imported
-    with pytest.raises(MissingExtra, match=r"pip install 'tstar\[train\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -c constraints.txt -e '.\[train\]'"):
         load("tiny")
 
 

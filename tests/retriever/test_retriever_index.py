@@ -220,7 +220,7 @@ def test_missing_library(
     kind: type[Index], module: str, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingDependency, match=r'pip install "tstar\[search\]"'):
+    with pytest.raises(MissingDependency, match=r"pip install -c constraints.txt -e '.\[search\]'"):
         kind.build(documents)
 
 
