@@ -91,7 +91,13 @@ class Snapshot(Generic[State]):
 
 
 class TextEnv(gym.Env[str, str], Generic[Task, State]):
-    """Base of all environments; see DESIGN section 2 for the contract.
+    """Base of all environments: Gymnasium's ``reset`` and ``step`` over text, and what goes beyond them.
+
+    ``info``, a fresh object each time, holds on reset and step: ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
+    ``admissible_actions`` (a list, None where the set is open), ``success`` and ``score``; after a step also ``thought``,
+    ``action`` (canonical), ``action_valid``, ``invalid_reason``, ``modifies_state`` (as executed), ``effect_key`` (canonical key
+    of the change, "" if there was none) and ``state_key`` (blake2b of the state after it). An invalid action is a no-op that
+    costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1].
 
     Subclasses set ``metadata`` (with ``rules_version``), call ``super().__init__`` and write the methods marked
     abstract. All randomness comes from ``self.np_random``.

@@ -15,7 +15,7 @@ from tstar_envs import UnknownOption
 
 @dataclass(frozen=True)
 class TreeConfig:
-    """The cognitive tree, its valuation, grafting and the surgical loss (TSTAR_SPEC sections 3 to 6)."""
+    """The cognitive tree, its valuation, grafting and the surgical loss (docs/tstar.md)."""
 
     enabled: bool = True
     """Step advantages from the Q-tree; off: the base algorithm's own."""

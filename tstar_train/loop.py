@@ -137,7 +137,7 @@ def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
 
 
 def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[tuple[str, str]]) -> dict[str, Any]:
-    """Every figure of TSTAR_SPEC section 7, except times."""
+    """Every figure of an iteration, except times (docs/tstar.md)."""
     results, grafts, work = played.groups, played.grafts, played.work
     trajectories = [t for r in results for t in r.trajectories]
     steps = [s for t in trajectories for s in t.steps]

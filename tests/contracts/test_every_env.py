@@ -1,4 +1,4 @@
-"""What DESIGN section 2 promises, for every registered environment (warnings are errors: pyproject.toml)."""
+"""What ``TextEnv`` promises, for every registered environment (warnings are errors: pyproject.toml)."""
 
 import copy
 import os

@@ -156,7 +156,7 @@ def relative_weight_change(
     Raises:
         ValueError: the three do not line up.
 
-    Source: TSTAR_SPEC section 7.
+    Source: this project's own measure (docs/tstar.md, figures of an iteration).
     """
     if not len(tree) == len(base) == len(keys):
         raise ValueError(

@@ -23,7 +23,7 @@ def build_tree(
     kl_symmetry: Symmetry = "max",
     history: History = "sequence",
 ) -> Tree:
-    """Merge the equal decisions of a group's trajectories and value the result (TSTAR_SPEC sections 2 to 4).
+    """Merge the equal decisions of a group's trajectories and value the result (docs/tstar.md).
 
     Every group is built, and `kl` is asked about every compatible pair that is not connected yet: skipping
     groups without variance and knowing which contexts are identical belong to the caller and to `kl`.

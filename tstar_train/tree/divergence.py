@@ -35,7 +35,7 @@ class Divergence:
 def find_divergences(
     nodes: Sequence[Node], rewards: Sequence[float], delta: float, shrink: float
 ) -> list[Divergence]:
-    """Every divergent node (`eq:divergence`, TSTAR_SPEC section 5), in the order of `nodes`.
+    """Every divergent node (`eq:divergence`), in the order of `nodes`.
 
     A node is divergent when its children's values differ by more than `delta` and the members of the best
     child earned more on average than those of the worst: two winners of very different length differ by

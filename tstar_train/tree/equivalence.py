@@ -1,6 +1,6 @@
 """Which steps are the same decision: history compatibility and functional equivalence.
 
-Both predicates of TSTAR_SPEC section 3 meet here. Histories are compared before any model call; what is left
+Both predicates of merging (eq:kl_divergence and equal histories) meet here. Histories are compared before any model call; what is left
 is asked of `kl` in rounds that span all depths and can be batched (see `components`). The components that
 come out are those of testing every pair.
 """

@@ -72,7 +72,7 @@ class Tree:
         return find_divergences(self.nodes, self.rewards, delta, shrink)
 
     def stats(self, delta: float = 0.3, shrink: float = 0.0) -> dict[str, float]:
-        """What TSTAR_SPEC section 7 asks of one tree.
+        """The figures of one tree, as in the paper's table of tree statistics.
 
         Args:
             delta: as for `divergences`.

@@ -45,7 +45,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
     Terminated when the goal holds; truncated after ``horizon`` steps (40).
 
     ## Information
-    The keys of every environment (DESIGN section 2), and ``blocks`` and ``optimal_length`` (operators of a shortest plan) on reset.
+    The keys of every environment (``tstar_envs.TextEnv``), and ``blocks`` and ``optimal_length`` (operators of a shortest plan) on reset.
     ``admissible_actions`` are the legal operators.
 
     ## Arguments

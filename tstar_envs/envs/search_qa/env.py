@@ -40,7 +40,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6).
 
     ## Information
-    The keys of every environment (DESIGN section 2), and ``question`` and ``kind`` on reset; ``doc_ids``,
+    The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
     ``new_doc_ids`` and ``repeat_query`` after a search; ``em``, ``f1`` and ``golden_answers`` after an answer.
 
     ## Arguments

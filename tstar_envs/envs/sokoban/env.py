@@ -47,7 +47,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
     Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then.
 
     ## Information
-    The keys of every environment (DESIGN section 2). ``admissible_actions`` are the single moves that change something. With
+    The keys of every environment (``tstar_envs.TextEnv``). ``admissible_actions`` are the single moves that change something. With
     ``show_dead`` also ``dead``: whether the level is lost (exact, by search in every new state).
 
     ## Arguments
