@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from itertools import pairwise
 
 import pytest
 from blocksworld_strategies import problems, states
@@ -16,7 +17,18 @@ from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.oracle import WORDINGS, mistake, next_step
 from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import Goal, State, apply, legal_operators, towers
+from tstar_envs.envs.blocksworld.rules import (
+    ANYWHERE,
+    HAND,
+    STACK,
+    Goal,
+    State,
+    apply,
+    fact_holds,
+    legal_operators,
+    towers,
+)
+from tstar_envs.envs.blocksworld.survey import survey
 from tstar_envs.envs.blocksworld.tasks import BlocksTask, task_set
 from tstar_envs.stable_random import StableRandom
 
@@ -233,7 +245,7 @@ def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wordin
     wishes = {board.language.wish(fact): fact for fact in goal.facts}
     while (step := next_step(board, state, wording)) is not None:
         thought, action = step
-        assert len(thought) <= 250 and action.split()[1] in thought
+        assert len(thought) <= 500 and action.split()[1] in thought
         said = [fact for wish, fact in wishes.items() if wish in thought.lower()]
         assert len(said) == thought.count(" must "), (thought, list(wishes))
         operator = board.next_step(state)
@@ -246,6 +258,25 @@ def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wordin
             assert any(below & {fact.block, fact.under} for fact in said)
         state = apply(state, operator.operator)
     assert goal.holds(state)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(most_blocks=7))
+def test_the_survey_is_true_and_decides(problem: tuple[State, Goal]) -> None:
+    """Every fact holds; what is in place is as the goal wants it, bottom first, and a block is stacked on one in place."""
+    board = board_for(problem, "compact")
+    state, goal = problem
+    while (step := board.next_step(state)) is not None:
+        looks = list(survey(goal, state, step.operator.block))
+        for look in looks:
+            if isinstance(look, list):
+                assert all(goal.below[block] in (ANYWHERE, state[block]) and state[block] != HAND for block in look)
+                assert all(goal.below[block] == under == state[block] for under, block in pairwise(look))
+            else:
+                assert fact_holds(state, look)
+        ready = [look for look in looks if isinstance(look, list) and look[-1] == step.operator.under]
+        assert step.operator.verb != STACK or ready, "what is stacked on stands"
+        state = apply(state, step.operator)
 
 
 def test_wordings_differ_in_words_only() -> None:

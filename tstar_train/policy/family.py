@@ -34,7 +34,7 @@ FAMILIES: dict[str, TinyFamily] = {
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(
-        env_options={"observation": "compact"}, context="step", history=0, max_tokens=40, vocabulary=512,
+        env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
         mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
     ),
     # The grid for the walls, and coordinates, so that a cell's place need not be counted out. Most practice is on easy levels:

@@ -1,6 +1,7 @@
 """The expert of Blocksworld: what it thinks before each operator of the optimal plan, and believable mistakes.
 
-A thought names the goal fact at stake, the block, and where it goes, and says only what is true of the state.
+A thought says what stands already and where the next blocks are (``survey``), then the goal fact at stake, the block, and
+where it goes. It says only what is true of the state.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tstar_envs.envs.blocksworld.rules import (
     legal_operators,
     towers,
 )
+from tstar_envs.envs.blocksworld.survey import survey
 from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
@@ -57,7 +59,13 @@ def next_step(board: Board, state: State, wording: int = 0) -> tuple[str, str] |
     step = board.next_step(state)
     if step is None:
         return None
-    return _thought(board, state, step, wording % WORDINGS), board.language.action(step.operator)
+    clauses = [
+        board.language.in_place(look) if isinstance(look, list) else board.language.fact(look)
+        for look in survey(board.task.problem.goal, state, step.operator.block)
+    ]
+    decision = _thought(board, state, step, wording % WORDINGS)
+    thought = f"{'; '.join(dict.fromkeys(clauses))}. {decision}" if clauses else decision  # a fact once only
+    return _sentence(board, thought), board.language.action(step.operator)
 
 
 def _thought(board: Board, state: State, step: Step, wording: int) -> str:
@@ -97,7 +105,11 @@ def _say(board: Board, wordings: tuple[str, ...], wording: int, fact: Fact, oper
     text = wordings[wording].format(
         w=language.wish(fact), x=language.block(operator.block), y=language.block(under), a=language.act(operator)
     )
-    return text[0].upper() + text[1:] if language.natural else text
+    return _sentence(board, text)
+
+
+def _sentence(board: Board, text: str) -> str:
+    return text[0].upper() + text[1:] if board.language.natural else text
 
 
 def mistake(board: Board, state: State, draw: StableRandom) -> tuple[str, str]:

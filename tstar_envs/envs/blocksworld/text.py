@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
@@ -130,6 +131,10 @@ class Language:
     def wish(self, fact: Fact) -> str:
         """A fact that the goal demands, as a clause."""
         return self._book.phrases.wishes[fact.predicate].format(*self._arguments(fact))
+
+    def in_place(self, blocks: Sequence[int]) -> str:
+        """A part of a tower that stands as the goal wants it, from bottom to top, as a clause."""
+        return "in place: " + (", " if self.natural else " ").join(map(self.block, blocks))
 
     def act(self, operator: Operator) -> str:
         """An operator as the end of a sentence that starts with "I"."""

@@ -1,0 +1,53 @@
+"""What the expert looks at before it decides: which part of each wanted tower stands already, and where its next block is.
+
+Every clause is one look at the goal or at the towers, so that a small model can learn to say it, and what it has said
+decides the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tstar_envs.envs.blocksworld.notation import chains
+from tstar_envs.envs.blocksworld.rules import ANYWHERE, HAND, ON, ONTABLE, TABLE, Fact, Goal, State, held_block
+
+
+def survey(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
+    """The clauses in front of the operator on ``block``: lists of blocks that are in place, from bottom to top, and facts.
+
+    With an empty hand the wanted towers are gone through until one is found that ``block`` goes on with, with a block in
+    the hand only the part of its own tower that must stand first. A fact is where the next block of a tower is, or what
+    stands on that block or on its place.
+    """
+    above = {under: block for block, under in enumerate(state) if under >= 0}
+    held = held_block(state)
+    for chain in chains(goal):
+        if held is not None and held not in chain:
+            continue
+        wanted = [b for b in chain if b != TABLE]
+        if held is not None:
+            wanted = wanted[: wanted.index(held)]
+        standing = _standing(goal, state, wanted)
+        if standing:
+            yield standing
+        if len(standing) == len(wanted):
+            if held is not None and wanted and wanted[-1] in above:
+                yield Fact(ON, above[wanted[-1]], wanted[-1])
+            continue
+        following = wanted[len(standing)]
+        support = goal.below[following]
+        if support == TABLE and following in above:
+            continue
+        yield Fact(ON, following, state[following]) if state[following] >= 0 else Fact(ONTABLE, following)
+        covers = [Fact(ON, above[b], b) for b in (following, support) if b in above]
+        yield from covers
+        if held is None and following == block and not covers:
+            return
+
+
+def _standing(goal: Goal, state: State, wanted: list[int]) -> list[int]:
+    """The longest part of a wanted tower, from its bottom, that is as the goal wants it."""
+    for number, block in enumerate(wanted):
+        if state[block] == HAND or goal.below[block] not in (ANYWHERE, state[block]):
+            return wanted[:number]
+    return wanted
