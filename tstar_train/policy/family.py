@@ -17,6 +17,8 @@ class TinyFamily:
         max_tokens: longest reply.
         vocabulary: size of the tokenizer, special tokens included.
         symbols: see ``train_tokenizer``.
+        words: texts that are always one token.
+        look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
         mix: environments of the family by short name, with how often each is practised in the warm start.
     """
 
@@ -26,6 +28,8 @@ class TinyFamily:
     max_tokens: int = 48
     vocabulary: int = 2304
     symbols: str = ""
+    words: tuple[str, ...] = ()
+    look_back: tuple[tuple[int, ...], ...] = ()
     mix: dict[str, float] = field(default_factory=dict)
 
 
@@ -35,13 +39,15 @@ FAMILIES: dict[str, TinyFamily] = {
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
-        mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
+        look_back=((1, 2), (1,)), mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
     ),
-    # The grid for the walls, and coordinates, so that a cell's place need not be counted out. Most practice is on easy levels:
+    # The grid for the walls, and coordinates, so that a cell's place need not be counted out; a place is one token, since a policy
+    # that sees it in pieces has to learn sums. With the line break a row of most rooms has 7 or 8 tokens. Most practice is on easy levels:
     # the others are learnt from the same moves, and a policy of this size plans a few pushes ahead at most.
     "sokoban": TinyFamily(
-        env_options={"observation": "grid_coords"}, context="step", history=0, max_tokens=72, vocabulary=512,
-        symbols=r"[#_√]|[OXPS](?![a-z])|\n", mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
+        env_options={"observation": "grid_coords"}, context="step", history=0, max_tokens=48, vocabulary=512,
+        symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
+        look_back=((1, 7, 8), (1,)), mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
     ),
 }
 

@@ -7,16 +7,16 @@ pieces is copied wrongly by a model of this size. An opening bracket is followed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 PAD = "<|pad|>"
 END = "<|end|>"
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "") -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "", fixed: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """Train on text.
 
     Args:
@@ -24,6 +24,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "") ->
         vocabulary: size, special tokens included.
         symbols: regular expression of characters that are always a token of their own (the cells of a grid, whose place in a
             row must not change how they are cut).
+        fixed: texts that are always one token each; they come on top of ``vocabulary``.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(Regex(r"\[(?=\S)"), "[ ")
@@ -39,4 +40,5 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "") ->
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False)

@@ -33,7 +33,7 @@ SCHEDULES = {
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
     "blocksworld": (ImitationSchedule(steps=5_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
-    "sokoban": (ImitationSchedule(steps=5_500, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
+    "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
 }
 _TOKENIZER_ROWS = 6_000
 
@@ -96,8 +96,9 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     torch.set_num_threads(1)
     family = tiny_family(entry.family)
     texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, DemonstrationStyle(), family), _TOKENIZER_ROWS)
-    tokenizer = train_tokenizer((str(piece) for row in texts for piece in row.ids), family.vocabulary, family.symbols)
-    save_tiny(new_tiny(tokenizer, seed), tokenizer, out)
+    pieces = (str(piece) for row in texts for piece in row.ids)
+    tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words)
+    save_tiny(new_tiny(tokenizer, seed, family.look_back), tokenizer, out)
     stages = SCHEDULES[entry.family] if steps is None else [replace(s, steps=steps) for s in SCHEDULES[entry.family]]
     record: dict[str, Any] = {
         "made_by": f"python -m tstar_train warmstart --env {entry.name} --seed {seed}",

@@ -1,0 +1,56 @@
+"""How the tiny policy starts: heads that look back, texts that are one token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policies import tokenizer
+
+from tstar_train.policy.model import new_tiny
+from tstar_train.policy.tokenizer import train_tokenizer
+
+OFFSETS = ((1, 2, 8), (1,))
+
+
+def attention(offsets: tuple[tuple[int, ...], ...]) -> list[torch.Tensor]:
+    """Attention weights per layer, of shape (heads, tokens, tokens), on random tokens."""
+    model = new_tiny(tokenizer(), 0, offsets)
+    model.set_attn_implementation("eager")
+    ids = torch.randint(10, 500, (1, 90), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        return [weights[0] for weights in model(ids, output_attentions=True).attentions]
+
+
+def test_heads_look_back_by_their_distance() -> None:
+    looking, plain = attention(OFFSETS), attention(())
+    for layer, distances in enumerate(OFFSETS):
+        for head, distance in enumerate(distances):
+            seen = torch.arange(distance, 90)
+            assert looking[layer][head, seen, seen - distance].min() > 0.5
+            assert plain[layer][head, seen, seen - distance].mean() < 0.2
+
+
+def test_other_heads_keep_their_random_start() -> None:
+    looking, plain = new_tiny(tokenizer(), 0, OFFSETS), new_tiny(tokenizer(), 0)
+    changed = [name for name, value in looking.named_parameters() if not torch.equal(value, plain.get_parameter(name))]
+    assert changed == [f"model.layers.{n}.self_attn.{p}_proj.{w}" for n in (0, 1) for p in "qk" for w in ("weight", "bias")]
+    rows = (looking.model.layers[0].self_attn.q_proj.weight != plain.model.layers[0].self_attn.q_proj.weight).any(1)
+    assert rows.tolist() == [True] * 96 + [False] * 32
+
+
+@pytest.fixture(scope="module")
+def places():
+    return train_tokenizer(["Boxes: (1, 2), (3, 4)\n#_X#\n"] * 50, 300, r"[#_X]|\n", (" (1, 2)", " (3, 4)"))
+
+
+def test_fixed_texts_are_one_token(places) -> None:
+    assert len(places.encode(" (1, 2)", add_special_tokens=False)) == len(places.encode(" (3, 4)", add_special_tokens=False)) == 1
+    assert len(places.encode(" (2, 1)", add_special_tokens=False)) > 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from("#_X(1234, )\n√ab"), max_size=40))
+def test_any_text_comes_back(places, text: str) -> None:
+    assert places.decode(places.encode(text, add_special_tokens=False)) == text
