@@ -32,7 +32,7 @@ SCHEDULES = {
         ImitationSchedule(steps=5_000, matrix_rate=0.01, other_rate=1.5e-3, decay=1.0, processes=2),
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
-    "blocksworld": (ImitationSchedule(steps=5_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
+    "blocksworld": (ImitationSchedule(steps=9_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
     "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
 }
 _TOKENIZER_ROWS = 6_000

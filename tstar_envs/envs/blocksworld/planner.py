@@ -12,14 +12,16 @@ known about optimal plans of this domain (Gupta and Nau 1992; Slaney and Thiebau
 The length in operators is therefore twice the number of blocks that must move plus twice the number of those extra
 moves. Iterative deepening (IDA*) over the number of extra moves finds it, with an admissible count to start from: a
 block that must move and stands above a block of its own goal support that must move as well needs an extra move.
-Choices are tried in a fixed order and the first success counts, so the plan is a function of the state alone: following
-it never changes the rest of it, whatever was asked before.
+Choices are tried in an order that the state fixes, and the first success counts, so the plan is a function of the state
+alone: following it never changes the rest of it, whatever was asked before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tstar_envs.envs.blocksworld.notation import chains
 from tstar_envs.envs.blocksworld.rules import (
     ANYWHERE,
     HAND,
@@ -55,6 +57,7 @@ class _Search:
         # Blocks whose last place the goal names first are tried first, the others by number.
         named = [block for block, _ in goal.places]
         self._order = named + [b for b in range(goal.blocks) if b not in set(named)]
+        self._towers = [[block for block in chain if block != TABLE] for chain in chains(goal)]
         self._failed: dict[State, int] = {}
 
     def moves(self, state: State) -> list[tuple[Move, bool]]:
@@ -64,7 +67,7 @@ class _Search:
         for block, under in enumerate(below):
             if under >= 0:
                 above[under] = block
-        must = self._must_move(below, above)
+        must = self.must_move(below, above)
         extra = self._least_extra(below, must)
         self._failed.clear()
         while True:
@@ -73,7 +76,8 @@ class _Search:
                 return found
             extra += 1
 
-    def _must_move(self, below: list[int], above: list[int]) -> list[bool]:
+    def must_move(self, below: Sequence[int], above: Sequence[int]) -> list[bool]:
+        """Whether each block has to leave its place; ``above`` is the inverse of ``below``."""
         must = [False] * len(below)
         for bottom, under in enumerate(below):
             if under != TABLE:
@@ -126,7 +130,7 @@ class _Search:
         key = tuple(below)
         if self._failed.get(key, -1) >= extra:
             return None
-        for block in self._order:
+        for block in self._in_the_way(above, must):
             if must[block] and above[block] == TABLE and below[block] != TABLE:
                 new_below, new_above = below[:], above[:]
                 _carry(new_below, new_above, block, TABLE)
@@ -135,6 +139,18 @@ class _Search:
                     return [*done, ((block, TABLE), False), *rest]
         self._failed[key] = extra
         return None
+
+    def _in_the_way(self, above: list[int], must: list[bool]) -> dict[int, None]:
+        """Blocks in the order in which taking them away is tried: first what covers the next block of a tower, or its place."""
+        order: dict[int, None] = {}
+        for tower in self._towers:
+            following = next((block for block in tower if must[block]), TABLE)
+            for block in (following, self._below[following] if following != TABLE else TABLE):
+                if block >= 0:
+                    while above[block] != TABLE:
+                        block = above[block]
+                    order[block] = None
+        return order | dict.fromkeys(self._order)
 
     def _final_move(self, above: list[int], must: list[bool]) -> Move | None:
         """The first block that can go to its last place now; building before clearing."""
@@ -156,8 +172,18 @@ class _Search:
             if under >= 0:
                 above[under] = block
         wanted = self._below[held]
-        ready = wanted >= 0 and above[wanted] == TABLE and not self._must_move(below, above)[wanted]
+        ready = wanted >= 0 and above[wanted] == TABLE and not self.must_move(below, above)[wanted]
         return held, wanted if ready else TABLE
+
+
+def blocks_to_move(state: State, goal: Goal) -> list[bool]:
+    """Whether each block has to leave its place before the goal can hold; a held block does."""
+    above = [TABLE] * len(state)
+    for block, under in enumerate(state):
+        if under >= 0:
+            above[under] = block
+    must = _Search(goal, goal.held).must_move(state, above)
+    return [moving or under == HAND for moving, under in zip(must, state, strict=True)]
 
 
 def _carry(below: list[int], above: list[int], block: int, place: int) -> None:

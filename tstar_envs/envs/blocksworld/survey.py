@@ -7,9 +7,11 @@ decides the operator.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from tstar_envs.envs.blocksworld.notation import chains
-from tstar_envs.envs.blocksworld.rules import ANYWHERE, HAND, ON, ONTABLE, TABLE, Fact, Goal, State, held_block
+from tstar_envs.envs.blocksworld.planner import blocks_to_move
+from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, Fact, Goal, State, held_block
 
 
 def survey(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
@@ -17,9 +19,10 @@ def survey(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
 
     With an empty hand the wanted towers are gone through until one is found that ``block`` goes on with, with a block in
     the hand only the part of its own tower that must stand first. A fact is where the next block of a tower is, or what
-    stands on that block or on its place.
+    stands on that block or on its place; none is told of a covered block that is wanted on the table.
     """
     above = {under: block for block, under in enumerate(state) if under >= 0}
+    must = blocks_to_move(state, goal)
     held = held_block(state)
     for chain in chains(goal):
         if held is not None and held not in chain:
@@ -27,7 +30,7 @@ def survey(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
         wanted = [b for b in chain if b != TABLE]
         if held is not None:
             wanted = wanted[: wanted.index(held)]
-        standing = _standing(goal, state, wanted)
+        standing = list(takewhile(lambda b: not must[b], wanted))
         if standing:
             yield standing
         if len(standing) == len(wanted):
@@ -43,11 +46,3 @@ def survey(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
         yield from covers
         if held is None and following == block and not covers:
             return
-
-
-def _standing(goal: Goal, state: State, wanted: list[int]) -> list[int]:
-    """The longest part of a wanted tower, from its bottom, that is as the goal wants it."""
-    for number, block in enumerate(wanted):
-        if state[block] == HAND or goal.below[block] not in (ANYWHERE, state[block]):
-            return wanted[:number]
-    return wanted
