@@ -26,12 +26,12 @@ def tiny(entry: EnvEntry) -> Config:
     """
     family = tiny_family(entry.family)
     return Config(
-        env=entry.id, model="tiny", iterations=64, checkpoint_every=16,
+        env=entry.id, model="tiny", iterations=family.iterations, checkpoint_every=16,
         env_options=dict(family.env_options),
         rollout=RolloutConfig(
             tasks=16, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history
         ),
-        tree=TreeConfig(gamma=1.0, kl_samples=8),
+        tree=TreeConfig(gamma=1.0, kl_samples=8, history=family.tree_history),
         graft=GraftConfig(weight=0.03, fallback="z_plus_only"),
         optim=OptimConfig(learning_rate=1.5e-3, decay=0.8),
         evaluation=EvaluationConfig(tasks=1000, samples=4),

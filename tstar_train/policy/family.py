@@ -20,6 +20,8 @@ class TinyFamily:
         words: texts that are always one token.
         look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
         mix: environments of the family by short name, with how often each is practised in the warm start.
+        iterations: of a training run.
+        tree_history: when two steps of the cognitive tree may be one; see ``TreeConfig.history``.
     """
 
     env_options: dict[str, Any] = field(default_factory=dict)
@@ -31,6 +33,8 @@ class TinyFamily:
     words: tuple[str, ...] = ()
     look_back: tuple[tuple[int, ...], ...] = ()
     mix: dict[str, float] = field(default_factory=dict)
+    iterations: int = 64
+    tree_history: Literal["sequence", "state"] = "sequence"
 
 
 FAMILIES: dict[str, TinyFamily] = {
@@ -40,6 +44,7 @@ FAMILIES: dict[str, TinyFamily] = {
     "blocksworld": TinyFamily(
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
         look_back=((1, 2), (1,)), mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
+        iterations=40, tree_history="state",
     ),
     # The grid for the walls, and coordinates, so that a cell's place need not be counted out; a place is one token, since a policy
     # that sees it in pieces has to learn sums. With the line break a row of most rooms has 7 or 8 tokens. Most practice is on easy levels:
@@ -48,6 +53,7 @@ FAMILIES: dict[str, TinyFamily] = {
         env_options={"observation": "grid_coords"}, context="step", history=0, max_tokens=48, vocabulary=512,
         symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
         look_back=((1, 7, 8), (1,)), mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
+        iterations=40, tree_history="state",
     ),
 }
 
