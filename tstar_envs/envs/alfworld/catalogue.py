@@ -14,7 +14,8 @@ OPENABLE = frozenset({"Fridge", "Cabinet", "Microwave", "Drawer", "Safe"})
 # Basins are called by what they are part of, with the basin at the end of the id.
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 _GROUPS = {
-    "tables": ("CounterTop", "DiningTable", "CoffeeTable", "SideTable"), "seats": ("Sofa", "ArmChair", "Ottoman"), "stands": ("Desk", "Dresser"),
+    "tables": ("CounterTop", "DiningTable", "CoffeeTable", "SideTable"), "seats": ("Sofa", "ArmChair", "Ottoman"),
+    "stands": ("Desk", "Dresser"),
 }  # fmt: skip
 # kind | what can be done with it | rooms, with how many of ten have it | where it can be
 _OBJECTS = """
@@ -78,7 +79,14 @@ PaperTowelRoll|fixed|K4 W1|CounterTop SideTable Toilet
 TeddyBear|fixed|B3|Bed ArmChair
 Television|fixed|L8 B1|TVStand Dresser SideTable
 """
-_ABILITIES = {"clean": "cleanable", "heat": "heatable", "cool": "coolable", "slice": "sliceable", "holder": "isreceptacleobject", "lamp": "toggleable"}
+_ABILITIES = {
+    "clean": "cleanable",
+    "heat": "heatable",
+    "cool": "coolable",
+    "slice": "sliceable",
+    "holder": "isreceptacleobject",
+    "lamp": "toggleable",
+}
 
 
 @dataclass(frozen=True)

@@ -27,20 +27,35 @@ _PATH = re.compile(r"([a-z_]+)-([A-Za-z]+)-None-([A-Za-z]+)-(\d+)")
 # task -> lines of room, object, and receptacles with their counts
 ESTIMATED = {
     PICK: (
-        "B AlarmClock Desk 5 Dresser 4 Shelf 3 SideTable 4", "B Book Bed 5 Desk 5 Drawer 3 SideTable 3", "L Book Sofa 4 ArmChair 2 CoffeeTable 2",
-        "L Box Sofa 3 ArmChair 3 CoffeeTable 3", "K ButterKnife Drawer 4 DiningTable 2", "K Apple Fridge 2 SinkBasin 2", "K Bowl Cabinet 3",
+        "B AlarmClock Desk 5 Dresser 4 Shelf 3 SideTable 4",
+        "B Book Bed 5 Desk 5 Drawer 3 SideTable 3",
+        "L Book Sofa 4 ArmChair 2 CoffeeTable 2",
+        "L Box Sofa 3 ArmChair 3 CoffeeTable 3",
+        "K ButterKnife Drawer 4 DiningTable 2",
+        "K Apple Fridge 2 SinkBasin 2",
+        "K Bowl Cabinet 3",
     ),
     LOOK: (
-        "B AlarmClock DeskLamp 26", "B Book DeskLamp 34", "L Book DeskLamp 6", "B Bowl DeskLamp 20", "L Box DeskLamp 12", "B BasketBall DeskLamp 9",
+        "B AlarmClock DeskLamp 26",
+        "B Book DeskLamp 34",
+        "L Book DeskLamp 6",
+        "B Bowl DeskLamp 20",
+        "L Box DeskLamp 12",
+        "B BasketBall DeskLamp 9",
         "B BaseballBat DeskLamp 10",
     ),
     CLEAN: (
-        "K Apple Fridge 6 Microwave 5 DiningTable 5 CounterTop 4 SideTable 3", "K Bowl Cabinet 8 Fridge 6 Microwave 5 Shelf 5 DiningTable 5",
+        "K Apple Fridge 6 Microwave 5 DiningTable 5 CounterTop 4 SideTable 3",
+        "K Bowl Cabinet 8 Fridge 6 Microwave 5 Shelf 5 DiningTable 5",
         "K ButterKnife CounterTop 6 DiningTable 6 Drawer 5",
     ),
-    HEAT: ("K Apple Fridge 20 DiningTable 12 GarbageCan 12 SinkBasin 10 SideTable 8 CounterTop 9", "K Bread Fridge 8 CounterTop 6 DiningTable 6"),
+    HEAT: (
+        "K Apple Fridge 20 DiningTable 12 GarbageCan 12 SinkBasin 10 SideTable 8 CounterTop 9",
+        "K Bread Fridge 8 CounterTop 6 DiningTable 6",
+    ),
     COOL: (
-        "K Apple Microwave 10 SinkBasin 8 CounterTop 6 DiningTable 5 GarbageCan 4", "K Bowl Cabinet 6 DiningTable 5 CounterTop 5 Microwave 3 Shelf 2",
+        "K Apple Microwave 10 SinkBasin 8 CounterTop 6 DiningTable 5 GarbageCan 4",
+        "K Bowl Cabinet 6 DiningTable 5 CounterTop 5 Microwave 3 Shelf 2",
         "K Bread CounterTop 4 DiningTable 4 Microwave 3",
     ),
 }  # fmt: skip
@@ -73,7 +88,8 @@ def derive(paths: Iterable[str]) -> dict[str, Counter[Wish]]:
 def write(counts: dict[str, Counter[Wish]]) -> str:
     """The table as the shipped file has it."""
     lines = [
-        f" {json.dumps(task)}: " + json.dumps({" ".join(wish): count for wish, count in sorted(table.items())}) for task, table in counts.items()
+        f" {json.dumps(task)}: " + json.dumps({" ".join(wish): count for wish, count in sorted(table.items())})
+        for task, table in counts.items()
     ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

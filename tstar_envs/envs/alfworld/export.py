@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="folder for the tree json_2.1.1/<split>/...")
     parser.add_argument("--split", default="", help=f"one of {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all")
-    parser.add_argument("--variant", default="", help=f"one of {', '.join(TASK_TYPES)}; default: all")
+    parser.add_argument("--variant", default="all", help=f"one of {', '.join(TASK_TYPES)}; default: all")
     parser.add_argument("--tasks", type=int, default=None, help="the first N tasks of each split; default: all")
     chosen = parser.parse_args(arguments)
     try:
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _export(out: Path, split: str, variant: str, count: int | None) -> int:
     check_option("--split", split, ("", *SPLITS))
-    check_option("--variant", variant, ("", *TASK_TYPES))
+    check_option("--variant", variant, ("all", *TASK_TYPES))
     if count is not None and count < 1:
         raise UnknownOption(f"--tasks must be at least 1, got {count}")
     tasks = load_tasks(variant, "mini")

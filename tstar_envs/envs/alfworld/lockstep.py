@@ -112,14 +112,18 @@ class Explorer:
             if tools and members:
                 thing = draw.choice(sorted(members))
                 treat = Errand(draw.choice(tools), False, verb, thing)
-                aims.append((self._verbs[verb], [*self._fetch(state, thing), treat, Errand(treat.receptacle, False, rules.EXAMINE_OBJECT, thing)]))
+                aims.append(
+                    (self._verbs[verb], [*self._fetch(state, thing), treat, Errand(treat.receptacle, False, rules.EXAMINE_OBJECT, thing)])
+                )
         if game.knives and game.sliceable:
             thing, knife = draw.choice(sorted(game.sliceable)), draw.choice(sorted(game.knives))
             places = self._places(state, thing)
             if places:
                 cut = Errand(places[0], False, rules.SLICE, thing)
                 look = Errand(places[0], False, rules.EXAMINE_OBJECT, thing)
-                aims.append((self._verbs[rules.SLICE], [*self._fetch(state, knife), cut, *self._put_away(knife), *self._fetch(state, thing), look]))
+                aims.append(
+                    (self._verbs[rules.SLICE], [*self._fetch(state, knife), cut, *self._put_away(knife), *self._fetch(state, thing), look])
+                )
         lamps = [lamp for lamp in sorted(game.toggleable) if self._places(state, lamp)]
         if lamps:
             lamp = draw.choice(lamps)
@@ -153,6 +157,7 @@ def mutate(text: str, draw: StableRandom) -> str:
     cut = draw.below(len(text) + 1)
     words = text.split()
     return draw.choice((
-        text[:cut] + text[cut + 1 :], text[:cut] + draw.choice("abc 123\t.") + text[cut:], text.upper(), f"  {text} ", f"{text}.", text[:cut],
+        text[:cut] + text[cut + 1 :], text[:cut] + draw.choice("abc 123\t.") + text[cut:], text.upper(), f"  {text} ", f"{text}.",
+        text[:cut],
         " ".join(draw.shuffled(words)), " ".join(words[1:]), text.replace("1", "2"), text.replace("move", "put").replace(" to ", " in/on "),
     ))  # fmt: skip

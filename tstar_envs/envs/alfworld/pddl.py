@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tstar_envs.envs.alfworld.facts import ABILITIES, MARKS, Facts, Goal
 from tstar_envs.envs.alfworld.game import Game, Wording, build_game
@@ -113,7 +113,9 @@ def _read_facts(init: list[Expression], where: str) -> Facts:
         elif len(arguments) != 2:
             continue  # a mark of the planner, such as (checked r)
         elif predicate in relations:
-            relations[predicate].add((_kind(arguments[0]), _kind(arguments[1])) if predicate == "cancontain" else (arguments[0], arguments[1]))
+            relations[predicate].add(
+                (_kind(arguments[0]), _kind(arguments[1])) if predicate == "cancontain" else (arguments[0], arguments[1])
+            )
         elif predicate in maps:
             value = arguments[1] if predicate == "receptacleatlocation" else _kind(arguments[1])
             if maps[predicate].setdefault(arguments[0], value) != value:
@@ -207,7 +209,7 @@ def _place_goal(atoms: set[tuple[str, ...]], count: int, mark: str, ability: str
 
 
 def _look_goal(atoms: set[tuple[str, ...]]) -> Goal | None:
-    holds, lit, kinds = _only(atoms, "holds"), _only(atoms, "istoggled"), dict(_only(atoms, "objecttype"))
+    holds, lit, kinds = _only(atoms, "holds"), _only(atoms, "istoggled"), {atom[0]: atom[1] for atom in _only(atoms, "objecttype")}
     if len(holds) != 1 or len(lit) != 1 or len(_only(atoms, "atlocation")) != 1 or len(kinds) != 2:
         return None
     (holder, object_), (lamp,), (_, location) = holds[0], lit[0], _only(atoms, "atlocation")[0]

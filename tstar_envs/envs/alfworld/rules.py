@@ -114,9 +114,13 @@ def apply(game: Game, state: State, command: Command) -> State:
     if verb == CLEAN:
         return state if thing in state.clean else state._replace(clean=state.clean | {thing})
     if verb == HEAT:
-        return state if thing in state.hot and thing not in state.cool else state._replace(hot=state.hot | {thing}, cool=state.cool - {thing})
+        return (
+            state if thing in state.hot and thing not in state.cool else state._replace(hot=state.hot | {thing}, cool=state.cool - {thing})
+        )
     if verb == COOL:
-        return state if thing in state.cool and thing not in state.hot else state._replace(cool=state.cool | {thing}, hot=state.hot - {thing})
+        return (
+            state if thing in state.cool and thing not in state.hot else state._replace(cool=state.cool | {thing}, hot=state.hot - {thing})
+        )
     if verb == USE:
         # The domain also flips a mark "isOn", which nothing reads: using a lamp again changes nothing that can be seen.
         return state if thing in state.toggled else state._replace(toggled=state.toggled | {thing})
@@ -142,7 +146,9 @@ def effect_key(game: Game, command: Command) -> str:
 def fingerprint(game: Game, state: State) -> str:
     """Text that is equal exactly for equal states of one game: what differs from its start."""
     start = game.start
-    contents = [(r, now) for r, (now, then) in enumerate(zip(state.contents, start.contents, strict=True)) if now is not then and now != then]
+    contents = [
+        (r, now) for r, (now, then) in enumerate(zip(state.contents, start.contents, strict=True)) if now is not then and now != then
+    ]
     lying = [(o, now) for o, (now, then) in enumerate(zip(state.lying, start.lying, strict=True)) if now is not then and now != then]
     marks = [sorted(mark) for mark in state[4:]]
     return f"{state.location} {state.held} {contents} {lying} {marks}"

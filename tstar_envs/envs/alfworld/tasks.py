@@ -78,9 +78,9 @@ class TaskSet:
         return self  # never changed after loading, so copies of an environment share it
 
 
-def task_set(tier: str, tasks: Iterable[HouseTask], variant: str = "") -> TaskSet:
-    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "" keeps all."""
-    by_id = {task.id: task for task in tasks if not variant or task.task_type == TASK_TYPES[variant]}
+def task_set(tier: str, tasks: Iterable[HouseTask], variant: str = "all") -> TaskSet:
+    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
+    by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
     by_split = {split: tuple(task.id for task in by_id.values() if task.split == split) for split in SPLITS}
     return TaskSet(tier, by_id, by_split)
 
@@ -136,7 +136,7 @@ def load_tasks(variant: str, data: str) -> TaskSet:
     """The tasks of an environment.
 
     Args:
-        variant: a key of ``TASK_TYPES``, or "" for all types.
+        variant: a key of ``TASK_TYPES``, or "all".
         data: ``mini`` (shipped), ``full`` (published games, see ``published_folders``), ``auto`` (full if it is there, else mini), or
             a folder: all its ``game.tw-pddl`` files are tasks, with their path in the folder as id, and the first folder of
             that path as split where it names one (else test).
