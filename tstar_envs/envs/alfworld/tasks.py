@@ -175,17 +175,12 @@ def _folder_set(folder: str, variant: str) -> TaskSet:
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise MissingData(f"data={folder!r}: there is no such folder; give one with {GAME_FILE} files, or mini, full or auto")
-    tasks = _scan(root)
-    if not tasks:
-        raise MissingData(f"data={folder!r}: no {GAME_FILE} file that can be solved in this folder or below it")
-    return task_set("path", tasks, variant)
+    return task_set("path", _scan(root), variant)
 
 
 @lru_cache(maxsize=16)
 def _published_set(folder: str, variant: str) -> TaskSet:
     tasks = _scan(Path(folder))
-    if not tasks:
-        raise MissingData(f"{folder} holds no {GAME_FILE} file; fetch the games with scripts/fetch_data alfworld")
     train = [task for task in tasks if task.split == "train"]
     held_out = set(StableRandom("alfworld/held-out").shuffled(train)[: round(len(train) * HELD_OUT / PUBLISHED_TRAIN)])
     divided = [HouseTask(task.id, "valid", task.task_type, task.source) if task in held_out else task for task in tasks]
@@ -194,7 +189,11 @@ def _published_set(folder: str, variant: str) -> TaskSet:
 
 @lru_cache(maxsize=4)
 def _scan(root: Path) -> tuple[HouseTask, ...]:
-    """Every game below a folder that ALFWorld's own loader would play, in the order of their paths."""
+    """Every game below a folder that ALFWorld's own loader would play, in the order of their paths.
+
+    Raises:
+        MissingData: there is none.
+    """
     tasks = []
     for file in sorted(root.rglob(GAME_FILE), key=lambda path: path.relative_to(root).as_posix()):
         name = file.relative_to(root).as_posix()
@@ -206,6 +205,11 @@ def _scan(root: Path) -> tuple[HouseTask, ...]:
         named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
         task_type = named[1] if named else read_game(text, str(file)).goal.task_type
         tasks.append(HouseTask(name, _split_of(name), task_type, file))
+    if not tasks:  # raised here, so that the next look at the folder is a new one
+        raise MissingData(
+            f"{root}: no {GAME_FILE} file that can be solved in this folder or below it; scripts/fetch_data alfworld fetches the published "
+            "games, and data='mini' works without any files"
+        )
     return tuple(tasks)
 
 
