@@ -61,8 +61,8 @@ def test_names_run_downwards_and_basins_are_called_so() -> None:
 def test_a_walk_through_the_kitchen() -> None:
     game = laid()
     assert feedback.intro(game) == (
-        "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a cabinet 1,
-        a fridge 1, "
+        "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a cabinet 1, "
+        "a fridge 1, "
         "a microwave 1, a sinkbasin 1, and a table 1.\n\nYour task is to: win."
     )
     state, told = play(

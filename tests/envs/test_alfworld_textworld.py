@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,8 @@ from tstar_envs.envs.alfworld.lockstep import compare
 from tstar_envs.envs.alfworld.scene import Scene
 from tstar_envs.envs.alfworld.tasks import HouseTask, load_tasks, task_set
 
-for package in ("alfworld", "textworld", "fast_downward"):
-    pytest.importorskip(package, reason="the extra alfworld is not installed") if package == "fast_downward" else None
-    if package not in sys.modules and __import__("importlib.util").util.find_spec(package) is None:
-        pytest.skip("the extra alfworld is not installed", allow_module_level=True)
+if any(find_spec(package) is None for package in ("alfworld", "textworld", "fast_downward")):
+    pytest.skip("the extra alfworld is not installed", allow_module_level=True)
 
 
 def small_scenes(seed: str, types: tuple[str, ...], count: int) -> list[Scene]:
