@@ -10,8 +10,6 @@ With ``--memoise`` it keeps what it parsed (texts of its grammar, queries, trans
 from __future__ import annotations
 
 import argparse
-import copy
-import functools
 import json
 import time
 from collections import Counter
@@ -19,20 +17,7 @@ from pathlib import Path
 
 from tstar_envs.envs.alfworld.export import game_data
 from tstar_envs.envs.alfworld.generate import fresh_scenes
-from tstar_envs.envs.alfworld.lockstep import Difference, compare
-
-
-def memoise_original() -> None:
-    """Make the original engine keep what it parses, which it does anew at every step. What it works out stays its own."""
-    import fast_downward
-    from textworld.envs.pddl import textgen
-    from textworld.logic import Rule
-
-    parse = functools.cache(textgen._parse_and_convert)
-    # Symbols get a context where they are used, so everybody has fresh ones.
-    textgen._parse_and_convert = lambda *args, **kwargs: copy.deepcopy(parse(*args, **kwargs))
-    Rule.parse_conjunctive_query = functools.cache(Rule.parse_conjunctive_query)
-    fast_downward.pddl2sas = functools.lru_cache(maxsize=4)(fast_downward.pddl2sas)
+from tstar_envs.envs.alfworld.lockstep import Difference, compare, memoise_original
 
 
 def main() -> int:

@@ -6,16 +6,20 @@ random, and now and then types something that is no command. Games go on after t
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 from collections import Counter
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from tstar_envs.envs.alfworld import feedback, rules
 from tstar_envs.envs.alfworld.game import NOTHING, Game, State
 from tstar_envs.envs.alfworld.pddl import read_game
 from tstar_envs.envs.alfworld.planner import Errand
-from tstar_envs.envs.alfworld.textworld_game import Answer, TextWorldGame
+from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
+from tstar_envs.errors import MissingExtra
 from tstar_envs.stable_random import StableRandom
 
 INVALID = "invalid"
@@ -64,6 +68,26 @@ def compare(data: Mapping[str, Any], name: str, steps: int, seed: int | str, ver
             state = rules.apply(game, state, command)
             text = feedback.tell(game, state, command)
     return differences
+
+
+def memoise_original() -> None:
+    """Make the original engine keep what it parses, which it does anew at every step. What it works out stays its own.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    for package in ("textworld", "fast_downward"):
+        if find_spec(package) is None:
+            raise MissingExtra(FEATURE, package, "alfworld")
+    import fast_downward
+    from textworld.envs.pddl import textgen
+    from textworld.logic import Rule
+
+    parse = functools.cache(textgen._parse_and_convert)
+    # Symbols get a context where they are used, so everybody has fresh ones.
+    textgen._parse_and_convert = lambda *args, **kwargs: copy.deepcopy(parse(*args, **kwargs))
+    Rule.parse_conjunctive_query = functools.cache(Rule.parse_conjunctive_query)
+    fast_downward.pddl2sas = functools.lru_cache(maxsize=4)(fast_downward.pddl2sas)
 
 
 class Explorer:
