@@ -94,6 +94,28 @@ ENTRIES: tuple[EnvEntry, ...] = (
             ("hard", 60, "push three boxes onto targets, 25-40 moves at best"),
         )
     ),
+    *(
+        EnvEntry(
+            id=f"tstar/ALFWorld-{variant}" if variant != "all" else "tstar/ALFWorld",
+            family="alfworld",
+            entry_point="tstar_envs.envs.alfworld.env:ALFWorldEnv",
+            horizon=30,
+            rules_version="1",
+            extra="",
+            summary=summary,
+            kwargs={"variant": variant},
+            splits=(*SPLITS, "valid_unseen"),
+        )
+        for variant, summary in (
+            ("all", "household tasks of all six types; test is ALFWorld's valid_seen"),
+            ("pick", "put an object somewhere"),
+            ("look", "look at an object under a lamp"),
+            ("clean", "clean an object and put it somewhere"),
+            ("heat", "heat an object and put it somewhere"),
+            ("cool", "cool an object and put it somewhere"),
+            ("pick2", "put two objects in one place"),
+        )
+    ),
 )
 
 

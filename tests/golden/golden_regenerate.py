@@ -6,6 +6,7 @@ Changed goldens mean that results are no longer comparable: the rules version of
 from pathlib import Path
 from typing import Any
 
+import golden_alfworld
 import golden_blocksworld
 import golden_sokoban
 from golden_record import ORACLE, record_episode
@@ -58,6 +59,7 @@ FILES = {
     FILE: (record, PLANS),
     golden_blocksworld.FILE: (golden_blocksworld.record, golden_blocksworld.PLANS),
     golden_sokoban.FILE: (golden_sokoban.record, golden_sokoban.PLANS),
+    golden_alfworld.FILE: (golden_alfworld.record, golden_alfworld.PLANS),
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""Small household games for the tests: written as facts, as PDDL with a grammar of the tests' own, and drawn at random."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+
+from tstar_envs.envs.alfworld import rules
+from tstar_envs.envs.alfworld.export import write_problem
+from tstar_envs.envs.alfworld.facts import Facts, Goal
+from tstar_envs.envs.alfworld.game import Game, State, Wording, build_game
+from tstar_envs.stable_random import StableRandom
+
+# What the reader takes from a grammar, in words of the tests: task, help, and how an object is put down.
+GRAMMAR = """grammar :: \"\"\"
+{"task": [{"rhs": "Your task is to: TASK."}],
+ "PutObject.feedback": [{"rhs": "You MOVED the {o.name} to the {r.name}."}]}
+\"\"\";
+action PutObject { template :: "MOVE {o} to {r}"; feedback :: "#PutObject.feedback#"; }
+action help { template :: "help"; grammar :: \"\"\" {"help.feedback": [{"rhs": "\\nAsk\\n  somebody\\n"}]} \"\"\"; }
+"""
+PLACES = {
+    "table": "t", "cabinet": "o", "fridge": "o", "microwave": "o", "sinkbasin": "t",
+}  # fmt: skip
+
+
+def game_text(facts: Facts, goal: Goal, move: str = "move") -> str:
+    grammar = GRAMMAR.replace("TASK", "win").replace("MOVED", "move").replace("MOVE", move)
+    return json.dumps({"pddl_domain": "", "grammar": grammar, "pddl_problem": write_problem(facts, goal, "small"), "solvable": True})
+
+
+def kitchen(goal: Goal, seed: int = 0, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife"), shared: bool = False) -> Facts:
+    """A room with a table, a cabinet, a fridge, a microwave and a basin; things are anywhere but where the goal wants them."""
+    draw = StableRandom(f"kitchen/{seed}")
+    facts = Facts(agent_location="loc_bar_9")
+    raw = {kind: ("sink_bar_1_bar_sinkbasin" if kind == "sinkbasin" else f"{kind}_bar_1") for kind in PLACES}
+    for number, (kind, sort) in enumerate(PLACES.items()):
+        facts.receptacle_kinds[raw[kind]] = kind
+        facts.receptacle_location[raw[kind]] = f"loc_bar_{number // 2 if shared else number}"
+        if sort == "o":
+            facts.openable.add(raw[kind])
+    things = [(f"{kind}_bar_{n}", kind) for n, kind in enumerate(objects)]
+    if goal.lamp_kind:
+        things.append(("desklamp_bar_0", "desklamp"))
+    for thing, kind in things:
+        facts.object_kinds[thing] = kind
+        places = [
+            p
+            for p in PLACES
+            if (p != goal.receptacle_kind or kind != goal.object_kind) and (kind != "desklamp" or p in ("table", "cabinet"))
+        ]
+        place = raw[draw.choice(places)]
+        facts.inside.add((thing, place))
+        facts.object_locations.add((thing, facts.receptacle_location[place]))
+        for ability in ["toggleable"] if kind == "desklamp" else ["pickupable", "cleanable", "heatable", "coolable"]:
+            facts.abilities[ability].add(thing)
+        if kind == "egg":
+            facts.abilities["sliceable"].add(thing)
+        if kind == "mug":
+            facts.abilities["isreceptacleobject"].add(thing)
+        facts.fits |= {(p, kind) for p in PLACES if kind != "desklamp" and not (kind == "knife" and p in ("fridge", "microwave"))}
+    return facts
+
+
+def small_game(goal: Goal, seed: int = 0, shared: bool = False, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife")) -> Game:
+    return build_game(kitchen(goal, seed, objects, shared), goal, "Your task is to: win.", Wording(help="Ask\n  somebody\n"))
+
+
+def breadth_first(game: Game, start: State, most: int = 14) -> int | None:
+    """Steps of a shortest way to win, by trying everything."""
+    if game.won(start):
+        return 0
+    seen, row = {start}, deque([(start, 0)])
+    while row:
+        state, steps = row.popleft()
+        if steps == most:
+            return None
+        for command in rules.situation.__wrapped__(game, state).commands.values():
+            after = rules.apply(game, state, command)
+            if after._replace(left=frozenset()) in seen:
+                continue
+            if game.won(after):
+                return steps + 1
+            seen.add(after._replace(left=frozenset()))
+            row.append((after, steps + 1))
+    return None

@@ -1,0 +1,107 @@
+"""Lock-step with the original engine (TextWorld under ALFWorld's wrappers), and the files that its own code plays."""
+
+import contextlib
+import copy
+import io
+import os
+import pickle
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tstar_envs.envs.alfworld import export
+from tstar_envs.envs.alfworld.distribution import CLEAN, LOOK, TASK_TYPES
+from tstar_envs.envs.alfworld.env import ALFWorldEnv, Mirrored
+from tstar_envs.envs.alfworld.generate import fresh_scenes
+from tstar_envs.envs.alfworld.lockstep import compare
+from tstar_envs.envs.alfworld.scene import Scene
+from tstar_envs.envs.alfworld.tasks import HouseTask, load_tasks, task_set
+
+if any(find_spec(package) is None for package in ("alfworld", "textworld", "fast_downward")):
+    pytest.skip("the extra alfworld is not installed", allow_module_level=True)
+
+
+def small_scenes(seed: str, types: tuple[str, ...], count: int) -> list[Scene]:
+    """The smallest of some drawn games: the original takes time by the number of things."""
+    drawn = [scene for scene, _ in zip(fresh_scenes(f"test/{seed}", types), range(12 * len(types)), strict=False)]
+    return [
+        min((s for s in drawn if s.task == kind), key=lambda s: len(s.contents) * sum(map(len, s.contents))) for kind in types
+    ][:count]  # fmt: skip
+
+
+def test_lock_step() -> None:
+    """Feedback, admissible commands and won, after every command. scripts/parity_alfworld.py does the same on 20,000 states."""
+    verbs: Counter[str] = Counter()
+    for number, scene in enumerate(small_scenes("lockstep", (LOOK, CLEAN), 2)):
+        assert compare(export.game_data(scene, f"test-{number}"), f"test-{number}", 110, 1, verbs) == []
+    assert {"go", "open", "close", "take", "move", "use", "clean", "look", "inventory", "help", "invalid"} <= set(verbs)
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[ALFWorldEnv, ALFWorldEnv]:
+    scene = small_scenes("face", (LOOK,), 1)[0]
+    tasks = task_set("test", [HouseTask("one", "test", scene.task, scene)])
+    return ALFWorldEnv(task_set=tasks), ALFWorldEnv(task_set=tasks, backend="textworld")
+
+
+def test_both_backends_have_one_face(both: tuple[ALFWorldEnv, ALFWorldEnv]) -> None:
+    own, original = both
+    argv, stdout, data = list(sys.argv), sys.stdout, os.environ.get("ALFWORLD_DATA")
+    assert own.reset(options={"task": 0}) == original.reset(options={"task": 0})
+    assert (sys.argv, sys.stdout, os.environ.get("ALFWORLD_DATA")) == (argv, stdout, data)
+    replies = ["help", "look", "dance", "Go to nowhere 1", own.mistake(1), own.mistake(2), own.mistake(3)]
+    for reply in replies:
+        assert own.step(reply) == original.step(reply)
+    snapshot = original.snapshot()
+    assert isinstance(snapshot.state, Mirrored) and len(snapshot.state.history) == len(replies)
+    twins = [copy.deepcopy(original), pickle.loads(pickle.dumps(original))]
+    reply = own.oracle()
+    expected = own.step(str(reply))
+    assert original.oracle() == reply and original.step(str(reply)) == expected
+    assert twins[0].step(str(reply)) == expected and twins[1].state_key() == snapshot_key(original, snapshot)
+    original.restore(snapshot)
+    assert original.step(str(reply)) == expected
+    while (reply := own.oracle()) is not None:
+        last = own.step(reply)
+        assert original.step(reply) == last
+    assert last[2] and last[4]["success"]
+
+
+def snapshot_key(env: ALFWorldEnv, snapshot: object) -> str:
+    after = env.snapshot()
+    env.restore(snapshot)  # type: ignore[arg-type]
+    key = env.state_key()
+    env.restore(after)
+    return key
+
+
+def test_stock_code_finds_and_plays_an_exported_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    assert export.main(["--out", str(tmp_path), "--split", "valid_unseen", "--tasks", "8"]) == 0
+    from alfworld.agents.environment.alfred_tw_env import AlfredTWEnv
+
+    config = {
+        "env": {
+            "goal_desc_human_anns_prob": 0,
+            "task_types": [1, 2, 3, 4, 5, 6],
+            "domain_randomization": False,
+            "expert_type": "handcoded",
+        },
+        "dataset": {"eval_ood_data_path": str(tmp_path / "json_2.1.1" / "valid_unseen"), "num_eval_games": 0},
+        "general": {"training_method": "dqn"},
+        "rl": {"training": {"max_nb_steps_per_episode": 30}},
+    }
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        stock = AlfredTWEnv(config, train_eval="eval_out_of_distribution")
+    assert stock.num_games == 8
+    own = ALFWorldEnv(data=str(tmp_path / "json_2.1.1"), split="valid_unseen")
+    mini = load_tasks("all", "mini")
+    assert len(own.task_ids()) == 8 and {own._set.tasks[i].task_type for i in own.task_ids()} <= set(TASK_TYPES.values())
+    for task, shipped in zip(sorted(own.task_ids(), key=lambda i: i.split("/trial_")[1]), mini.by_split["valid_unseen"], strict=False):
+        assert shipped in task
+        twin = ALFWorldEnv(data="mini", split="valid_unseen")
+        assert own.reset(options={"task": task})[0] == twin.reset(options={"task": shipped})[0]
+        assert own.oracle() == twin.oracle()

@@ -1,0 +1,244 @@
+"""ALFWorld as a Gymnasium environment: household tasks in text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option, hash_state, state_hasher
+from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, text
+from tstar_envs.envs.alfworld.distribution import TASK_TYPES
+from tstar_envs.envs.alfworld.game import Game, State
+from tstar_envs.envs.alfworld.reading import can_change, read_command
+from tstar_envs.envs.alfworld.tasks import SPLIT_ALIASES, SPLITS, HouseTask, TaskSet, load_game, load_tasks, task_data
+from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
+from tstar_envs.errors import BadData, UnknownTask
+from tstar_envs.stable_random import StableRandom
+
+VARIANTS = ("all", *TASK_TYPES)
+BACKENDS = ("own", "textworld")
+
+
+class Loaded(NamedTuple):
+    """A task and its game."""
+
+    task: HouseTask
+    game: Game
+
+
+class Mirrored(NamedTuple):
+    """A state under the original engine: the same state in this project's rules, what was typed to get there, and the engine's answer."""
+
+    state: State
+    history: tuple[str, ...]
+    answer: Answer
+
+
+Position: TypeAlias = State | Mirrored
+
+
+class ALFWorldEnv(TextEnv[Loaded, Position]):
+    r"""## Description
+    A room of a house, told in text: find things, take them, clean, heat or cool them, and bring them where the task wants them, or look
+    at something under a lamp. Six types of task: ``pick`` (and place), ``look`` (at an object in light), ``clean``, ``heat``
+    and ``cool`` (and place), ``pick2`` (two objects). The rules are this project's own and answer word for word as ALFWorld
+    does (its PDDL games in TextWorld under its wrappers), peculiarities included; that is checked in lock-step.
+
+    ## Action space
+    A string: ``go to R``, ``open R``, ``close R``, ``take O from R``, ``move O to R`` (or ``put O in/on R``), ``examine X``, ``use O``,
+    ``clean|heat|cool O with R``, ``slice O with O``, ``look``, ``inventory``, ``help``. ReAct replies and bare actions are read
+    (``tstar_envs.react``). A command that is not possible is a no-op that costs a step: the observation is "Nothing happens." as
+    in the original, and ``info["invalid_reason"]`` says why.
+
+    ## Observation
+    A string: on reset the welcome, the receptacles of the room, and the task; then the answer to each command.
+
+    ## Rewards
+    1 when the goal holds, 0 before.
+
+    ## Starting state
+    The game's initial state, in the middle of the room with an empty hand in all shipped games.
+
+    ## Episode end
+    Terminated when the goal holds; truncated after ``horizon`` steps (30).
+
+    ## Information
+    The keys of every environment (``tstar_envs.TextEnv``), and ``task_type`` on reset, as ALFRED names it.
+    ``admissible_actions`` are those of the original without ``help``, in its order.
+
+    ## Arguments
+    ``variant`` (a task type, or "all"; fixed by the id), ``data`` ("auto", "mini", "full", or a folder with ``game.tw-pddl`` files; see
+    ``tasks.load_tasks``), ``backend`` ("own", or "textworld": the original packages answer, extra ``alfworld``), ``go_modifies`` (True:
+    ``go to`` counts as modifying the state), ``strict`` (False; True: only exact commands are understood, as in the original), and
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of the split ``test``.
+
+    ## Tags
+    ``go to``, ``open``, ``close``, ``take``, ``move``, ``clean``, ``heat``, ``cool``, ``slice`` and ``use`` modify the state when they
+    change it: cleaning what is clean or using a lamp again does not. The others never do. With ``go_modifies=False`` walking
+    changes the state, and its key, without an effect.
+
+    ## Registered ids
+    ``tstar/ALFWorld``, ``tstar/ALFWorld-pick``, ``tstar/ALFWorld-look``, ``tstar/ALFWorld-clean``, ``tstar/ALFWorld-heat``,
+    ``tstar/ALFWorld-cool``, ``tstar/ALFWorld-pick2``
+
+    ## Prompt example
+    ``Thought: I need a mug. The cabinet 3 is a likely place for one, so I go there.\nAction: go to cabinet 3``
+
+    ## Rules version history
+    1: first version.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    default_horizon = 30
+    splits = SPLITS
+
+    def __init__(
+        self,
+        *,
+        variant: str = "all",
+        data: str = "auto",
+        backend: str = "own",
+        go_modifies: bool = True,
+        strict: bool = False,
+        split: str = "test",
+        task_set: TaskSet | None = None,
+        **options: Any,
+    ) -> None:
+        """See the class. ``task_set`` replaces the files by tasks in memory."""
+        super().__init__(split=SPLIT_ALIASES.get(split, split), **options)
+        check_option("variant", variant, VARIANTS)
+        check_option("backend", backend, BACKENDS)
+        check_option("go_modifies", go_modifies, (True, False))
+        check_option("strict", strict, (True, False))
+        self._backend, self._go_modifies, self._strict = backend, go_modifies, strict
+        self._set = task_set or load_tasks(variant, data)
+        self.tier = self._set.tier
+        self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_live": None}  # the original engine stays at home; it is started again where it is needed
+
+    def task_ids(self, split: str | None = None) -> Sequence[str]:
+        """See ``TextEnv``."""
+        wanted = split or self.split
+        wanted = SPLIT_ALIASES.get(wanted, wanted)
+        check_option("split", wanted, self.splits)
+        return self._set.by_split[wanted]
+
+    def _load_task(self, task_id: str) -> tuple[Loaded, str]:
+        try:
+            task = self._set.tasks[task_id]
+        except KeyError:
+            raise UnknownTask(f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)") from None
+        return Loaded(task, load_game(task)), task.split
+
+    def _start(self, task: Loaded) -> tuple[Position, str]:
+        game = task.game
+        if self._backend == "textworld":
+            _, answer = self._replay(task, ())
+            return Mirrored(game.start, (), answer), answer.feedback
+        return game.start, feedback.intro(game)
+
+    def _instruction(self, task: Loaded) -> str:
+        return task.game.task
+
+    def _reset_extra(self, task: Loaded, state: Position) -> Mapping[str, Any]:
+        return {"task_type": task.task.task_type}
+
+    def _apply(self, task: Loaded, state: Position, action: str) -> OutcomeFields[Position]:
+        game, before = task.game, _own(state)
+        command, canonical, refusal = read_command(game, before, action, self._strict)
+        if command is None:
+            after, told, effect = before, feedback.NOTHING_HAPPENS, ""
+        else:
+            after = rules.apply(game, before, command)
+            told = feedback.tell(game, after, command)
+            changed = after is not before and (self._go_modifies or command.verb != rules.GO)
+            effect = rules.effect_key(game, command) if changed else ""
+        won = game.won(after)
+        position: Position = after
+        if isinstance(state, Mirrored):
+            position = self._mirror(task, state, after, action if command is None else canonical, Answer(told, (), won))
+            told, won = position.answer.feedback, position.answer.won
+        admissible = rules.situation(game, after).admissible
+        return position, told, canonical, refusal, effect, won, won, float(won), None, 0.0, admissible, ""
+
+    def _mirror(self, task: Loaded, state: Mirrored, after: State, typed: str, ours: Answer) -> Mirrored:
+        """The next state under the original engine.
+
+        Raises:
+            BadData: it does not answer as this project's rules do, so tags and expert would be wrong.
+        """
+        live, _ = self._replay(task, state.history)
+        history = (*state.history, typed)
+        self._live = None  # if the engine fails, it is in no known state
+        answer = live.step(typed)
+        self._live = task.task.id, history, live
+        if (answer.feedback, answer.won) != (ours.feedback, ours.won):
+            raise BadData(
+                f"task {task.task.id!r}: after {typed!r:.80} the original engine says {answer.feedback!r:.200}, and the rules of "
+                f"this project {ours.feedback!r:.200}; please report the game"
+            )
+        return Mirrored(after, history, answer)
+
+    def _replay(self, task: Loaded, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
+        """The original engine after the given commands, and its answer where it had to be started again (else an empty one)."""
+        if self._live is not None and self._live[:2] == (task.task.id, history) and history:
+            return self._live[2], Answer("", (), False)
+        known = self._live[2] if self._live is not None and self._live[0] == task.task.id else None
+        game = known or TextWorldGame(task_data(task.task, FEATURE))
+        answer = game.reset()
+        for typed in history:
+            answer = game.step(typed)
+        self._live = task.task.id, history, game
+        return game, answer
+
+    def _admissible(self, task: Loaded, state: Position) -> Sequence[str]:
+        if isinstance(state, Mirrored):
+            return [command for command in state.answer.admissible if command != "help"]
+        return rules.situation(task.game, state).admissible
+
+    def _state_fingerprint(self, task: Loaded, state: Position) -> str:
+        return rules.fingerprint(task.game, _own(state))
+
+    def _state_key(self, task: Loaded, state: Position) -> str:
+        return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
+
+    def _oracle_step(self, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
+        return oracle.next_step(task.game, _own(state), wording % oracle.WORDINGS)
+
+    def _mistake(self, task: Loaded, state: Position, draw: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(task.game, _own(state), draw)
+
+    @classmethod
+    def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:
+        """Fresh games in the training rooms, none of them a shipped valid or test game.
+
+        Args:
+            seed: of the games.
+            variant: a task type; "all" or None for all in equal parts.
+            **options: of the environment.
+        """
+        from tstar_envs.envs.alfworld.practice import practice_set
+
+        check_option("variant", variant, (*VARIANTS, None))
+        types = tuple(TASK_TYPES) if variant in (None, "all") else (str(variant),)
+        return cls(task_set=practice_set(seed, types), **{"split": "train", **options})
+
+    def _distance(self, task: Loaded, state: Position) -> float | None:
+        steps = planner.distance(task.game, _own(state))
+        return None if steps is None else float(steps)
+
+    def modifies_state(self, action: str) -> bool:
+        """True for every well-formed command of a verb that can change something."""
+        return can_change(action) and (self._go_modifies or not " ".join(action.lower().split()).startswith("go to "))
+
+    def prompt(self, style: str | None = None) -> str:
+        """See ``TextEnv``."""
+        style = style or self.prompt_style
+        check_option("style", style, PROMPT_STYLES)
+        return text.prompt(style, self.horizon)
+
+
+def _own(state: Position) -> State:
+    return state.state if isinstance(state, Mirrored) else state

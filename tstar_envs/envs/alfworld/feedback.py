@@ -1,0 +1,116 @@
+"""What the game answers: ALFWorld's sentences, word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tstar_envs.envs.alfworld.game import NOTHING, Game, State
+from tstar_envs.envs.alfworld.rules import (
+    CLEAN,
+    CLOSE,
+    COOL,
+    EXAMINE_OBJECT,
+    EXAMINE_RECEPTACLE,
+    GO,
+    HEAT,
+    HELP,
+    LOOK,
+    MOVE,
+    OPEN,
+    SLICE,
+    TAKE,
+    USE,
+    Command,
+)
+
+NOTHING_HAPPENS = "Nothing happens."
+WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
+MIDDLE = "You are in the middle of a room. Looking quickly around you, you see {}."
+_TREATMENTS = {CLEAN: "clean", HEAT: "heat", COOL: "cool"}
+
+
+def listed(names: Sequence[str]) -> str:
+    """A list as the game writes it: "nothing", "a mug 1", "a mug 2, and a mug 1", always with the article "a"."""
+    if not names:
+        return "nothing"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])}, and {names[-1]}"
+
+
+def intro(game: Game) -> str:
+    """The first observation: welcome, surroundings, task."""
+    if game.here(game.start):
+        surroundings = _look(game, game.start)
+    else:
+        surroundings = MIDDLE.format(listed([f"a {game.receptacle_names[r]}" for r in game.reachable]))
+    return f"{WELCOME}\n\n{surroundings}\n\n{game.task}"
+
+
+def tell(game: Game, state: State, command: Command) -> str:
+    """The answer to a command; ``state`` is the one after it."""
+    verb, thing, other = command
+    if verb == GO:
+        return f"You arrive at {game.receptacle_names[thing]}. {_see(game, state, thing)}"
+    if verb == EXAMINE_RECEPTACLE:
+        return _see(game, state, thing)
+    if verb == OPEN:
+        return f"You open the {game.receptacle_names[thing]}. {_see(game, state, thing)}"
+    if verb == CLOSE:
+        return f"You close the {game.receptacle_names[thing]}."
+    if verb == TAKE:
+        return f"You pick up the {game.object_names[thing]} from the {game.receptacle_names[other]}."
+    if verb == MOVE:
+        return game.wording.moved.format(o=game.object_names[thing], r=game.receptacle_names[other])
+    if verb in _TREATMENTS:
+        return f"You {_TREATMENTS[verb]} the {game.object_names[thing]} using the {game.receptacle_names[other]}."
+    if verb == USE:
+        return f"You turn on the {game.object_names[thing]}."
+    if verb == SLICE:
+        return f"You sliced the {game.object_names[thing]} with the {game.object_names[other]}."
+    if verb == EXAMINE_OBJECT:
+        return _examine(game, state, thing)
+    if verb == LOOK:
+        return _look(game, state)
+    if verb == HELP:
+        return game.wording.help
+    return f"You are carrying: a {game.object_names[state.held]}." if state.held != NOTHING else "You are not carrying anything."
+
+
+def _objects(game: Game, objects: Iterable[int]) -> str:
+    return listed([f"a {game.object_names[o]}" for o in objects])
+
+
+def _see(game: Game, state: State, receptacle: int) -> str:
+    name = game.receptacle_names[receptacle]
+    if receptacle not in game.openable:
+        return f"On the {name}, you see {_objects(game, state.contents[receptacle])}."
+    if receptacle not in state.opened:
+        return f"The {name} is closed."
+    return f"The {name} is open. In it, you see {_objects(game, state.contents[receptacle])}."
+
+
+def _look(game: Game, state: State) -> str:
+    here = game.here(state)
+    if not here:
+        return MIDDLE.format("nothing")  # only the intro names the receptacles: the game looks for those at the agent's location
+    beside = [o for o, places in enumerate(state.lying) if state.location in places for r in here if (o, r) in state.left]
+    return f"You are facing the {listed([game.receptacle_names[r] for r in here])}. Next to it, you see {_objects(game, beside)}."
+
+
+def _examine(game: Game, state: State, object_: int) -> str:
+    name = game.object_names[object_]
+    if object_ in game.holders:
+        return f"This is a normal {name}. In it, you see {_objects(game, game.nested.get(object_, ()))}."
+    clean, hot, cool, sliced = (object_ in mark for mark in (state.clean, state.hot, state.cool, state.sliced))
+    if sliced and (clean or hot or cool):
+        marks = "hot and clean" if clean and hot else "cool and clean" if clean and cool else "clean" if clean else "hot" if hot else "cool"
+        return f"This is a {marks} sliced {name}."
+    if clean or hot or cool:
+        marks = "hot and clean" if clean and hot else "cool and clean" if clean and cool else "hot" if hot else "clean" if clean else "cold"
+        return f"This is a {marks} {name}."
+    if object_ in game.toggleable and object_ in state.toggled:
+        return f"This {name} is on."
+    if object_ in game.sliceable and sliced:
+        return f"This is a sliced {name}."
+    return f"There's nothing special about {name}."

@@ -1,0 +1,159 @@
+"""The expert: what it thinks before each step of a shortest way to win, and believable mistakes.
+
+It knows where things are, but its thoughts say only what someone could think who looks for them in likely places.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from tstar_envs.envs.alfworld.game import Game, State
+from tstar_envs.envs.alfworld.planner import Errand, distance, first_command, plan
+from tstar_envs.envs.alfworld.rules import CLEAN, COOL, GO, HEAT, HELP, MOVE, OPEN, TAKE, USE, Command, apply, situation
+from tstar_envs.stable_random import StableRandom
+
+WORDINGS = 4
+_TRIES = 12
+_SENTENCE = re.compile(r"(?:^|(?<=\. ))[a-z]")
+# {x}: the object, {k}: its kind, {r}: the receptacle, {v}: what is done with the object, {n}: "a" or "another"
+_THOUGHTS: dict[str, tuple[str, str, str, str]] = {
+    "go to look for it": (
+        "I need {n} {k}. {r} is a likely place for one, so I go there.",
+        "I look for {n} {k} and try {r} next.",
+        "{n} {k} may well be in or on {r}. I go and see.", "To find {n} {k}, I go to {r}.",
+    ),
+    "open to look for it": (
+        "{r} is closed, and {n} {k} may be in it: I open it.",
+        "I open {r} to look for {n} {k}.",
+        "Perhaps {n} {k} is inside {r}. I open it.",
+        "To see what is in {r}, I open it.",
+    ),
+    TAKE: (
+        "Here is {x}, which I need. I take it from {r}.",
+        "{x} is what I am looking for, so I take it.",
+        "I see {x} and pick it up.",
+        "That is {n} {k}: I take {x}.",
+    ),
+    "go to treat it": (
+        "I have {x}. To {v} it I go to {r}.",
+        "{x} must be treated first: I go to {r} to {v} it.",
+        "With {r} I can {v} {x}, so I go there.",
+        "Next I {v} {x}, which needs {r}.",
+    ),
+    CLEAN: (
+        "I am at {r}, so I clean {x}.",
+        "{x} has to be clean: I use {r}.",
+        "Now I clean {x}.",
+        "With {r} at hand I clean {x}.",
+    ),
+    HEAT: (
+        "I am at {r}, so I heat {x}.",
+        "{x} has to be hot: I use {r}.",
+        "Now I heat {x}.",
+        "With {r} at hand I heat {x}.",
+    ),
+    COOL: (
+        "I am at {r}, so I cool {x}.",
+        "{x} has to be cool: I use {r}.",
+        "Now I cool {x}.",
+        "With {r} at hand I cool {x}.",
+    ),
+    "go to place it": (
+        "{x} is ready, and it belongs to {r}. I go there.",
+        "I bring {x} to {r}.",
+        "Next, {r} is where {x} has to be.",
+        "With {x} in my hand I go to {r}.",
+    ),
+    "open to place it": (
+        "{r} is closed, so I open it before I put {x} there.",
+        "To put {x} in {r} I open it.",
+        "First {r} has to be open.",
+        "I open {r} for {x}.",
+    ),
+    MOVE: (
+        "{x} belongs to {r}: I put it there.",
+        "I am at {r} and have {x}, so I put it down.",
+        "This is the place for {x}.",
+        "I put {x} to {r}.",
+    ),
+    "go to the light": (
+        "I have {x}. A {l} is what I need now, and {r} may have one.",
+        "To see {x} in the light I go to {r}.",
+        "{r} is a likely place for a {l}.",
+        "Next I need a {l}: I try {r}.",
+    ),
+    USE: (
+        "I turn on the {l} to look at {x}.",
+        "With {x} in my hand I turn on the {l}.",
+        "Here is a {l}: I use it.",
+        "Now I need light on {x}.",
+    ),
+    "go to put it away": (
+        "I do not need {x}. I go to {r} to put it away.",
+        "{x} is of no use here: {r} can have it.",
+        "My hand must be free, so I take {x} to {r}.",
+        "{x} has to go, and {r} is a place for it.",
+    ),
+    "open to put it away": (
+        "I do not need {x}, so I open {r} to put it away.",
+        "{r} is closed; I open it to get rid of {x}.",
+        "To put {x} away I open {r}.",
+        "I open {r}, where {x} can go.",
+    ),
+    "put it away": (
+        "I do not need {x}, so I put it to {r}.",
+        "My hand must be free: {x} goes to {r}.",
+        "I put {x} away.",
+        "{x} is not what I need. I leave it here.",
+    ),
+}  # fmt: skip
+_MISTAKES = ("I try this: {a}.", "Perhaps it helps to {a}.", "Next I {a}.", "It seems right to {a} now.")
+
+
+@lru_cache(maxsize=4096)
+def next_step(game: Game, state: State, wording: int = 0) -> tuple[str, str] | None:
+    """The expert's thought and action; None if the game is won or lost. ``wording`` counts modulo 4."""
+    errands = plan(game, state)
+    if not errands:
+        return None
+    command, text = first_command(game, state, errands)
+    return _thought(game, state, errands, command, wording % WORDINGS), text
+
+
+def _thought(game: Game, state: State, errands: tuple[Errand, ...], command: Command, wording: int) -> str:
+    errand = errands[0]
+    going = {GO: "go to", OPEN: "open to"}.get(command.verb, "")
+    placing = errand.thing in game.targets and not game.goal.lamp_kind and errand.receptacle in game.destinations
+    if errand.verb == MOVE and not placing:
+        key = f"{going} put it away".strip()
+    elif errand.verb in ("", USE):
+        key = "go to the light" if going else USE
+    elif not going:
+        key = errand.verb
+    else:
+        key = f"{going} {'look for' if errand.verb == TAKE else 'place' if errand.verb == MOVE else 'treat'} it"
+    goal = game.goal
+    thing = errand.thing if errand.verb not in ("", USE) else state.held
+    again = goal.count == 2 and any(set(game.targets) & set(state.contents[r]) for r in game.destinations)
+    text = _THOUGHTS[key][wording].format(
+        x=f"the {game.object_names[thing]}", k=goal.object_kind, r=f"the {game.receptacle_names[errand.receptacle]}",
+        v=errand.verb, n="another" if again else "an" if goal.object_kind[0] in "aeiou" else "a", l=goal.lamp_kind,
+    )  # fmt: skip
+    return _SENTENCE.sub(lambda start: start[0].upper(), text)
+
+
+def mistake(game: Game, state: State, draw: StableRandom) -> tuple[str, str]:
+    """A command that the state allows and that does not lead nearer to the goal."""
+    now = distance(game, state)
+    commands = situation(game, state).commands
+    texts = draw.shuffled([text for text, command in commands.items() if command.verb != HELP])
+    for text in texts[:_TRIES]:
+        after = distance(game, apply(game, state, commands[text]))
+        if now is None or after is None or after >= now:
+            return _say_mistake(text, draw), text
+    return _say_mistake("look", draw), "look"  # never leads anywhere
+
+
+def _say_mistake(text: str, draw: StableRandom) -> str:
+    return draw.choice(_MISTAKES).format(a=text)
