@@ -21,6 +21,7 @@ class TinyFamily:
         look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
         mix: environments of the family by short name, with how often each is practised in the warm start.
         iterations: of a training run.
+        learning_rate: of training.
         tree_history: when two steps of the cognitive tree may be one; see ``TreeConfig.history``.
     """
 
@@ -34,17 +35,20 @@ class TinyFamily:
     look_back: tuple[tuple[int, ...], ...] = ()
     mix: dict[str, float] = field(default_factory=dict)
     iterations: int = 64
+    learning_rate: float = 1.5e-3
     tree_history: Literal["sequence", "state"] = "sequence"
 
 
 FAMILIES: dict[str, TinyFamily] = {
     # One passage per search fits a policy of a million parameters.
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
+    "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,))),
+    "webshop": TinyFamily(max_tokens=64, look_back=((1, 2), (1,))),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
         look_back=((1, 2), (1,)), mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
-        iterations=40, tree_history="state",
+        iterations=40, learning_rate=4e-4, tree_history="state",
     ),
     # The grid for the walls, and coordinates, so that a cell's place need not be counted out; a place is one token, since a policy
     # that sees it in pieces has to learn sums. With the line break a row of most rooms has 7 or 8 tokens. Most practice is on easy levels:
@@ -53,7 +57,7 @@ FAMILIES: dict[str, TinyFamily] = {
         env_options={"observation": "grid_coords"}, context="step", history=0, max_tokens=48, vocabulary=512,
         symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
         look_back=((1, 7, 8), (1,)), mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
-        iterations=40, tree_history="state",
+        iterations=40, learning_rate=4e-4, tree_history="state",
     ),
 }
 
