@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will with".split()
+    "a an and are as at be but by for if in into is it no not of on or such that "
+    "the their then there these they this to was will with".split()
 )
 LONGEST_TOKEN = 255  # a longer run is cut into tokens of this length, as Lucene does
 
-# Runs of word characters, joined by . ' ’ : · between letters and by . , ; ' ’ between digits; single ideographs; emoji.
+# Runs of word characters, joined by full stops, apostrophes, colons, middle dots between letters (some marks between digits); single ideographs; emoji.
 _IDEOGRAPH = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD = rf"[^\W{_IDEOGRAPH}]"
 _TOKEN = re.compile(
@@ -70,7 +72,7 @@ def _is_consonant(word: str, i: int) -> bool:
 def _measure(word: str) -> int:
     """How many vowel-consonant sequences a stem has."""
     kinds = [_is_consonant(word, i) for i in range(len(word))]
-    return sum(not before and after for before, after in zip(kinds, kinds[1:], strict=False))
+    return sum(not before and after for before, after in pairwise(kinds))
 
 
 def _has_vowel(word: str) -> bool:
@@ -97,7 +99,7 @@ def stem(word: str) -> str:
 
 def _step_1(word: str) -> str:
     if word.endswith("s"):
-        if word.endswith("sses") or word.endswith("ies"):
+        if word.endswith(("sses", "ies")):
             word = word[:-2]
         elif not word.endswith("ss"):
             word = word[:-1]

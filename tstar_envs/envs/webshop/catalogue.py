@@ -146,7 +146,11 @@ def _renumber(batch: Batch, lookup: Array) -> Batch:
 
 
 def build_store(
-    folder: Path, products: Iterable[Product], price: Callable[[Product], float], tagger: str, report: Callable[[int], None] = lambda _: None
+    folder: Path,
+    products: Iterable[Product],
+    price: Callable[[Product], float],
+    tagger: str,
+    report: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write a store that ``Catalogue.open`` maps. An interrupted build goes on after its last whole batch.
 
@@ -167,7 +171,7 @@ def build_store(
         finished = stem.with_suffix(".done")
         if finished.is_file():  # tokens keep the numbers of the first run
             new = json.loads(finished.read_text(encoding="utf-8"))
-            numbers.update({token: value for token, value in new})
+            numbers.update(dict(new))
         else:
             known = len(numbers)
             batch = postings.make_batch((_term_numbers(product, numbers) for product in chunk), done)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 # Words of product titles that are no nouns: closed classes, frequent adjectives, verbs and adverbs.
@@ -26,7 +27,8 @@ _NOT_NOUNS = frozenset(
     "soft solid special stackable stainless standard steady strong stylish super sweet tall thick thin tight tiny top traditional true "
     "ultra unique universal upright vintage warm washable waterproof wet white wide wild wireless yellow young "
     "folded padded quilted ribbed tufted weighted "
-    "assembled blend bring carry clip fold give hang hold keep made make mount pop pull push put set slip stack stand stay take wash wear".split()
+    "assembled blend bring carry clip fold give hang hold keep made make mount pop pull push put set slip stack "
+    "stand stay take wash wear".split()
 )
 _ADJECTIVE_ENDINGS = ("able", "ible", "ful", "less", "ous", "ive", "ly")
 
@@ -48,7 +50,7 @@ LEXICON = Tagger("lexicon-1", lexicon_nouns)
 
 
 def best_tagger() -> Tagger:
-    """spaCy's largest installed English model, else the bundled lexicon."""
+    """SpaCy's largest installed English model, else the bundled lexicon."""
     try:
         import spacy
     except ImportError:
@@ -56,8 +58,9 @@ def best_tagger() -> Tagger:
     for name in ("en_core_web_lg", "en_core_web_md", "en_core_web_sm"):
         if spacy.util.is_package(name):
             model = spacy.load(name, disable=["parser", "ner", "lemmatizer"])
-            return Tagger(
-                f"spacy-{name}-{model.meta['version']}",
-                lambda title: [token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN")],
-            )
+            return Tagger(f"spacy-{name}-{model.meta['version']}", partial(_spacy_nouns, model))
     return LEXICON
+
+
+def _spacy_nouns(model: Callable[[str], Any], title: str) -> list[str]:
+    return [token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN")]

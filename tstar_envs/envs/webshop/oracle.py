@@ -127,7 +127,8 @@ def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: Stable
         return f"I search for {query}.", f"search[{query}]"
     offered = [a for a in admissible(catalogue, state) if a != "click[buy now]"]
     if state.page == "results":
-        others = [f"click[{asin.lower()}]" for n in results(catalogue, state) if (asin := catalogue.product(n)["asin"]) != task.goal["asin"]]
+        shown = [catalogue.product(number)["asin"] for number in results(catalogue, state)]
+        others = [f"click[{asin.lower()}]" for asin in shown if asin != task.goal["asin"]]
         action = draw.choice(others or offered)
         return "This one looks right.", action
     action = draw.choice(offered)

@@ -49,7 +49,8 @@ def nodes(catalogue: Catalogue, state: ShopState, instruction: str, reward: floa
 
 def sub_texts(product: Product, sub: str) -> list[str]:
     """The texts of a sub page; the original never shows a review."""
-    return {"description": [product["Description"]], "features": product["BulletPoints"], "reviews": []}[sub]
+    texts: dict[str, list[str]] = {"description": [product["Description"]], "features": product["BulletPoints"], "reviews": []}
+    return texts[sub]
 
 
 def _done(state: ShopState, reward: float) -> list[Node]:

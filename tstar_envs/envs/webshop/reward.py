@@ -21,6 +21,7 @@ COLOR_WORDS = tuple(
     "plum purple rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal "
     "tiger turquoise violet walnut wheat white wine yellow".split()
 )
+PATH_MARK = " \u203a "  # between the parts of a category path
 MATCH_ABOVE = 85  # of 100: similarity above which two texts count as the same
 
 
@@ -71,10 +72,12 @@ def option_matches(wanted: str | tuple[str, ...], chosen: str) -> bool:
     return similar(normalize_color(chosen), normalize_color(wanted))
 
 
-def type_score(product: Mapping[str, Any], goal: Mapping[str, Any], product_nouns: Sequence[str], goal_nouns: Sequence[str]) -> dict[str, Any]:
+def type_score(
+    product: Mapping[str, Any], goal: Mapping[str, Any], product_nouns: Sequence[str], goal_nouns: Sequence[str]
+) -> dict[str, Any]:
     """The product type's part: r_type, query_match, category_match, title_score."""
     query_match = product["query"] == goal["query"]
-    own, wanted = ({part.strip() for part in of["product_category"].split("›")} for of in (product, goal))
+    own, wanted = ({part.strip() for part in of["product_category"].split(PATH_MARK.strip())} for of in (product, goal))
     category_match = len(own & wanted) >= 2
     title_score = len(set(product_nouns) & set(goal_nouns)) / len(goal_nouns) if goal_nouns else 0.2
     r_type = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
