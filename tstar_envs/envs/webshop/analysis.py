@@ -16,7 +16,7 @@ STOP_WORDS = frozenset(
 )
 LONGEST_TOKEN = 255  # a longer run is cut into tokens of this length, as Lucene does
 
-# Runs of word characters, joined by full stops, apostrophes, colons, middle dots between letters (some marks between digits); single ideographs; emoji.
+# Runs of word characters, joined by some marks between letters and others between digits; single ideographs; emoji.
 _IDEOGRAPH = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD = rf"[^\W{_IDEOGRAPH}]"
 _TOKEN = re.compile(
