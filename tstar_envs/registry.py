@@ -61,6 +61,15 @@ ENTRIES: tuple[EnvEntry, ...] = (
         summary="two-hop questions (bridge and comparison) over a searchable corpus",
         kwargs={"dataset": "hotpotqa"},
     ),
+    EnvEntry(
+        id="tstar/WebShop",
+        family="webshop",
+        entry_point="tstar_envs.envs.webshop.env:WebShopEnv",
+        horizon=15,
+        rules_version="1",
+        extra="webshop",
+        summary="find, configure and buy the product an instruction asks for",
+    ),
     *(
         EnvEntry(
             id=f"tstar/Blocksworld-{variant}",

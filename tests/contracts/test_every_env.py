@@ -30,7 +30,7 @@ AFTER_STEP: dict[str, Any] = {
 }  # fmt: skip
 
 # Families in which the agent moves about: that changes the state, and its key, but can be undone and is no effect.
-MOVING = {"sokoban"}
+MOVING = {"sokoban", "webshop"}
 
 
 def check_info(info: dict[str, Any], stepped: bool) -> None:

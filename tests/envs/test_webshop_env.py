@@ -1,0 +1,219 @@
+"""WebShop's own rules, its hostile inputs and what the mini tier promises."""
+
+import hashlib
+import json
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tstar_envs import BadData, MissingData
+from tstar_envs.envs.webshop import generate
+from tstar_envs.envs.webshop.env import WebShopEnv
+from tstar_envs.envs.webshop.families import FAMILIES
+from tstar_envs.envs.webshop.practice import practice_shop
+from tstar_envs.envs.webshop.rules import parse_action
+from tstar_envs.envs.webshop.shop import MINI_FOLDER, load_shop, read_lines
+from tstar_envs.stable_random import StableRandom
+
+PRODUCT: dict[str, Any] = {
+    "asin": "B01", "name": "Red Mug", "category": "garden", "query": "Mugs ", "product_category": "Home › Mugs", "pricing": "$5.00 - $9.00",
+    "full_description": "A mug.", "small_description": ["Big"], "images": ["x"],
+    "customization_options": {"Color": [{"value": "Red/Blue"}, {"value": "features"}], "Style": [{"value": "red | blue"}]},
+}  # fmt: skip
+
+
+def open_folder(folder: Path, products: Any, **files: Any) -> WebShopEnv:
+    text = products if isinstance(products, str) else json.dumps(products, indent=0)
+    (folder / "items_shuffle.json").write_text(text, encoding="utf-8", errors="surrogatepass")
+    goal = {"asin": "B01", "query": "mugs", "name": "Red Mug", "product_category": "Home › Mugs", "instruction_text": "a mug",
+            "attributes": ["big"], "price_upper": 10.0, "goal_options": []}  # fmt: skip
+    for name, content in {"goals": [goal], **files}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return WebShopEnv(data=str(folder))
+
+
+def test_parse_action_takes_the_last_brackets() -> None:
+    assert parse_action("search[Red Mug] and more")[:2] == ("search", "red mug")
+    for wrong in ("Search[x]", "CLICK[x]", "search[]", "[x]", "search[a[b]", "search", "]x["):
+        assert parse_action(wrong).problem
+
+
+def test_debug_words_are_plain_words() -> None:
+    env = WebShopEnv(data="mini")
+    for query in ("<r>", "<a> solid wood", "<c>", "<q> floor lamp"):
+        env.reset(seed=0)
+        assert env.step(f"search[{query}]")[4]["action_valid"]
+    assert "Page 1 of 0 results" in env.reset(seed=0)[0] + env.step("search[the of]")[0]
+
+
+def test_one_value_of_two_options_sets_the_last_and_button_words_are_buttons(tmp_path: Path) -> None:
+    env = open_folder(tmp_path, [PRODUCT])
+    env.reset(options={"task": 0})
+    env.step("search[mug]")
+    env.step("click[b01]")
+    observation, _, _, _, info = env.step("click[red | blue]")
+    assert "Option style (chosen: red | blue)" in observation and "Option color (not chosen)" in observation
+    assert info["admissible_actions"].count("click[red | blue]") == 1
+    assert env.step("click[features]")[0].startswith("Features of b01")
+
+
+def test_tags_and_keys() -> None:
+    env = WebShopEnv(data="mini", split="train")
+    task = next(t for t in env.task_ids() if len(env._shop.tasks[t].goal["goal_options"]) == 2)
+
+    def play(*actions: str) -> list[dict[str, Any]]:
+        env.reset(options={"task": task})
+        return [env.step(action)[4] for action in actions]
+
+    goal = env._shop.tasks[task].goal
+    env.reset(options={"task": task})
+    while "click[buy now]" not in (env.oracle() or "") and "chosen" not in (env.oracle() or "") and env.snapshot().state.page != "item":
+        env.step(env.oracle() or "")
+    opening = env.snapshot()
+    first, second = goal["goal_options"]
+
+    def then(*actions: str) -> list[dict[str, Any]]:
+        env.restore(opening)
+        return [env.step(action)[4] for action in actions]
+
+    one, other = then(f"click[{first}]", f"click[{second}]"), then(f"click[{second}]", f"click[{first}]")
+    assert one[-1]["state_key"] == other[-1]["state_key"] and all(info["modifies_state"] for info in one + other)
+    assert not then(f"click[{first}]", f"click[{first}]")[-1]["modifies_state"], "chosen again"
+    assert not then("click[description]")[0]["modifies_state"] and not then("click[< prev]")[0]["modifies_state"]
+    assert then(f"click[{first}]", "click[< prev]")[-1]["modifies_state"], "options are lost"
+    assert then("click[description]", "click[< prev]")[-1]["state_key"] == then("nothing")[0]["state_key"]
+    query = goal["query"]
+    same, words = play(f"search[the {query}s]"), play(f"search[{query.upper()}]")
+    assert same[0]["state_key"] == words[0]["state_key"]
+
+
+def test_paging_never_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = WebShopEnv(shop=practice_shop("paging"), split="train")
+    env.reset(options={"task": 0})
+    env.step("search[gift guide]")
+    monkeypatch.setattr(type(env._shop.catalogue._index), "search", None)
+    for action in ("click[next >]", "click[next >]", "click[< prev]", "search[Guides for gifts]"):
+        assert env.step(action)[4]["action_valid"]
+
+
+def test_100_000_random_actions() -> None:
+    draw = random.Random(5)
+    env = WebShopEnv(data="mini", split="train", horizon=40, observation="text")
+    over, info = True, {}
+    for _ in range(100_000):
+        if over:
+            _, info = env.reset(options={"task": draw.randrange(len(env.task_ids()))})
+        choice = draw.random()
+        offered = info["admissible_actions"]
+        if choice < 0.8 and offered:
+            action = draw.choice(offered)
+        elif choice < 0.9:
+            action = f"search[{draw.choice(('lamp', 'red', 'gift box', '<r>', 'tea'))}]"
+        else:
+            action = "".join(draw.choices("search[]click <>\n\x00é\ud800", k=12))
+        _, reward, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+        assert 0.0 <= reward <= 1.0
+
+
+@pytest.mark.parametrize("field", ["name", "full_description"])
+@pytest.mark.parametrize("value", ["<b>&amp; [SEP] </b>", "\x00\x07\u202e\n\n", "x" * 300_000, "", "\ud83d"])
+def test_hostile_text_loads(tmp_path: Path, field: str, value: str) -> None:
+    env = open_folder(tmp_path, [{**PRODUCT, field: value}, PRODUCT, {**PRODUCT, "asin": "nan"}])
+    env.reset(options={"task": 0})
+    for action in ("search[mug big color]", "click[b01]", "click[description]", "click[< prev]", "click[buy now]"):
+        assert env.step(action)[0] in env.observation_space
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"name": None}, r"line 2: field 'name'"), ({"pricing": "cheap"}, "field 'pricing'"), ({"pricing": "$1.2.3"}, "field 'pricing'"),
+     ({"customization_options": {"Size": [{"image": 1}]}}, "customization_options.Size"), ({"small_description": 3}, "small_description"),
+     ({"query": 5}, "field 'query'"), ({"asin": 7}, "field 'asin'")],
+)  # fmt: skip
+def test_bad_fields_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadData, match=message) as caught:
+        open_folder(tmp_path, [{**PRODUCT, **change}])
+    assert "items_shuffle.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{}", "", "[", '[{"asin": "B01"', "[1]", "[[", "nonsense"])
+def test_broken_files_are_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadData, match=r"items_shuffle\.json, line 1"):
+        open_folder(tmp_path, text)
+
+
+def test_missing_and_broken_goals(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match="items_shuffle"):
+        WebShopEnv(data=str(tmp_path))
+    with pytest.raises(BadData, match=r"goal 0: field 'asin'"):
+        open_folder(tmp_path, [PRODUCT], goals=[{}])
+    (tmp_path / "other").mkdir()
+    with pytest.raises(BadData, match=r"prices\.json: field 'B01'"):
+        open_folder(tmp_path / "other", [PRODUCT], prices={"B01": "5"})
+
+
+def test_state_is_small() -> None:
+    env = WebShopEnv(data="mini")
+    env.reset(seed=0)
+    for _ in range(4):
+        env.step(env.oracle() or "")
+    assert len(pickle.dumps(env.snapshot().state)) < 1000
+    assert len(pickle.dumps(env._shop)) < 1000, "the catalogue travels by how it is opened"
+
+
+def test_mini_tier_holds_what_it_promises() -> None:
+    products = [{**p, "Title": p["name"]} for p in read_lines(MINI_FOLDER / "products.jsonl.gz")]
+    shop = load_shop("mini")
+    families = {split: {shop.tasks[t].goal["query"] for t in ids} for split, ids in shop.by_split.items()}
+    assert len(products) == 1000
+    assert sum(map(len, families.values())) == len(set().union(*families.values())), "no family in two splits"
+    hidden = total = 0
+    for task in list(shop.tasks.values())[::10]:
+        generate.prove(task.goal, products)
+        target = next(p for p in products if p["asin"] == task.goal["asin"])
+        full = len(task.goal["attributes"]) + len(task.goal["goal_options"]) + 1
+        own = [p for p in products if p["query"] == task.goal["query"]]
+        assert sum(sum(generate.met(p, task.goal)) == full - 1 for p in own) >= generate.NEAR_MISSES
+        assert shop.catalogue.search(task.query).index(shop.catalogue.find(task.goal["asin"]) or 0) + 1 in generate.RANKS
+        hidden += sum(a not in target["Title"].lower() for a in task.goal["attributes"])
+        total += len(task.goal["attributes"])
+    assert hidden * 2 == total, "half of the deciding attributes stand on sub pages only"
+
+
+def test_mini_tier_has_500_goals() -> None:
+    assert len(load_shop("mini").tasks) >= 500
+
+
+def test_practice_is_fresh_and_winnable() -> None:
+    shipped = {p["name"] for p in read_lines(MINI_FOLDER / "products.jsonl.gz")}
+    held_out = {t.goal["query"] for t in load_shop("mini").tasks.values() if t.split != "train"}
+    env = WebShopEnv.practice("a")
+    for task in env.task_ids():
+        env.reset(options={"task": task})
+        goal = env._shop.tasks[task].goal
+        assert goal["name"] not in shipped and goal["query"] not in held_out
+        for wording in range(env.horizon):
+            reply = env.oracle(wording)
+            if reply is None:
+                break
+            info = env.step(reply)[4]
+        assert info["success"]
+
+
+def test_the_shipped_tier_is_what_the_generator_makes() -> None:
+    """All products, and the goals of the first family that has its full number (the whole takes minutes)."""
+    by_family = {f: generate.make_drafts(f, StableRandom(f"webshop/{generate.SEED}/{f.query}")) for f in FAMILIES}
+    drafts = StableRandom(f"webshop/{generate.SEED}/order").shuffled([draft for own in by_family.values() for draft in own])
+    products = [draft.product for draft in drafts]
+    contents = generate.files(products, [])["products.jsonl"]
+    manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
+    assert hashlib.sha256(contents).hexdigest() == manifest["sha256_uncompressed"]["products.jsonl"]
+    shipped = load_shop("mini").tasks
+    family = next(f for f in FAMILIES if sum(t.query == f.query for t in shipped.values()) == generate.GOALS)
+    draw = StableRandom(f"webshop/{generate.SEED}/{family.query}/goals")
+    goals = generate.choose_goals(family, by_family[family], products, generate.collect(drafts), draw, 2)
+    assert goals == [t.goal for t in shipped.values() if t.query == family.query][:2]

@@ -1,0 +1,109 @@
+"""Analysis and BM25 against plain twins."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tstar_envs.envs.webshop import catalogue as catalogue_module
+from tstar_envs.envs.webshop import postings
+from tstar_envs.envs.webshop.analysis import analyze, stem, tokenize
+from tstar_envs.envs.webshop.catalogue import Catalogue, build_store
+from tstar_envs.envs.webshop.postings import lossy_length
+from tstar_envs.envs.webshop.shop import load_shop
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("caresses", "caress"), ("ponies", "poni"), ("ties", "ti"), ("cats", "cat"), ("feed", "feed"), ("agreed", "agre"),
+     ("plastered", "plaster"),
+     ("motoring", "motor"), ("sing", "sing"), ("conflated", "conflat"), ("troubled", "troubl"), ("hopping", "hop"), ("falling", "fall"),
+     ("filing", "file"), ("happy", "happi"), ("sky", "sky"), ("relational", "relat"), ("conditional", "condit"), ("digitizer", "digit"),
+     ("vietnamization", "vietnam"), ("operator", "oper"), ("hopefulness", "hope"), ("formaliti", "formal"), ("electrical", "electr"),
+     ("goodness", "good"), ("revival", "reviv"), ("adjustable", "adjust"), ("replacement", "replac"), ("adoption", "adopt"),
+     ("probate", "probat"), ("rate", "rate"), ("cease", "ceas"), ("controll", "control"), ("roll", "roll"), ("is", "is"),
+     ("assembli", "assembl"), ("assembly", "assembl"), ("technology", "technolog"), ("technologies", "technolog"), ("possibly", "possibl")],
+)  # fmt: skip
+def test_stem(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("wi-fi 2.7 oz", ["wi", "fi", "2.7", "oz"]), ("men's u.s.a. a.b 1,000 x:y", ["men's", "u.s.a", "a.b", "1,000", "x:y"]),
+     ("a1.b2 3.x __ _a", ["a1", "b2", "3", "x", "_a"]), ("☕ tea漢字", ["☕", "tea", "漢", "字"]), ("x" * 300, ["x" * 255, "x" * 45])],
+)  # fmt: skip
+def test_tokens(text: str, tokens: list[str]) -> None:
+    assert tokenize(text) == tokens
+
+
+def test_stop_words_and_possessives() -> None:
+    assert analyze("The men's shoes, and it WAS for the Boy’s") == ["men", "shoe", "boi"]
+
+
+def test_lossy_lengths() -> None:
+    """Lucene's SmallFloat: exact below 40, then four significant bits above the first 24."""
+    assert [lossy_length(n) for n in (0, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 1000)] == [0, 23, 24, 39, 40, 40, 42, 54, 56, 56, 60, 984]
+
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=60), min_size=1, max_size=30)
+
+
+@settings(max_examples=150, deadline=None)
+@given(documents=DOCUMENTS, query=st.lists(st.integers(0, 6), max_size=5), cut=st.integers(0, 30))
+def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], cut: int) -> None:
+    batches = [postings.make_batch(documents[:cut], 0), postings.make_batch(documents[cut:], len(documents[:cut]))]
+    index = postings.merge(batches, 7)
+    mean = sum(map(len, documents)) / len(documents)
+    scores = {}
+    for number, document in enumerate(documents):
+        counts, total = Counter(document), 0.0
+        for term, weight in sorted(Counter(query).items()):
+            frequency = sum(term in other for other in documents)
+            if counts[term]:
+                inverse = math.log(1 + (len(documents) - frequency + 0.5) / (frequency + 0.5))
+                norm = 0.9 * (1 - 0.4 + 0.4 * lossy_length(len(document)) / mean)
+                total += weight * float(np.float32(inverse * counts[term] / (counts[term] + norm)))
+        if total:
+            scores[number] = total
+    found = index.search(query, 10)
+    assert len(found) == min(10, len(scores)) and set(found) <= set(scores)
+    assert [scores[n] for n in found] == pytest.approx(sorted(scores.values(), reverse=True)[:10], rel=1e-6)
+
+
+def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = load_shop("mini")
+    products = [shop.catalogue.product(number) for number in range(120)]
+    memory = Catalogue.collect(products, lambda p: float(p["pricing"][0]), "t")
+    monkeypatch.setattr(catalogue_module, "BATCH", 50)
+    folder = tmp_path / "store"
+    done: list[int] = []
+
+    def stop(count: int) -> None:
+        done.append(count)
+        if count == 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_store(folder, products, lambda p: float(p["pricing"][0]), "t", stop)
+    assert not folder.exists()
+    drawn: list[str] = []
+
+    def price(product: dict[str, object]) -> float:
+        drawn.append(str(product["asin"]))
+        return float(product["pricing"][0])  # type: ignore[index]
+
+    build_store(folder, products, price, "t")
+    assert len(drawn) == 20, "only what was missing is done again"
+    mapped = Catalogue.open(folder)
+    assert len(mapped) == 120 and mapped.tagger == "t"
+    for number in range(120):
+        assert mapped.product(number) == memory.product(number) and mapped.price(number) == memory.price(number)
+        assert mapped.find(products[number]["asin"]) == number
+    for query in ("floor lamp", "gift for friends", "solid wood red", "the", "nothing at allx"):
+        assert mapped.search(query) == memory.search(query)
+    assert mapped.find("B0NONE") is None

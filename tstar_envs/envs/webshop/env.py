@@ -1,0 +1,190 @@
+"""WebShop as a Gymnasium environment: buy what an instruction asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.envs.webshop import oracle, pages, rules, text
+from tstar_envs.envs.webshop.goals import ShopTask
+from tstar_envs.envs.webshop.reward import score
+from tstar_envs.envs.webshop.rules import ShopState
+from tstar_envs.envs.webshop.shop import Shop, find_tier, load_shop, survey_mini
+from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
+from tstar_envs.stable_random import StableRandom
+
+
+class WebShopEnv(TextEnv[ShopTask, ShopState]):
+    r"""## Description
+    The agent gets an instruction, searches a shop, opens products, reads their pages, chooses options and buys. Pages,
+    actions and score are those of princeton-nlp/WebShop; no Java, spaCy model or web server is needed.
+
+    ## Action space
+    A string. ``search[keywords]`` works on every page, ``click[button]`` on what the page shows. The argument is
+    lower-cased. ReAct replies, tags and bare actions are read (``tstar_envs.react``). Anything else is a no-op that costs
+    a step.
+
+    ## Observation
+    A string. ``observation="text"`` is the original's text exactly, ``"text_rich"`` its form with marked buttons,
+    ``"text_options"`` (default) ours: shorter, and the chosen options are shown, which the original's text hides. After an
+    invalid action the first two repeat the page, as the original does; ours says what was wrong.
+
+    ## Rewards
+    The original's score in [0, 1] when something is bought, 0 before. Success is a score of 1.
+
+    ## Starting state
+    The search page with the instruction.
+
+    ## Episode end
+    Terminated by ``click[buy now]``; truncated after ``horizon`` steps (15).
+
+    ## Information
+    The keys of every environment (``tstar_envs.TextEnv``); ``admissible_actions`` are the page's clicks,
+    ``search_available`` says whether a search bar is shown, ``tagger`` what found the nouns of the titles; after buying
+    ``reward_parts`` (the original's sub-scores) and ``bought`` (ASIN and options).
+
+    ## Arguments
+    ``data`` ("auto", "mini", "full" or a folder of the original's files), ``observation``, ``seed_prices`` (0; of drawn
+    prices and limits), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+
+    ## Tags
+    A search, opening a product, choosing an option, going back to the search page and buying modify the state, going back
+    from a product only if it loses options; turning pages and reading do not. Equal queries after analysis, and options in
+    any order, give equal state keys.
+
+    ## Registered ids
+    ``tstar/WebShop``
+
+    ## Prompt example
+    ``Thought: I search for floor lamp.\nAction: search[floor lamp]``
+
+    ## Rules version history
+    1: first version.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    default_horizon = 15
+    longest_observation = 200_000
+
+    def __init__(
+        self, *, data: str = "auto", observation: str = "text_options", seed_prices: int = 0, shop: Shop | None = None, **options: Any
+    ) -> None:
+        """See the class. ``shop`` replaces the files by a shop in memory."""
+        super().__init__(**options)
+        check_option("observation", observation, pages.OBSERVATIONS)
+        if isinstance(seed_prices, bool) or not isinstance(seed_prices, int):
+            raise UnknownOption(f"seed_prices must be a whole number, got {seed_prices!r}")
+        if find_spec("rapidfuzz") is None:
+            raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
+        self._shop = shop or load_shop(data, seed_prices)
+        self._observation_form = observation
+        self.tier = self._shop.tier
+
+    @classmethod
+    def survey(cls, *, data: str = "auto", seed_prices: int = 0, **options: Any) -> tuple[str, dict[str, int]]:
+        """See ``TextEnv``; of the shipped data only the goals are read."""
+        if find_tier(data)[0] == "mini":
+            return "mini", survey_mini()
+        shop = load_shop(data, seed_prices)
+        return shop.tier, {split: len(ids) for split, ids in shop.by_split.items()}
+
+    def task_ids(self, split: str | None = None) -> Sequence[str]:
+        """See ``TextEnv``."""
+        check_option("split", split or self.split, self.splits)
+        return self._shop.by_split[split or self.split]
+
+    def _load_task(self, task_id: str) -> tuple[ShopTask, str]:
+        try:
+            task = self._shop.tasks[task_id]
+        except KeyError:
+            raise UnknownTask(f"no task {task_id!r} in WebShop ({self._shop.tier}); see env.unwrapped.task_ids(split)") from None
+        return task, task.split
+
+    def _start(self, task: ShopTask) -> tuple[ShopState, str]:
+        state = ShopState()
+        return state, self._page(task, state)
+
+    def _page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:
+        return pages.render(self._shop.catalogue, state, task.instruction, self._observation_form, reward)
+
+    def _instruction(self, task: ShopTask) -> str:
+        return task.instruction
+
+    def _reset_extra(self, task: ShopTask, state: ShopState) -> Mapping[str, Any]:
+        return self._extra(state)
+
+    def _extra(self, state: ShopState) -> dict[str, Any]:
+        return {"search_available": state.page == "search", "tagger": self._shop.catalogue.tagger}
+
+    def _admissible(self, task: ShopTask, state: ShopState) -> Sequence[str]:
+        return rules.admissible(self._shop.catalogue, state)
+
+    def _apply(self, task: ShopTask, state: ShopState, action: str) -> Outcome[ShopState]:
+        catalogue = self._shop.catalogue
+        parsed = rules.parse_action(action)
+        if parsed.problem:
+            return self._invalid(task, state, parsed.problem)
+        if parsed.name == "search":
+            after = rules.search(state, parsed.argument)
+        else:
+            kind = rules.clickables(catalogue, state).get(parsed.argument)
+            if kind is None or parsed.argument == "search":
+                return self._invalid(task, state, f"there is no button {parsed.argument[:80]!r} on this page")
+            after = rules.click(catalogue, state, parsed.argument, kind)
+        effect = rules.effect(state, after, parsed)
+        if after.page == "done":
+            return self._buy(task, after, parsed.canonical, effect)
+        return Outcome(after, self._page(task, after), parsed.canonical, effect_key=effect, extra=self._extra(after))
+
+    def _invalid(self, task: ShopTask, state: ShopState, problem: str) -> Outcome[ShopState]:
+        page = self._page(task, state)
+        told = f"Invalid action: {problem}.\n{page}" if self._observation_form == "text_options" else page
+        return Outcome(state, told, "", invalid_reason=problem, extra=self._extra(state))
+
+    def _bought(self, task: ShopTask, state: ShopState) -> tuple[float, dict[str, Any]]:
+        catalogue = self._shop.catalogue
+        product = rules.current_product(catalogue, state)
+        price = catalogue.price(catalogue.find(state.asin) or 0)
+        return score(product, task.goal, dict(state.options), price, product["nouns"], task.nouns)
+
+    def _buy(self, task: ShopTask, state: ShopState, action: str, effect: str) -> Outcome[ShopState]:
+        total, parts = self._bought(task, state)
+        bought = {"asin": state.asin, "options": dict(state.options)}
+        return Outcome(
+            state, self._page(task, state, total), action, effect_key=effect, terminated=True, success=total == 1.0, score=total,
+            extra={**self._extra(state), "reward_parts": parts, "bought": bought},
+        )  # fmt: skip
+
+    def _state_fingerprint(self, task: ShopTask, state: ShopState) -> str:
+        return state.key()
+
+    def _oracle_step(self, task: ShopTask, state: ShopState, wording: int) -> tuple[str, str] | None:
+        return oracle.next_step(self._shop.catalogue, task, state, wording)
+
+    def _mistake(self, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(self._shop.catalogue, task, state, draw)
+
+    @classmethod
+    def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
+        """A small fresh shop of the families of the train split; no shipped product or goal occurs."""
+        from tstar_envs.envs.webshop.practice import practice_shop
+
+        return cls(shop=practice_shop(seed), **{"split": "train", **options})
+
+    def _distance(self, task: ShopTask, state: ShopState) -> float | None:
+        if state.page == "done":
+            return 0.0 if self._bought(task, state)[0] == 1.0 else None
+        return oracle.distance(self._shop.catalogue, task, state)
+
+    def modifies_state(self, action: str) -> bool:
+        """True for every well-formed search and click but turning to the next page and reading."""
+        parsed = rules.parse_action(action)
+        return not parsed.problem and not (parsed.name == "click" and parsed.argument in rules.READING)
+
+    def prompt(self, style: str | None = None) -> str:
+        """See ``TextEnv``."""
+        style = style or self.prompt_style
+        check_option("style", style, PROMPT_STYLES)
+        return text.PROMPTS[style].format(horizon=self.horizon)

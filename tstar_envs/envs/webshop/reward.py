@@ -1,0 +1,141 @@
+"""The original's reward for a purchase: product type, attributes, options and price.
+
+Equal to princeton-nlp/WebShop@64fa2a5 (``web_agent_site/engine/goal.py``) up to 1e-9, sub-scores included. Nouns of the
+titles are given by the caller, so that the score does not depend on a tagger here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tstar_envs.errors import MissingExtra
+
+# The colour words of the original, in its order: the first that occurs in a value, even inside another word, stands for it.
+COLOR_WORDS = tuple(
+    "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo caramel champagne "
+    "charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim eggplant elephant "
+    "espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki lavender lemon leopard light lilac "
+    "lime magenta maroon mauve merlot midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink "
+    "plum purple rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal "
+    "tiger turquoise violet walnut wheat white wine yellow".split()
+)
+PATH_MARK = " \u203a "  # between the parts of a category path
+MATCH_ABOVE = 85  # of 100: similarity above which two texts count as the same
+
+
+class Reward(NamedTuple):
+    """A purchase's score.
+
+    Attributes:
+        total: in [0, 1].
+        parts: the original's sub-scores (r_type, r_att, w_att, query_match, category_match, title_score, r_option and
+            w_option where the goal has options, r_price, w_price), and ``original_error`` where the original raises.
+    """
+
+    total: float
+    parts: dict[str, Any]
+
+
+def normalize_color(value: str | tuple[str, ...]) -> str:
+    """The first colour word that ``value`` holds (as a substring; of a tuple, as an element), else the value as text."""
+    return next((word for word in COLOR_WORDS if word in value), str(value))
+
+
+@lru_cache(maxsize=65536)
+def similar(first: str, second: str) -> bool:
+    """Whether the token set ratio of two texts, processed and rounded as thefuzz does, is above 85.
+
+    Raises:
+        MissingExtra: rapidfuzz is not installed.
+    """
+    try:
+        from rapidfuzz import fuzz, utils
+    except ImportError as error:
+        raise MissingExtra("WebShop's score", "rapidfuzz", "webshop") from error
+    return round(fuzz.token_set_ratio(first, second, processor=utils.default_process)) > MATCH_ABOVE
+
+
+def has_attribute(product: Mapping[str, Any], attribute: str) -> bool:
+    """Whether a product has an attribute: one of its own is similar, or its text holds it (case-sensitive, as the original)."""
+    return (
+        any(similar(own, attribute) for own in product["Attributes"])
+        or attribute in product["Title"].lower()
+        or attribute in " ".join(product["BulletPoints"]).lower()
+        or attribute in product["Description"].lower()
+    )
+
+
+def option_matches(wanted: str | tuple[str, ...], chosen: str) -> bool:
+    """Whether a chosen option value satisfies a wanted one: only the values count, not the option's name."""
+    return similar(normalize_color(chosen), normalize_color(wanted))
+
+
+def type_score(
+    product: Mapping[str, Any], goal: Mapping[str, Any], product_nouns: Sequence[str], goal_nouns: Sequence[str]
+) -> dict[str, Any]:
+    """The product type's part: r_type, query_match, category_match, title_score."""
+    query_match = product["query"] == goal["query"]
+    own, wanted = ({part.strip() for part in of["product_category"].split(PATH_MARK.strip())} for of in (product, goal))
+    category_match = len(own & wanted) >= 2
+    title_score = len(set(product_nouns) & set(goal_nouns)) / len(goal_nouns) if goal_nouns else 0.2
+    r_type = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
+    if title_score == 0.0:  # these two override a match of query and category
+        r_type = 0.0
+    elif title_score < 0.1:
+        r_type = 0.1
+    return {"r_type": r_type, "query_match": query_match, "category_match": category_match, "title_score": title_score}
+
+
+def score(
+    product: Mapping[str, Any],
+    goal: Mapping[str, Any],
+    options: Mapping[str, str],
+    price: float,
+    product_nouns: Sequence[str],
+    goal_nouns: Sequence[str],
+) -> Reward:
+    """Score a purchase.
+
+    Args:
+        product: what was bought: Title, Description, BulletPoints, Attributes, query, product_category.
+        goal: what was asked for: attributes, goal_options (a list of values, or name -> value), price_upper, query,
+            product_category.
+        options: option name -> chosen value.
+        price: of the product.
+        product_nouns: nouns of the bought product's title, in lower case.
+        goal_nouns: nouns of the target's title; duplicates count.
+
+    Returns:
+        The total and its parts. Where the original raises, the part that it cannot compute counts as not met (a price
+        bound that is not positive) or drops out (a goal without attributes), and ``original_error`` names the error.
+
+    Raises:
+        MissingExtra: rapidfuzz is not installed.
+    """
+    kind = type_score(product, goal, product_nouns, goal_nouns)
+    attributes, wanted = goal["attributes"], goal["goal_options"]
+    # The original passes (name, value) pairs of a dict on as they are; their text is then compared.
+    wanted_values = list(wanted.items()) if isinstance(wanted, Mapping) else list(wanted)
+    count = len(attributes) + len(wanted_values) + 1
+    attribute_hits = sum(has_attribute(product, attribute) for attribute in attributes)
+    option_hits = sum(any(option_matches(value, chosen) for chosen in options.values()) for value in wanted_values)
+    bounded = goal["price_upper"] > 0
+    r_price = bounded and price <= goal["price_upper"]
+    parts = {
+        "r_type": kind["r_type"],
+        "r_att": attribute_hits / len(attributes) if attributes else 1.0,
+        "w_att": len(attributes) / count,
+        "query_match": kind["query_match"],
+        "category_match": kind["category_match"],
+        "title_score": kind["title_score"],
+    }
+    if wanted_values:
+        parts["r_option"], parts["w_option"] = option_hits / len(wanted_values), len(wanted_values) / count
+    parts["r_price"], parts["w_price"] = r_price, 1 / count
+    errors = [] if bounded else [f"TypeError: the price bound is {goal['price_upper']!r}, not above 0"]
+    errors += [] if attributes else ["ZeroDivisionError: the goal has no attributes"]
+    if errors:
+        parts["original_error"] = "; ".join(errors)
+    return Reward(kind["r_type"] * ((attribute_hits + option_hits + r_price) / count), parts)
