@@ -74,6 +74,6 @@ def test_an_agent_by_path(saved):
     assert agent._engine is not None and agent.env_options == {"topk": 1}
     with pytest.raises(MissingData, match="no such folder"):
         load_agent("tiny:/nonexistent", env_id=HOTPOT.id, seed=3)
-    if not has_tiny("blocksworld"):
+    if not has_tiny("alfworld"):
         with pytest.raises(MissingData, match="--out FOLDER"):
-            load_agent("tiny", env_id="tstar/Blocksworld-stack", seed=3)
+            load_agent("tiny", env_id="tstar/ALFWorld", seed=3)
