@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-_PIPE_WIDTH = 160  # a pipe has no width; rich's 80 would cut tables
+_PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
 
 
