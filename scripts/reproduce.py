@@ -29,8 +29,8 @@ from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
 from tstar_train.run import held_out_tasks, make_env, train
-from tstar_train.warmstart.build import PracticeMix
-from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
+from tstar_train.warmstart.build import PracticeMix, style_of
+from tstar_train.warmstart.demonstrations import practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
 METHODS = ("tstar", "grpo", "imitation")
@@ -80,7 +80,7 @@ def more_imitation(
     policy = load_policy("tiny", entry.family)
     torch.set_num_threads(1)
     practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
-    rows = practice_rows(practice, policy.codec, 1000 + config.seed, DemonstrationStyle(), family)
+    rows = practice_rows(practice, policy.codec, 1000 + config.seed, style_of(family), family)
     schedule = ImitationSchedule(steps=10**6, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])
     # How many steps the seconds allow is measured first, so that the schedule ends where the seconds do.
     probe = load_policy("tiny", entry.family)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +18,16 @@ from tstar_train.rollout.local import LocalEngine, uniform_noise
 @pytest.fixture(scope="module")
 def policy():
     return random_policy()
+
+
+class EndingCodec:
+    """A codec whose end of reply is another token."""
+
+    def __init__(self, codec, end):
+        self.codec, self.end = codec, end
+
+    def __getattr__(self, name):
+        return getattr(self.codec, name)
 
 
 def contexts(policy, lengths, seed=0):
@@ -69,6 +81,28 @@ def test_kept_cache_gives_what_a_fresh_one_gives(policy):
     fresh = LocalEngine(policy).generate(rest, ["d", "e"], max_tokens=7)
     assert [s.ids for s in kept] == [s.ids for s in fresh]
     np.testing.assert_allclose([p for s in kept for p in s.logprobs], [p for s in fresh for p in s.logprobs], atol=2e-5)
+
+
+def test_rows_that_end_early_leave_the_others_as_they_are():
+    """Half of the rows end, the rest go on in a smaller cache, and all are taken up again afterwards."""
+    policy = random_policy(spread=0.4)
+    lines = contexts(policy, [6, 25, 11, 3, 8, 40, 17, 9])
+    lines += lines[:2]  # twice the same context, as the members of a group have it
+    seeds = [f"row {n}" for n in range(10)]
+    probe = LocalEngine(policy).generate(lines, seeds, max_tokens=60, temperature=0.5)
+    counted = Counter(token for sample in probe for token in set(sample.ids[2:-2]))
+    ending = replace(policy, codec=EndingCodec(policy.codec, counted.most_common(1)[0][0]))
+    engine = LocalEngine(ending)
+    first = engine.generate(lines, seeds, max_tokens=60, temperature=0.5, keys=list(range(10)))
+    lengths = [len(sample.ids) for sample in first]
+    assert len(set(lengths)) >= 3 and sum(length < 60 for length in lengths) >= 5, lengths
+    rows = [0, 3, 4, 7, 9]
+    rest = [lines[r] + first[r].ids + extra for r, extra in zip(rows, contexts(policy, [4, 9, 2, 5, 3], seed=5), strict=True)]
+    kept = engine.generate(rest, seeds[:5], max_tokens=12, keys=rows)
+    # Against the plain forward pass: over so many tokens rounding alone can part two samples.
+    for context, sample in zip([*lines, *rest], [*first, *kept], strict=True):
+        plain = plain_logprobs(policy, context, sample.ids, 0.5 if context in lines else 1.0)
+        np.testing.assert_allclose(sample.logprobs, plain, atol=1e-4)
 
 
 def test_a_rewritten_history_is_not_taken_for_the_kept_one(policy):

@@ -19,6 +19,7 @@ class TinyFamily:
         symbols: see ``train_tokenizer``.
         words: texts that are always one token.
         look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
+        mistakes: share of turns in the warm start at which something else is done than the expert does (and not imitated).
         mix: environments of the family by short name, with how often each is practised in the warm start.
         iterations: of a training run.
         learning_rate: of training.
@@ -33,6 +34,7 @@ class TinyFamily:
     symbols: str = ""
     words: tuple[str, ...] = ()
     look_back: tuple[tuple[int, ...], ...] = ()
+    mistakes: float = 0.08
     mix: dict[str, float] = field(default_factory=dict)
     iterations: int = 64
     learning_rate: float = 1.5e-3
@@ -42,7 +44,8 @@ class TinyFamily:
 FAMILIES: dict[str, TinyFamily] = {
     # One passage per search fits a policy of a million parameters.
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
-    "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,))),
+    # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.
+    "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.25),
     "webshop": TinyFamily(max_tokens=64, look_back=((1, 2), (1,))),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(

@@ -6,6 +6,7 @@ written at ``lengths[r]``; rows of different lengths decode side by side, keep t
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -96,13 +97,26 @@ class RaggedCache(Cache):
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may be repeated."""
         used = max(1, int(self.lengths.max()))
-        for tensors in (self._keys, self._values):
-            for layer, tensor in enumerate(tensors):
-                chosen = torch.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-                chosen[:, :, :used] = tensor[rows, :, :used]
-                tensors[layer] = chosen
+        self._keys = [_rows_of(tensor, rows, used) for tensor in self._keys]
+        self._values = [_rows_of(tensor, rows, used) for tensor in self._values]
         self.lengths = self.lengths[rows]
         self._rows = torch.arange(len(rows), device=self.lengths.device)[:, None]
+
+    def part(self, rows: Tensor) -> RaggedCache:
+        """A copy of some rows, in this order."""
+        other = copy.copy(self)
+        other.select(rows)
+        return other
+
+    def absorb(self, rows: Tensor, part: RaggedCache) -> None:
+        """Bring some rows up to what became of them in a ``part``."""
+        if part.capacity > self.capacity:
+            self._grow(part.capacity)
+        used = max(1, int(part.lengths.max()))
+        for mine, theirs in ((self._keys, part._keys), (self._values, part._values)):
+            for whole, tensor in zip(mine, theirs, strict=True):
+                whole[rows, :, :used] = tensor[:, :, :used]
+        self.lengths[rows] = part.lengths
 
     def _grow(self, capacity: int) -> None:
         for tensors in (self._keys, self._values):
@@ -110,3 +124,9 @@ class RaggedCache(Cache):
                 larger = torch.zeros((*tensor.shape[:2], capacity, tensor.shape[3]), dtype=tensor.dtype, device=tensor.device)
                 larger[:, :, : tensor.shape[2]] = tensor
                 tensors[layer] = larger
+
+
+def _rows_of(tensor: Tensor, rows: Tensor, used: int) -> Tensor:
+    chosen = torch.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+    chosen[:, :, :used] = tensor[rows, :, :used]
+    return chosen

@@ -19,6 +19,7 @@ from tstar_train.policy.model import Policy
 from tstar_train.rollout.engine import Sample
 
 _CAPACITY = 256  # positions per row to start with
+_SHRINK_BELOW = 0.5  # share of running rows at which the others are left behind; the copy costs about as much as two tokens
 _MOST_PREFIXES = 512  # contexts whose caches are remembered; half a megabyte each for the tiny model
 
 
@@ -146,8 +147,13 @@ class LocalEngine:
             self._cache.lengths = torch.tensor([len(kept[1]) for kept in found if kept is not None], device=self._model.device)
             new = [c[len(kept[1]) :] for kept, c in zip(found, contexts, strict=True) if kept is not None]
         else:
-            self._cache = RaggedCache(self._model, len(contexts), _CAPACITY)
-            new = contexts
+            # The members of a group often stand in one state: what they have in common is computed once.
+            rows = {context: number for number, context in enumerate(dict.fromkeys(map(tuple, contexts)))}
+            which = torch.tensor([rows[tuple(context)] for context in contexts])
+            self._cache = RaggedCache(self._model, len(rows), _CAPACITY)
+            logits = self._feed(self._cache, [list(context) for context in rows])
+            self._cache.select(which)
+            return self._cache, contexts, logits[which]
         return self._cache, contexts, self._feed(self._cache, new)
 
     def _feed(self, cache: RaggedCache, new: list[list[int]]) -> Tensor:
@@ -176,26 +182,35 @@ class LocalEngine:
         ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=self._model.device)
         logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
         lengths = torch.full((rows,), max_tokens)
+        work, live = cache, torch.arange(rows)  # the rows still computed, in a smaller cache once half of them have ended
         running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
         for step in range(max_tokens):
             scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
             if noise is None:
                 token = scaled.argmax(dim=-1)
             else:
-                token = _inverse_cdf(scaled, noise[:, step].to(scaled.device))
+                token = _inverse_cdf(scaled, noise[live, step].to(scaled.device))
             token = torch.where(running, token, self._pad)
-            ids[:, step] = token
-            logprobs[:, step] = scaled.gather(-1, token[:, None])[:, 0]
+            ids[live, step] = token
+            logprobs[live, step] = scaled.gather(-1, token[:, None])[:, 0]
             ended = running & (token == self._end)
-            lengths[ended.cpu()] = step + 1
+            lengths[live[ended.cpu()]] = step + 1
             running = running & ~ended
-            if step + 1 == max_tokens or not bool(running.any()):
+            left = int(running.sum())
+            if step + 1 == max_tokens or not left:
                 break
-            positions, seen = cache.place(1)
-            hidden = self._hidden(token[:, None], positions, seen, cache)
+            if left <= _SHRINK_BELOW * len(live):
+                if work is not cache:
+                    cache.absorb(live, work)
+                live, token = live[running.cpu()], token[running]
+                work, running = cache.part(live), running[running]
+            positions, seen = work.place(1)
+            hidden = self._hidden(token[:, None], positions, seen, work)
             # Finished rows do not advance: their last token is fed again in place, which nobody reads.
-            cache.lengths = cache.lengths + running.long()
+            work.lengths = work.lengths + running.long()
             logits = self._logits(hidden[:, 0])
+        if work is not cache:
+            cache.absorb(live, work)
         ids_list, logprob_list = ids.tolist(), logprobs.tolist()
         return [Sample(i[:n], p[:n]) for i, p, n in zip(ids_list, logprob_list, lengths.tolist(), strict=True)]
 

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from tstar_envs import EnvEntry, TextEnv, find_entry
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.family import tiny_family
+from tstar_train.policy.family import TinyFamily, tiny_family
 from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
@@ -33,11 +33,18 @@ SCHEDULES = {
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
     "blocksworld": (ImitationSchedule(steps=9_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
+    # Rows are whole episodes, about three times as long as those of search-QA.
+    "alfworld": (ImitationSchedule(steps=4_500, matrix_rate=0.01, other_rate=1.5e-3),),
     "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
 }
 # Families whose weights are not shipped yet.
 _COMMON = (ImitationSchedule(steps=8_000, matrix_rate=0.007, other_rate=1.2e-3),)
 _TOKENIZER_ROWS = 6_000
+
+
+def style_of(family: TinyFamily) -> DemonstrationStyle:
+    """How the demonstrations of a family vary."""
+    return DemonstrationStyle(mistake=family.mistakes)
 
 
 class TextCodec:
@@ -97,7 +104,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     """
     torch.set_num_threads(1)
     family = tiny_family(entry.family)
-    texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, DemonstrationStyle(), family), _TOKENIZER_ROWS)
+    texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), _TOKENIZER_ROWS)
     pieces = (str(piece) for row in texts for piece in row.ids)
     tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words)
     save_tiny(new_tiny(tokenizer, seed, family.look_back), tokenizer, out)
@@ -126,7 +133,7 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
         else:
             spawn(_stage, args=arguments, nprocs=schedule.processes)
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
-    record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(DemonstrationStyle()), **stage})
+    record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style_of(tiny_family(entry.family))), **stage})
     console.print(f"stage done: loss {stage['losses'][-1][1] if stage['losses'] else float('nan'):.4f}", highlight=False)
 
 
@@ -148,7 +155,8 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
         if rank == 0:
             print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True)
 
-    rows = practice_rows(PracticeMix(entry), codec, seed + rank, DemonstrationStyle(), tiny_family(entry.family))
+    family = tiny_family(entry.family)
+    rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
     imitate(model, rows, schedule, codec.pad, report, average=average)
     if rank == 0:
         save_tiny(model, tokenizer, out)

@@ -15,6 +15,7 @@ from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
 _TRIES = 12
+_LOOKING_ELSEWHERE = 0.75
 _SENTENCE = re.compile(r"(?:^|(?<=\. ))[a-z]")
 # {x}: the object, {k}: its kind, {r}: the receptacle, {v}: what is done with the object, {n}: "a" or "another"
 _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
@@ -144,15 +145,38 @@ def _thought(game: Game, state: State, errands: tuple[Errand, ...], command: Com
 
 
 def mistake(game: Game, state: State, draw: StableRandom) -> tuple[str, str]:
-    """A command that the state allows and that does not lead nearer to the goal."""
-    now = distance(game, state)
+    """A command that the state allows and that does not lead nearer to the goal.
+
+    Whoever looks for an object mostly looks in a wrong place, as one does who cannot know where things are.
+    """
+    errands = plan(game, state)
+    if errands and errands[0].verb == TAKE and draw.chance(_LOOKING_ELSEWHERE):
+        for command, text in _elsewhere(game, state, draw):
+            if _leads_nowhere(game, state, command):
+                aside = errands[0]._replace(receptacle=command.thing)
+                return _thought(game, state, (aside,), command, draw.below(WORDINGS)), text
     commands = situation(game, state).commands
     texts = draw.shuffled([text for text, command in commands.items() if command.verb != HELP])
     for text in texts[:_TRIES]:
-        after = distance(game, apply(game, state, commands[text]))
-        if now is None or after is None or after >= now:
+        if _leads_nowhere(game, state, commands[text]):
             return _say_mistake(text, draw), text
     return _say_mistake("look", draw), "look"  # never leads anywhere
+
+
+def _leads_nowhere(game: Game, state: State, command: Command) -> bool:
+    now, after = distance(game, state), distance(game, apply(game, state, command))
+    return now is None or after is None or after >= now
+
+
+def _elsewhere(game: Game, state: State, draw: StableRandom) -> list[tuple[Command, str]]:
+    """Where one could look for the object in vain, in order of trying: what is closed here, then other places that take its kind."""
+    right = {game.location_of[r] for r in game.reachable if set(game.targets) & set(state.contents[r])}
+    likely = frozenset[int]().union(*(game.fitting[thing] for thing in game.targets))
+    wrong = [
+        (command, text) for text, command in situation(game, state).commands.items()
+        if command.verb in (OPEN, GO) and command.thing in likely and game.location_of[command.thing] not in right
+    ]  # fmt: skip
+    return sorted(draw.shuffled(wrong), key=lambda pair: pair[0].verb != OPEN)
 
 
 def _say_mistake(text: str, draw: StableRandom) -> str:
