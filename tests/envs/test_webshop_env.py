@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tstar_envs import BadData, MissingData
+from tstar_envs import BadData, MissingData, UnknownOption
 from tstar_envs.envs.webshop import generate
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.families import FAMILIES
@@ -97,6 +97,34 @@ def test_paging_never_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(env._shop.catalogue._index), "search", None)
     for action in ("click[next >]", "click[next >]", "click[< prev]", "search[Guides for gifts]"):
         assert env.step(action)[4]["action_valid"]
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_page_size_cuts_the_same_results_into_other_pages(size: int) -> None:
+    def asins(env: WebShopEnv, pages: int) -> list[str]:
+        env.reset(options={"task": 0})
+        found = env.step("search[lamp for home]")[4]["admissible_actions"]
+        for _ in range(pages - 1):
+            assert env.snapshot().state.page == "results"
+            found += env.step("click[next >]")[4]["admissible_actions"]
+        return [action for action in found if action.startswith("click[b0")]
+
+    env = WebShopEnv(data="mini", page_size=size, horizon=60)
+    assert asins(env, -(-50 // size)) == asins(WebShopEnv(data="mini"), 5)
+    for task in env.task_ids()[:20]:  # options and going back keep it, and the expert pages by it
+        env.reset(options={"task": task})
+        env.step("search[gift]")
+        env.step("click[back to search]")
+        while (reply := env.oracle()) is not None:
+            info = env.step(reply)[4]
+            assert sum(action.startswith("click[b0") for action in info["admissible_actions"] or ()) <= size
+        assert info["success"]
+
+
+@pytest.mark.parametrize("size", [0, 51, True, "10", 2.0])
+def test_page_size_is_checked(size: Any) -> None:
+    with pytest.raises(UnknownOption, match="page_size must be a whole number from 1 to 50"):
+        WebShopEnv(data="mini", page_size=size)
 
 
 def test_100_000_random_actions() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
 from tstar_envs.envs.webshop import oracle, pages, rules, text
+from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.goals import ShopTask
 from tstar_envs.envs.webshop.reward import score
 from tstar_envs.envs.webshop.rules import ShopState
@@ -47,7 +48,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     ## Arguments
     ``data`` ("auto", "mini", "full" or a folder of the original's files), ``observation``, ``seed_prices`` (0; of drawn
-    prices and limits), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    prices and limits), ``page_size`` (products of a results page, 1 to 50; 10 as in the original; fewer make shorter pages), and
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
     ## Tags
     A search, opening a product, choosing an option, going back to the search page and buying modify the state, going back
@@ -69,17 +71,21 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     longest_observation = 200_000
 
     def __init__(
-        self, *, data: str = "auto", observation: str = "text_options", seed_prices: int = 0, shop: Shop | None = None, **options: Any
-    ) -> None:
+        self, *, data: str = "auto", observation: str = "text_options", seed_prices: int = 0, page_size: int = rules.PAGE_SIZE,
+        shop: Shop | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         """See the class. ``shop`` replaces the files by a shop in memory."""
         super().__init__(**options)
         check_option("observation", observation, pages.OBSERVATIONS)
         if isinstance(seed_prices, bool) or not isinstance(seed_prices, int):
             raise UnknownOption(f"seed_prices must be a whole number, got {seed_prices!r}")
+        if isinstance(page_size, bool) or not isinstance(page_size, int) or not 1 <= page_size <= SEARCH_LIMIT:
+            raise UnknownOption(f"page_size must be a whole number from 1 to {SEARCH_LIMIT}, got {page_size!r}")
         if find_spec("rapidfuzz") is None:
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
         self._shop = shop or load_shop(data, seed_prices)
         self._observation_form = observation
+        self._page_size = page_size
         self.tier = self._shop.tier
 
     @classmethod
@@ -103,7 +109,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return task, task.split
 
     def _start(self, task: ShopTask) -> tuple[ShopState, str]:
-        state = ShopState()
+        state = ShopState(page_size=self._page_size)
         return state, self._page(task, state)
 
     def _page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:

@@ -12,7 +12,7 @@ from tstar_envs.envs.webshop import text
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
 from tstar_envs.envs.webshop.goals import ShopTask
 from tstar_envs.envs.webshop.reward import option_matches
-from tstar_envs.envs.webshop.rules import PER_PAGE, ShopState, admissible, clickables, parse_action, results, search
+from tstar_envs.envs.webshop.rules import ShopState, admissible, clickables, parse_action, results, search
 from tstar_envs.envs.webshop.rules import click as clicked
 from tstar_envs.stable_random import StableRandom
 
@@ -76,7 +76,7 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
         found = catalogue.search_terms(state.terms)
         if target not in found:
             return f"search[{query}]", "search again"
-        there = found.index(target) // PER_PAGE + 1
+        there = found.index(target) // state.page_size + 1
         if there == state.number:
             return f"click[{product['asin'].lower()}]", "open"
         return ("click[next >]", "next page") if there > state.number else ("click[< prev]", "earlier page")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
 
-PER_PAGE = 10
+PAGE_SIZE = 10  # products of a results page in the original
 SUB_PAGES = ("description", "features", "reviews")
 _ITEM_BUTTONS = ("back to search", "< prev", *SUB_PAGES, "buy now")
 # Clicks that only turn a page or read: they never count as modifying the state.
@@ -33,6 +33,7 @@ class ShopState:
         sub: which sub page.
         read: sub pages read of this product (what the agent knows; not part of the state key).
         visited: ASINs opened so far (``text_rich`` marks them; not part of the state key).
+        page_size: products of a results page; fixed for an environment, so not part of the state key.
     """
 
     page: str = "search"
@@ -43,6 +44,7 @@ class ShopState:
     sub: str = ""
     read: tuple[str, ...] = ()
     visited: tuple[str, ...] = ()
+    page_size: int = PAGE_SIZE
 
     def key(self) -> str:
         """Text that is equal exactly for equal states: options in any order, queries by their analysed terms."""
@@ -81,7 +83,7 @@ def parse_action(action: str) -> Parsed:
 def results(catalogue: Catalogue, state: ShopState) -> Sequence[int]:
     """Product numbers on the current page of results; a page beyond the last is empty."""
     found = catalogue.search_terms(state.terms)
-    return found[(state.number - 1) * PER_PAGE : state.number * PER_PAGE]
+    return found[(state.number - 1) * state.page_size : state.number * state.page_size]
 
 
 def current_product(catalogue: Catalogue, state: ShopState) -> Product:
@@ -122,7 +124,7 @@ def admissible(catalogue: Catalogue, state: ShopState) -> list[str]:
 
 def search(state: ShopState, query: str) -> ShopState:
     """The first page of results; product and options are forgotten."""
-    return ShopState("results", query_terms(query), visited=state.visited)
+    return ShopState("results", query_terms(query), visited=state.visited, page_size=state.page_size)
 
 
 def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopState:
@@ -135,7 +137,7 @@ def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopS
         options: Mapping[str, str] = {**dict(state.options), kind.removeprefix("option "): text}
         return replace(state, options=tuple(options.items()))
     if text == "back to search":
-        return ShopState(visited=state.visited)
+        return ShopState(visited=state.visited, page_size=state.page_size)
     if text == "buy now":
         return replace(state, page="done")
     if text in SUB_PAGES:
