@@ -46,7 +46,8 @@ FAMILIES: dict[str, TinyFamily] = {
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
     # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.
     "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.25),
-    "webshop": TinyFamily(max_tokens=64, look_back=((1, 2), (1,))),
+    # Half of the original's results per page: titles and codes are most of what there is to read.
+    "webshop": TinyFamily(env_options={"page_size": 5}, max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.15),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
