@@ -134,9 +134,13 @@ def test_the_expert_wins_from_anywhere_in_all_wordings(goal: Goal) -> None:
         state = game.start
         for _ in range(12):
             thought, text = oracle.mistake(game, state, draw)
-            assert thought and (text in thought or text.split(maxsplit=2 if text.startswith("go") else 1)[-1] in thought)
+            assert thought
             before = planner.distance(game, state)
-            state = rules.apply(game, state, rules.situation(game, state).commands[text])
+            command = rules.situation(game, state).commands.get(text)
+            if command is None:
+                assert text.startswith("take ")  # what is imagined is not to be had
+                continue
+            state = rules.apply(game, state, command)
             assert (planner.distance(game, state) or 0) >= (before or 0)
         while not game.won(state):
             steps = [oracle.next_step(game, state, wording) for wording in range(oracle.WORDINGS)]

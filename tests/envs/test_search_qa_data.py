@@ -9,6 +9,7 @@ import pytest
 
 from tstar_envs import BadData, MissingData, UnknownTask
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.readers import read_entries
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "qa"
@@ -87,7 +88,7 @@ def test_missing_files_say_what_works(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match="data='mini' works"):
         SearchQAEnv(data=str(tmp_path / "nowhere"))
     write(tmp_path / "corpus.jsonl", CORPUS)
-    with pytest.raises(MissingData, match=r"hotpotqa\.<split>\.jsonl"):
+    with pytest.raises(MissingData, match=r"hotpotqa\.<split>, "):
         SearchQAEnv(data=str(tmp_path))
 
 
@@ -131,3 +132,109 @@ def test_real_samples(name: str, tmp_path: Path) -> None:
             env.reset(options={"task": record["id"]})
             if gold.strip() and len(gold) <= 1000:
                 assert env.step(f"finish[{' '.join(gold.split())}]")[4]["em"] == 1.0
+
+
+def test_public_forms_are_recognised_by_their_keys(tmp_path: Path) -> None:
+    """Small files of our own in each published form; the real samples are read further down."""
+    tables = {
+        "popqa.tsv": 'id\tquestion\tprop\tpossible_answers\n7\tWho wrote X?\tauthor\t"[""A. B."", ""Ab""]"\n',
+        "bamboogle.csv": 'Question,Answer\n"Who, then?",Nobody\n',
+    }
+    records = {
+        "nq.jsonl": [{"question": "who wrote it", "answer": ["A", "B", "A"]}],
+        "musique.jsonl": [
+            {"id": "2hop__1_2", "question": "Who?", "answer": "A", "answer_aliases": ["B"], "answerable": True},
+            {"id": "2hop__1_3", "question": "Who?", "answer": "A", "answer_aliases": [], "answerable": False},
+        ],
+        "hotpotqa.json": [{"_id": "5a", "question": "Who?", "answer": "yes", "type": "comparison", "supporting_facts": [["T", 0]]}],
+        "triviaqa.json": {"Data": [{"QuestionId": "tc_1", "Question": "Who?", "Answer": {"Value": "A", "Aliases": ["B", "A"]}}]},
+    }
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for name, content in records.items():
+        if name.endswith(".jsonl"):
+            write(tmp_path / name, content)
+        else:
+            (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    read = {name: [(e.id, e.question, e.answers, e.kind) for e in read_entries(tmp_path / name)] for name in (*tables, *records)}
+    assert read == {
+        "popqa.tsv": [("7", "Who wrote X?", ("A. B.", "Ab"), "author")],
+        "bamboogle.csv": [("bamboogle-1", "Who, then?", ("Nobody",), "")],
+        "nq.jsonl": [("nq-1", "who wrote it", ("A", "B"), "")],
+        "musique.jsonl": [("2hop__1_2", "Who?", ("A", "B"), "")],
+        "hotpotqa.json": [("5a", "Who?", ("yes",), "comparison")],
+        "triviaqa.json": [("tc_1", "Who?", ("A", "B"), "")],
+    }
+
+
+def test_search_r1_parquet(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [
+        {"id": "train_0", "question": "who?", "reward_model": {"ground_truth": {"target": ["A", "B"]}, "style": "rule"}},
+        {"id": "train_1", "question": "where?", "reward_model": {"ground_truth": {"target": []}, "style": "rule"}},
+    ]
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "train.parquet")
+    entries = read_entries(tmp_path / "train.parquet")
+    assert next(entries)[1:4] == ("train_0", "who?", ("A", "B"))
+    with pytest.raises(BadData, match=r"train\.parquet, row 2: field 'reward_model' holds no answer"):
+        next(entries)
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:-9])
+    with pytest.raises(BadData, match=r"cut\.parquet"):
+        list(read_entries(tmp_path / "cut.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.tsv", "id\tquestion\tpossible_answers\n1\tWho?\n", "line 2: 3 columns"),
+        ("a.tsv", "id\tquestion\tpossible_answers\n1\tWho?\tnot json\n", "line 2: field 'possible_answers'"),
+        ("a.csv", "Question,Answer\n,x\n", "line 2: field 'Question'"),
+        ("a.json", "{}", "a list of questions"),
+        ("a.json", '[{"question": "q", "answer": "a"}, 3]', "entry 2: expected an object"),
+        ("a.json", '{"Data": [{"Question": "q", "Answer": {"Aliases": []}}]}', "entry 1: field 'Answer'"),
+        ("a.json", '[{"question": "q"}]', "entry 1: no field with answers"),
+        ("a.json", "[" * 200_000, "not JSON"),
+        ("a.txt", "x", "question files end in"),
+    ],
+)
+def test_what_is_wrong_in_any_form_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(BadData) as caught:
+        list(read_entries(tmp_path / name))
+    assert str(tmp_path / name) in str(caught.value) and said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (("train", "dev"), {"train": 1, "valid": 0, "test": 1}),
+        (("train", "dev", "test"), {"train": 1, "valid": 1, "test": 1}),
+        (("test",), {"train": 0, "valid": 0, "test": 1}),
+    ],
+)
+def test_dev_is_the_test_set_where_there_is_no_other(tmp_path: Path, files: tuple[str, ...], expected: dict[str, int]) -> None:
+    write(tmp_path / "corpus.jsonl", CORPUS)
+    (tmp_path / "hotpotqa").mkdir()
+    for name in files:
+        write(tmp_path / "hotpotqa" / f"{name}.jsonl", [{**QUESTION, "id": name}])
+    assert {split: len(ids) for split, ids in load_set("hotpotqa", str(tmp_path)).by_split.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "first"),
+    [
+        ("nq_open_dev_head.jsonl", 40, "nq_open_dev_head-1"),
+        ("triviaqa_sample_official.json", None, None),
+        ("hipporag_musique_style_sample.json", None, "sample/question_1.json"),
+        ("r1searcher_hotpotqa_head.jsonl", None, "r1searcher_hotpotqa_head-1"),
+    ],
+)
+def test_real_samples_in_other_forms(name: str, count: int | None, first: str | None) -> None:
+    if not (SAMPLES / name).is_file():
+        pytest.skip(f"{name} is not in the shared samples")
+    entries = list(read_entries(SAMPLES / name))
+    assert entries and all(e.question.strip() and e.answers for e in entries)
+    assert count in (None, len(entries)) and first in (None, entries[0].id)
+    assert len({e.id for e in entries}) == len(entries)

@@ -8,33 +8,36 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tstar_envs.envs.alfworld.game import Game, State
+from tstar_envs.envs.alfworld.game import NOTHING, Game, State
 from tstar_envs.envs.alfworld.planner import Errand, distance, first_command, plan
 from tstar_envs.envs.alfworld.rules import CLEAN, COOL, GO, HEAT, HELP, MOVE, OPEN, TAKE, USE, Command, apply, situation
 from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
 _TRIES = 12
+_SEEING_WHAT_IS_NOT_THERE = 0.15
 _LOOKING_ELSEWHERE = 0.75
 _SENTENCE = re.compile(r"(?:^|(?<=\. ))[a-z]")
 # {x}: the object, {k}: its kind, {r}: the receptacle, {v}: what is done with the object, {n}: "a" or "another"
 _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
+    # What is wanted is named before anything is said of where it is: who reads on from the name finds it in what is seen, or does not.
     "go to look for it": (
-        "I need {n} {k}. {r} is a likely place for one, so I go there.",
-        "I look for {n} {k} and try {r} next.",
-        "{n} {k} may well be in or on {r}. I go and see.", "To find {n} {k}, I go to {r}.",
+        "I need {n} {k} and see none. {r} is a likely place for one, so I go there.",
+        "I look for {n} {k}: none here. I try {r} next.",
+        "{n} {k} is not in sight. It may well be in or on {r}: I go and see.",
+        "To get {n} {k}, which is not here, I go to {r}.",
     ),
     "open to look for it": (
-        "{r} is closed, and {n} {k} may be in it: I open it.",
-        "I open {r} to look for {n} {k}.",
-        "Perhaps {n} {k} is inside {r}. I open it.",
-        "To see what is in {r}, I open it.",
+        "I need {n} {k} and {r} is closed. One may be in it: I open it.",
+        "I look for {n} {k}: {r} is closed, so I open it.",
+        "{n} {k} may be inside {r}, which is closed. I open it.",
+        "To get {n} {k}, perhaps, I open {r}, which is closed.",
     ),
     TAKE: (
-        "Here is {x}, which I need. I take it from {r}.",
-        "{x} is what I am looking for, so I take it.",
-        "I see {x} and pick it up.",
-        "That is {n} {k}: I take {x}.",
+        "I need {n} {k} and here is {x}. I take it from {r}.",
+        "I look for {n} {k}: {x} is here, so I take it.",
+        "{n} {k} is here: {x}. I pick it up.",
+        "To get {n} {k} I take {x}, which is here.",
     ),
     "go to treat it": (
         "I have {x}. To {v} it I go to {r}.",
@@ -79,16 +82,16 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
         "I put {x} to {r}.",
     ),
     "go to the light": (
-        "I have {x}. A {l} is what I need now, and {r} may have one.",
-        "To see {x} in the light I go to {r}.",
-        "{r} is a likely place for a {l}.",
-        "Next I need a {l}: I try {r}.",
+        "I have {x} and need a {l}: none here. {r} may have one.",
+        "To see {x} I need a {l}, which is not here. I go to {r}.",
+        "{x} is in my hand. A {l} is not in sight, but {r} is a likely place for one.",
+        "Next I need a {l} for {x} and see none: I try {r}.",
     ),
     USE: (
-        "I turn on the {l} to look at {x}.",
-        "With {x} in my hand I turn on the {l}.",
-        "Here is a {l}: I use it.",
-        "Now I need light on {x}.",
+        "I have {x} and need a {l}: here is one. I turn it on.",
+        "To see {x} I need a {l} and use the one here.",
+        "{x} is in my hand. A {l} is here: I turn it on.",
+        "Next I need a {l} for {x} and here is one: I use it.",
     ),
     "go to put it away": (
         "I do not need {x}. I go to {r} to put it away.",
@@ -145,16 +148,22 @@ def _thought(game: Game, state: State, errands: tuple[Errand, ...], command: Com
 
 
 def mistake(game: Game, state: State, draw: StableRandom) -> tuple[str, str]:
-    """A command that the state allows and that does not lead nearer to the goal.
+    """A command that does not lead nearer to the goal.
 
-    Whoever looks for an object mostly looks in a wrong place, as one does who cannot know where things are.
+    Whoever looks for an object mostly looks in a wrong place, as one does who cannot know where things are, and now and then sees
+    what is not there (the only mistake that the rules refuse).
     """
     errands = plan(game, state)
-    if errands and errands[0].verb == TAKE and draw.chance(_LOOKING_ELSEWHERE):
-        for command, text in _elsewhere(game, state, draw):
-            if _leads_nowhere(game, state, command):
-                aside = errands[0]._replace(receptacle=command.thing)
-                return _thought(game, state, (aside,), command, draw.below(WORDINGS)), text
+    if errands and errands[0].verb == TAKE:
+        if state.location != NOTHING and draw.chance(_SEEING_WHAT_IS_NOT_THERE):
+            imagined = _imagined(game, state, errands[0], draw)
+            if imagined is not None:
+                return imagined
+        if draw.chance(_LOOKING_ELSEWHERE):
+            for command, text in _elsewhere(game, state, draw):
+                if _leads_nowhere(game, state, command):
+                    aside = errands[0]._replace(receptacle=command.thing)
+                    return _thought(game, state, (aside,), command, draw.below(WORDINGS)), text
     commands = situation(game, state).commands
     texts = draw.shuffled([text for text, command in commands.items() if command.verb != HELP])
     for text in texts[:_TRIES]:
@@ -166,6 +175,16 @@ def mistake(game: Game, state: State, draw: StableRandom) -> tuple[str, str]:
 def _leads_nowhere(game: Game, state: State, command: Command) -> bool:
     now, after = distance(game, state), distance(game, apply(game, state, command))
     return now is None or after is None or after >= now
+
+
+def _imagined(game: Game, state: State, errand: Errand, draw: StableRandom) -> tuple[str, str] | None:
+    """Take the object from a place at hand where it is not: a command that does nothing."""
+    near = [r for r in game.reachable if game.location_of[r] == state.location and errand.thing not in state.contents[r]]
+    if not near:
+        return None
+    aside = errand._replace(receptacle=draw.choice(near))
+    text = f"take {game.object_names[errand.thing]} from {game.receptacle_names[aside.receptacle]}"
+    return _thought(game, state, (aside,), Command(TAKE, errand.thing, aside.receptacle), draw.below(WORDINGS)), text
 
 
 def _elsewhere(game: Game, state: State, draw: StableRandom) -> list[tuple[Command, str]]:

@@ -1,14 +1,16 @@
-"""Answer metrics: exact match and token F1, as the SQuAD and HotpotQA evaluation scripts define them."""
+"""Answer metrics: exact match, exact match of a part, and token F1, as the public evaluation scripts define them."""
 
 from __future__ import annotations
 
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+# TriviaQA's script puts a space where SQuAD's leaves nothing, and knows four more quotation marks.
+_TRIVIAQA_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4\u0060", " "))
 _CLOSED_ANSWERS = ("yes", "no", "noanswer")
 
 
@@ -17,18 +19,45 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, golden_answers: Sequence[str]) -> float:
-    """1.0 if the normalised prediction equals any normalised golden answer, else 0.0 (SQuAD evaluate-v1.1)."""
-    predicted = normalize_answer(prediction)
-    return float(any(predicted == normalize_answer(gold) for gold in golden_answers))
+def normalize_triviaqa(text: str) -> str:
+    """TriviaQA's normalisation (triviaqa_evaluation.py): as SQuAD's, but punctuation becomes a space ("U.S." is "u s")."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_TRIVIAQA_PUNCTUATION)).split())
 
 
-def f1_score(prediction: str, golden_answers: Sequence[str]) -> float:
+NORMALIZERS: dict[str, Callable[[str], str]] = {"squad": normalize_answer, "triviaqa": normalize_triviaqa}
+
+
+def exact_match(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad") -> float:
+    """1.0 if the normalised prediction equals any normalised golden answer, else 0.0 (SQuAD evaluate-v1.1).
+
+    Args:
+        prediction: the answer given.
+        golden_answers: any of them is right.
+        normalizer: a key of ``NORMALIZERS``; Search-R1 and FlashRAG use ``squad`` for every set.
+    """
+    normalize = NORMALIZERS[normalizer]
+    predicted = normalize(prediction)
+    return float(any(predicted == normalize(gold) for gold in golden_answers))
+
+
+def sub_exact_match(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad") -> float:
+    """1.0 if any normalised golden answer is a part of the normalised prediction, else 0.0 (FlashRAG's and Search-R1's sub-EM).
+
+    The part need not begin or end with a word. A golden answer of which normalisation leaves nothing counts for no prediction;
+    in the public scripts it counts for every one.
+    """
+    normalize = NORMALIZERS[normalizer]
+    predicted = normalize(prediction)
+    return float(any(part in predicted for gold in golden_answers if (part := normalize(gold))))
+
+
+def f1_score(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad") -> float:
     """Best token F1 over the golden answers, in [0, 1].
 
     HotpotQA's rule (hotpot_evaluate_v1.py): when either side is yes, no or noanswer and they differ, F1 is 0.
     """
-    return max((_f1(normalize_answer(prediction), normalize_answer(gold)) for gold in golden_answers), default=0.0)
+    normalize = NORMALIZERS[normalizer]
+    return max((_f1(normalize(prediction), normalize(gold)) for gold in golden_answers), default=0.0)
 
 
 def _f1(predicted: str, gold: str) -> float:

@@ -1,12 +1,9 @@
-"""Question files: FlashRAG lines, read into tasks, with the mini tier's hops where they are given."""
+"""Question files read into tasks, with the mini tier's hops where they are given."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 from tstar_envs.core import SPLITS
 from tstar_envs.envs.search_qa.questions import Hop, Question
+from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_entries
 from tstar_envs.errors import BadData, MissingData
 
 MINI_FOLDER = Path(__file__).parent / "data"
@@ -75,41 +73,38 @@ def task_to_line(task: QATask) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def _task_from_record(record: Any, split: str, where: str) -> QATask:
-    for field, kind in (("id", str), ("question", str), ("golden_answers", list)):
-        if not isinstance(record, dict) or not isinstance(record.get(field), kind):
-            raise BadData(f"{where}: field {field!r} must be a {kind.__name__}; expected FlashRAG lines with id, question, golden_answers")
-    if not record["golden_answers"]:
-        raise BadData(f"{where}: field 'golden_answers' is empty")
-    for answer in record["golden_answers"]:
-        if isinstance(answer, bool) or not isinstance(answer, str | int | float):
-            raise BadData(f"{where}: field 'golden_answers' holds {answer!r:.80}; every answer must be a string")
-    metadata = record.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
+def _task(entry: Entry, split: str) -> QATask:
     try:
-        hops = tuple(Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"])) for h in metadata.get("hops", ()))
+        hops = tuple(
+            Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"])) for h in entry.metadata.get("hops", ())
+        )
     except (KeyError, TypeError) as error:
         raise BadData(
-            f"{where}: field 'metadata.hops' must be a list of objects with entity, relation, value, passage, queries ({error})"
+            f"{entry.where}: field 'metadata.hops' must be a list of objects with entity, relation, value, passage, queries ({error})"
         ) from error
-    return QATask(
-        record["id"], split, record["question"], tuple(map(str, record["golden_answers"])),
-        str(metadata.get("kind", metadata.get("type", ""))), str(metadata.get("template", "")), hops,
-    )  # fmt: skip
+    return QATask(entry.id, split, entry.question, entry.answers, entry.kind, str(entry.metadata.get("template", "")), hops)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as handle:
-            yield from handle
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadData(f"{path}: not a text file in UTF-8, or a damaged gzip ({error})") from error
+def _corpus(folder: Path) -> Path | None:
+    return next((p for p in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz") if p.is_file()), None)
 
 
-def _first_existing(folder: Path, stem: str) -> Path | None:
-    return next((p for p in (folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz") if p.is_file()), None)
+def _question_file(folder: Path, name: str, split: str) -> Path | None:
+    """``<name>.<split>``, ``<name>/<split>`` or ``<split>``, in any form.
+
+    The public sets call their held-out part ``dev`` where they keep the answers of ``test`` to themselves: then it is the test
+    set, as it is for Search-R1 and FlashRAG, and elsewhere it is ``valid``.
+    """
+
+    def find(part: str) -> Path | None:
+        stems = (folder / f"{name}.{part}", folder / name / part, folder / part)
+        return next((p for stem in stems for s in SUFFIXES if (p := stem.with_name(stem.name + s)).is_file()), None)
+
+    if split == "test":
+        return find("test") or find("dev")
+    if split == "valid":
+        return find("valid") or (find("dev") if find("test") else None)
+    return find(split)
 
 
 @lru_cache(maxsize=16)
@@ -119,7 +114,8 @@ def load_set(name: str, data: str) -> QASet:
     Args:
         name: of the set, for example ``hotpotqa``.
         data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/search_qa``), ``auto`` (full if it is there, else mini), or a
-            folder. A folder holds ``corpus.jsonl`` and ``<name>.<split>.jsonl`` or ``<split>.jsonl``, each also as ``.gz``.
+            folder. A folder holds ``corpus.jsonl`` (or ``.gz``) and question files in any public form (see ``readers``), named
+            ``<name>.<split>``, ``<name>/<split>`` or ``<split>`` with the form's ending.
 
     Raises:
         MissingData: the folder, its corpus or all of its question files are not there.
@@ -127,32 +123,27 @@ def load_set(name: str, data: str) -> QASet:
     """
     full = Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser() / "search_qa"
     if data == "auto":
-        data = "full" if _first_existing(full, "corpus") and _first_existing(full, f"{name}.test") else "mini"
+        data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
     folder = {"mini": MINI_FOLDER, "full": full}.get(data, Path(data))
     tier = data if data in ("mini", "full") else "path"
-    corpus = _first_existing(folder, "corpus")
+    corpus = _corpus(folder)
     if corpus is None:
         raise MissingData(f"no corpus.jsonl or corpus.jsonl.gz in {folder} (data={data!r}); data='mini' works without any files")
     tasks: dict[str, QATask] = {}
     by_split: dict[str, tuple[str, ...]] = {}
     found = False
     for split in SPLITS:
-        path = _first_existing(folder, f"{name}.{split}") or _first_existing(folder, split)
+        path = _question_file(folder, name, split)
         ids: list[str] = []
-        for number, line in enumerate(_lines(path) if path else (), start=1):
-            where = f"{path}, line {number}"
-            if not line.strip():
-                continue
-            try:
-                task = _task_from_record(json.loads(line), split, where)
-            except (json.JSONDecodeError, RecursionError) as error:
-                raise BadData(f"{where}: not JSON ({error})") from error
-            if task.id in tasks:
-                raise BadData(f"{where}: field 'id' repeats {task.id!r}")
-            tasks[task.id] = task
-            ids.append(task.id)
+        for entry in read_entries(path) if path else ():
+            if entry.id in tasks:
+                raise BadData(f"{entry.where}: field 'id' repeats {entry.id!r}")
+            tasks[entry.id] = _task(entry, split)
+            ids.append(entry.id)
         found = found or path is not None
         by_split[split] = tuple(ids)
     if not found:
-        raise MissingData(f"no {name}.<split>.jsonl or <split>.jsonl (train, valid, test) in {folder} (data={data!r})")
+        raise MissingData(
+            f"no {name}.<split>, {name}/<split> or <split> (train, valid, test; {', '.join(SUFFIXES)}) in {folder} (data={data!r})"
+        )
     return QASet(name, tier, tasks, by_split, corpus)
