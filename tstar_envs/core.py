@@ -105,7 +105,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     Args:
         split: ``train``, ``valid`` or ``test`` (or a further split of the family): where ``reset`` draws tasks from.
         horizon: steps until truncation; None means the family's own.
-        prompt_style: ``react`` or ``tags``, the default of ``prompt`` and of the oracle's replies.
+        prompt_style: ``react`` or ``tags`` (or a further style of the family), the default of ``prompt`` and of the oracle's replies.
         render_mode: None or ``ansi``.
     """
 
@@ -113,6 +113,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     default_horizon: int = 20
     longest_observation: int = 20_000
     splits: tuple[str, ...] = SPLITS
+    prompt_styles: tuple[str, ...] = PROMPT_STYLES
     tier: str = "mini"
     keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
@@ -129,7 +130,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             valid = ", ".join(sorted(self.option_types()))
             raise UnknownOption(f"{self._name()} has no option {sorted(unknown)[0]!r}; valid: {valid}")
         check_option("split", split, self.splits)
-        check_option("prompt_style", prompt_style, PROMPT_STYLES)
+        check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
         if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
             raise UnknownOption(f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}")
@@ -423,10 +424,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
         Args:
             n: how many; the first n tasks of the train split.
-            style: ``react`` or ``tags``, default the environment's.
+            style: one of ``prompt_styles``, default the environment's.
         """
         style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
+        check_option("style", style, self.prompt_styles)
         ids = self.task_ids("train")
         if not 0 <= n <= len(ids):
             raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks")

@@ -91,7 +91,20 @@ def match_action(action: str, admissible: list[str]) -> str | None:
 
 
 def render_reply(thought: str, action: str, style: str = "react") -> str:
-    """A reply in the given prompt style: ``react`` (Thought/Action lines) or ``tags`` (``<think>``, ``<action>``)."""
-    if style == "tags":
-        return f"<think>{thought}</think><action>{action}</action>"
-    return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
+    """A reply in the given prompt style.
+
+    Args:
+        thought: may be empty.
+        action: as the environment writes it.
+        style: ``react`` (Thought/Action lines), ``tags`` (``<think>``, ``<action>``) or ``search_r1`` (``<think>`` and
+            ``<search>`` or ``<answer>``; what is neither a search nor an answer has no form there and is written as an action).
+    """
+    if style == "react":
+        return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
+    tag, content = "action", action
+    if style == "search_r1":
+        for name, form in _TAG_ACTIONS.items():
+            start, end = form.split("{}")
+            if action.startswith(start) and action.endswith(end):
+                tag, content = name, action[len(start) : -len(end)]
+    return f"<think>{thought}</think><{tag}>{content}</{tag}>"

@@ -26,8 +26,8 @@ def refused(capsys, *arguments):
     ("arguments", "message"),
     [
         (["--env-option", "split=test"], "use --split test"),
-        (["--env-option", "dataset=other"], "valid: data, horizon, prompt_style, retriever, topk"),
-        (["--env-option", "searcher=x"], "valid: data, horizon, prompt_style, retriever, topk"),
+        (["--env-option", "dataset=other"], "valid: data, horizon, normalizer, observation_limit, prompt_style, retriever, topk"),
+        (["--env-option", "searcher=x"], "valid: data, horizon, normalizer, observation_limit, prompt_style, retriever, topk"),
         (["--env-option", "topk=many"], "topk must be int, got 'many'"),
         (["--bogus", "3"], "valid: --env, --model"),
         (["--tree.histroy", "state"], "did you mean --tree.history"),

@@ -152,7 +152,7 @@ def play_on(
                 episode.ended = "terminated" if terminated[r] else "truncated"
                 episode.reward = float(rewards[r] or 0.0)
                 episode.success = bool(step_info["success"])
-                episode.extra.update({k: step_info[k] for k in ("em", "f1") if k in step_info})
+                episode.extra.update({k: step_info[k] for k in ("em", "f1", "sub_em") if k in step_info})
             else:
                 lines[r].add(sample.ids, answer)
         turn += 1

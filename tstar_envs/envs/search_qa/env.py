@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
-from tstar_envs.envs.search_qa import metrics, oracle, rules, text
+from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
@@ -28,10 +28,11 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Observation
     A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
-    and spaces) is answered from the episode's cache.
+    and spaces) is answered from the episode's cache. ``prompt_style="search_r1"`` gives prompt, results and the answer to an
+    invalid action in Search-R1's own form, for its checkpoints.
 
     ## Rewards
-    Exact match (0 or 1, SQuAD normalisation) when the episode ends, 0 before.
+    Exact match (0 or 1) when the episode ends, 0 before.
 
     ## Starting state
     Nothing searched yet.
@@ -41,11 +42,13 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
-    ``new_doc_ids`` and ``repeat_query`` after a search; ``em``, ``f1`` and ``golden_answers`` after an answer.
+    ``new_doc_ids`` and ``repeat_query`` after a search; ``em``, ``f1``, ``sub_em`` (a golden answer is a part of the answer) and
+    ``golden_answers`` after an answer.
 
     ## Arguments
-    ``data`` ("auto", "mini", "full" or a folder), ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3), and
-    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    ``data`` ("auto", "mini", "full" or a folder), ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3),
+    ``normalizer`` ("squad" or "triviaqa": how answers are compared), ``observation_limit`` (most characters of search results,
+    None: all), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
     ## Tags
     ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
@@ -62,6 +65,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
     default_horizon = 6
+    prompt_styles = (*PROMPT_STYLES, "search_r1")
 
     def __init__(
         self,
@@ -70,6 +74,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         data: str = "auto",
         retriever: str = "hashed",
         topk: int = 3,
+        normalizer: str = "squad",
+        observation_limit: int | None = None,
         qa_set: QASet | None = None,
         searcher: Searcher | None = None,
         **options: Any,
@@ -78,6 +84,11 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
+        check_option("normalizer", normalizer, tuple(metrics.NORMALIZERS))
+        if observation_limit is not None and (isinstance(observation_limit, bool) or not 0 < observation_limit):
+            raise UnknownOption(f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}")
+        self._normalizer = normalizer
+        self._observation_limit = observation_limit
         self._set = qa_set or load_set(dataset, data)
         self._searcher = searcher or open_searcher(retriever, self._set.corpus)
         self._topk = topk
@@ -103,6 +114,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return task, task.split
 
     def _start(self, task: QATask) -> tuple[QAState, str]:
+        if self.prompt_style == "search_r1":
+            return QAState(), search_r1.question(task.question)
         return QAState(), f"Question: {task.question}"
 
     def _instruction(self, task: QATask) -> str:
@@ -114,31 +127,33 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
         parsed = rules.parse_action(action)
         if parsed.problem:
-            return Outcome(state, f"Invalid action: {parsed.problem}.", "", invalid_reason=parsed.problem)
+            refusal = search_r1.INVALID if self.prompt_style == "search_r1" else f"Invalid action: {parsed.problem}."
+            return Outcome(state, refusal, "", invalid_reason=parsed.problem)
         if parsed.verb == "finish":
             return self._finish(task, state, parsed)
         observation = rules.cached(state, parsed.argument)
         if observation is not None:
             return Outcome(state, observation, parsed.canonical, extra={"doc_ids": [], "new_doc_ids": [], "repeat_query": True})
         passages = self._search(parsed.argument)
-        observation = rules.observe(passages)
+        observe = search_r1.observe if self.prompt_style == "search_r1" else rules.observe
+        observation = observe(passages, self._observation_limit)
         after, new = rules.after_search(state, parsed.argument, passages, observation)
         extra = {"doc_ids": [p.id for p in passages], "new_doc_ids": new, "repeat_query": False}
         effect = f"search:{rules.query_key(parsed.argument)}" if new else ""
         return Outcome(after, observation, parsed.canonical, effect_key=effect, extra=extra)
 
     def _finish(self, task: QATask, state: QAState, parsed: rules.ParsedAction) -> Outcome[QAState]:
-        em = metrics.exact_match(parsed.argument, task.golden_answers)
-        f1 = metrics.f1_score(parsed.argument, task.golden_answers)
+        given = (parsed.argument, task.golden_answers, self._normalizer)
+        em, f1, sub_em = metrics.exact_match(*given), metrics.f1_score(*given), metrics.sub_exact_match(*given)
         return Outcome(
             rules.after_finish(state, parsed.argument),
             "The answer is right." if em else "The answer is wrong.",
             parsed.canonical,
-            effect_key=f"finish:{metrics.normalize_answer(parsed.argument)}",
+            effect_key=f"finish:{metrics.NORMALIZERS[self._normalizer](parsed.argument)}",
             terminated=True,
             success=em == 1.0,
             score=em,
-            extra={"em": em, "f1": f1, "golden_answers": list(task.golden_answers)},  # not before: the agent reads info
+            extra={"em": em, "f1": f1, "sub_em": sub_em, "golden_answers": list(task.golden_answers)},  # not before: the agent reads info
         )
 
     def _search(self, query: str) -> list[Passage]:
@@ -179,7 +194,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     def _distance(self, task: QATask, state: QAState) -> float | None:
         if state.answer is not None:
-            return 0.0 if metrics.exact_match(state.answer, task.golden_answers) else None
+            return 0.0 if metrics.exact_match(state.answer, task.golden_answers, self._normalizer) else None
         return oracle.distance(task, state)
 
     def modifies_state(self, action: str) -> bool:
@@ -189,5 +204,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
         style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
+        check_option("style", style, self.prompt_styles)
+        if style == "search_r1":
+            return search_r1.PROMPT
         return text.PROMPTS[style].format(horizon=self.horizon)

@@ -68,11 +68,11 @@ def cached(state: QAState, query: str) -> str | None:
     return dict(state.cache).get(query_key(query))
 
 
-def observe(passages: Sequence[Passage]) -> str:
-    """Search results as the agent reads them."""
+def observe(passages: Sequence[Passage], limit: int | None = None) -> str:
+    """Search results as the agent reads them, cut after ``limit`` characters."""
     if not passages:
         return "No passage was found."
-    return "\n".join(f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))
+    return "\n".join(f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))[:limit]
 
 
 def after_search(state: QAState, query: str, passages: Sequence[Passage], observation: str) -> tuple[QAState, list[str]]:
