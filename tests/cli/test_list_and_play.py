@@ -122,7 +122,7 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
         (("play", "hotpotqa", "--split", "dev"), "'train', 'valid', 'test'"),
         (("play", "hotpotqa", "--topk", "0"), "topk must be"),
         (("play", "hotpotqa", "--retriever", "elastic"), "'hashed', 'bm25'"),
-        (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, horizon, normalizer, observation_limit, prompt_style, retriever"),
+        (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, horizon, normalizer, observation_limit"),
         (("play", "hotpotqa", "--option", "topk"), "key=value"),
         (("play", "hotpotqa", "--option", "topk=many"), "topk must be int"),
         (("play", "hotpotqa", "--option", "split=train"), "--split"),

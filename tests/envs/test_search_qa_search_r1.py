@@ -17,9 +17,11 @@ def test_an_episode_in_search_r1s_form() -> None:
     observation, info = env.reset(options={"task": 3})
     message = env.prompt() + observation
     assert message.startswith("Answer the given question. You must conduct reasoning inside <think>")
-    assert message.endswith(f"For example, <answer> Beijing </answer>. Question: {info['instruction']}\n") and info["instruction"][-1] == "?"
+    assert info["instruction"][-1] == "?"
+    assert message.endswith(f"For example, <answer> Beijing </answer>. Question: {info['instruction']}\n")
     observation, *_, info = env.step("<think>hm</think> I look.")
-    assert observation.startswith("\nMy previous action is invalid.") and observation.endswith("Let me try again.\n") and not info["action_valid"]
+    assert not info["action_valid"]
+    assert observation.startswith("\nMy previous action is invalid.") and observation.endswith("Let me try again.\n")
     ended = False
     while not ended:
         reply = env.oracle()
@@ -52,7 +54,7 @@ def test_a_limit_never_cuts_the_closing_tag(limit: int) -> None:
 
 def test_question_mark_and_limits() -> None:
     assert search_r1.question("who wrote it ") == "Question: who wrote it?\n"
-    for wrong in (0, -3, True):
+    for wrong in (0, -3, True, 2.5):
         with pytest.raises(UnknownOption, match="observation_limit"):
             SearchQAEnv(observation_limit=wrong)
     with pytest.raises(UnknownOption, match="normalizer"):

@@ -85,7 +85,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
         check_option("normalizer", normalizer, tuple(metrics.NORMALIZERS))
-        if observation_limit is not None and (isinstance(observation_limit, bool) or not 0 < observation_limit):
+        whole = isinstance(observation_limit, int) and not isinstance(observation_limit, bool)
+        if observation_limit is not None and not (whole and observation_limit > 0):
             raise UnknownOption(f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}")
         self._normalizer = normalizer
         self._observation_limit = observation_limit
