@@ -23,6 +23,7 @@ from tstar_envs.errors import MissingExtra
 from tstar_envs.stable_random import StableRandom
 
 INVALID = "invalid"
+HARD_TO_REACH = (rules.CLEAN, rules.HEAT, rules.COOL, rules.SLICE, rules.CLOSE, rules.USE)
 _ASTRAY, _JUNK = 0.18, 0.04
 
 
@@ -35,7 +36,9 @@ class Difference(NamedTuple):
     theirs: Answer
 
 
-def compare(data: Mapping[str, Any], name: str, steps: int, seed: int | str, verbs: Counter[str]) -> list[Difference]:
+def compare(
+    data: Mapping[str, Any], name: str, steps: int, seed: int | str, verbs: Counter[str], eager: float = 0.0
+) -> list[Difference]:
     """Play one game for a number of steps in both engines.
 
     Args:
@@ -44,13 +47,14 @@ def compare(data: Mapping[str, Any], name: str, steps: int, seed: int | str, ver
         steps: commands to give; the start is compared as well.
         seed: of the explorer.
         verbs: counts of the verbs played so far (``INVALID`` for what was no command); the explorer favours the rare ones.
+        eager: see ``Explorer``.
 
     Raises:
         MissingExtra: the original engine is not installed.
     """
     game = read_game(json.dumps(data), name)
     original = TextWorldGame(data)
-    explorer = Explorer(game, StableRandom(f"alfworld/lockstep/{name}/{seed}"), verbs)
+    explorer = Explorer(game, StableRandom(f"alfworld/lockstep/{name}/{seed}"), verbs, eager)
     state, text, differences = game.start, feedback.intro(game), []
     theirs, typed = original.reset(), ""
     for _ in range(steps + 1):
@@ -91,16 +95,28 @@ def memoise_original() -> None:
 
 
 class Explorer:
-    """Chooses commands for one game."""
+    """Chooses commands for one game.
 
-    def __init__(self, game: Game, draw: StableRandom, verbs: Counter[str]) -> None:
-        self._game, self._draw, self._verbs = game, draw, verbs
+    Args:
+        game: what is played.
+        draw: decides.
+        verbs: how often each verb was played so far.
+        eager: chance of playing at once the rarest of ``HARD_TO_REACH`` that a state allows, also where it changes nothing any more.
+    """
+
+    def __init__(self, game: Game, draw: StableRandom, verbs: Counter[str], eager: float = 0.0) -> None:
+        self._game, self._draw, self._verbs, self._eager = game, draw, verbs, eager
         self._errands: list[Errand] = []
 
     def next_command(self, state: State) -> str:
         """What to type in a state."""
         draw, commands = self._draw, rules.situation(self._game, state).commands
         texts = sorted(commands)
+        if self._eager and draw.chance(self._eager):
+            within = [text for text in texts if commands[text].verb in HARD_TO_REACH]
+            if within:
+                least = min(self._verbs[commands[text].verb] for text in within)
+                return draw.choice([text for text in within if self._verbs[commands[text].verb] == least])
         if draw.chance(_JUNK):
             return mutate(draw.choice(texts), draw)
         if draw.chance(_ASTRAY):
