@@ -46,10 +46,11 @@ def cut(scene: Scene, number: int) -> Scene:
     """A drawn game with few places left, since the original takes time by the number of things: tools, lamps and some others stay."""
     draw = StableRandom(f"cut/{number}")
     kinds = [receptacle.kind for receptacle in scene.house.receptacles]
-    lamps = [n for n, inside in enumerate(scene.contents) if {"DeskLamp", "FloorLamp"} & set(inside)]
+    lamps = [n for n, inside in enumerate(scene.contents) if scene.receptacle in inside]  # only lamps stand in anything
     tools = [kinds.index(kind) for kind in ("SinkBasin", "Microwave", "Fridge", "CounterTop") if kind in kinds]
+    goal = [n for n, kind in enumerate(kinds) if kind == scene.receptacle]
     others = draw.shuffled([n for n in range(len(kinds)) if n not in {*lamps, *tools}])
-    kept = sorted({*lamps[:1], *tools, *others[:2]})
+    kept = sorted({*lamps[:1], *tools, *goal[:1], *others[:2]})  # the original does not load a game that cannot be won
     contents = [tuple(dict.fromkeys(scene.contents[n]))[: 2 if n not in lamps else None] for n in kept]
     table = kept.index(tools[-1] if tools else others[0])
     contents[table] = tuple(dict.fromkeys(["Knife", "Apple", "Mug", scene.object] if tools else [scene.object, *contents[table]]))
