@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -18,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from tstar_envs.envs.webshop.catalogue import Catalogue, build_store
+from tstar_envs.envs.webshop.building import build_store
+from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.env import WebShopEnv
+from tstar_envs.envs.webshop.nouns import LEXICON
 from tstar_envs.envs.webshop.shop import load_shop
 
 ORIGINAL_STEPS = 20.4  # per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores)
@@ -78,10 +81,12 @@ def synthetic(count: int) -> Iterator[dict[str, Any]]:
 def build_large(folder: Path, count: int) -> None:
     start = time.time()
     build_store(
-        folder, synthetic(count), lambda product: float(product["pricing"][0]), "lexicon-1",
+        folder, synthetic(count), lambda product: float(product["pricing"][0]), LEXICON,
         lambda done: print(f"{done} products, {time.time() - start:.0f} s", flush=True),
     )  # fmt: skip
-    print(f"built in {time.time() - start:.0f} s", flush=True)
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e9
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"built in {time.time() - start:.0f} s; {size:.1f} GB on disk; at most {most:.0f} MB resident", flush=True)
 
 
 def measure_large(folder: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_envs.envs.webshop import catalogue as catalogue_module
-from tstar_envs.envs.webshop import postings
+from tstar_envs.envs.webshop import building, postings
 from tstar_envs.envs.webshop.analysis import analyze, stem, tokenize
-from tstar_envs.envs.webshop.catalogue import Catalogue, build_store
+from tstar_envs.envs.webshop.building import build_store
+from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.nouns import Tagger
 from tstar_envs.envs.webshop.postings import lossy_length
 from tstar_envs.envs.webshop.shop import load_shop
 
@@ -50,6 +51,7 @@ def test_lossy_lengths() -> None:
     assert [lossy_length(n) for n in (0, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 1000)] == [0, 23, 24, 39, 40, 40, 42, 54, 56, 56, 60, 984]
 
 
+TAGGER = Tagger("t", str.split)
 DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=60), min_size=1, max_size=30)
 
 
@@ -78,8 +80,8 @@ def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], 
 def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = load_shop("mini")
     products = [shop.catalogue.product(number) for number in range(120)]
-    memory = Catalogue.collect(products, lambda p: float(p["pricing"][0]), "t")
-    monkeypatch.setattr(catalogue_module, "BATCH", 50)
+    memory = building.collect(products, lambda p: float(p["pricing"][0]), "t")
+    monkeypatch.setattr(building, "BATCH", 50)
     folder = tmp_path / "store"
     done: list[int] = []
 
@@ -89,7 +91,7 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_store(folder, products, lambda p: float(p["pricing"][0]), "t", stop)
+        build_store(folder, products, lambda p: float(p["pricing"][0]), TAGGER, stop)
     assert not folder.exists()
     drawn: list[str] = []
 
@@ -97,7 +99,7 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, m
         drawn.append(str(product["asin"]))
         return float(product["pricing"][0])  # type: ignore[index]
 
-    build_store(folder, products, price, "t")
+    build_store(folder, products, price, TAGGER)
     assert len(drawn) == 20, "only what was missing is done again"
     mapped = Catalogue.open(folder)
     assert len(mapped) == 120 and mapped.tagger == "t"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.core import SPLITS
-from tstar_envs.envs.webshop import source_files
-from tstar_envs.envs.webshop.catalogue import STORE_VERSION, Catalogue, Product, build_store
+from tstar_envs.envs.webshop import building, source_files
+from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.goals import ShopTask, check_goal, draw_price, human_goals, make_tasks, shuffle_goals, synthetic_goals
 from tstar_envs.envs.webshop.nouns import Tagger, best_tagger
 from tstar_envs.errors import BadData, MissingData
@@ -125,8 +125,8 @@ def _catalogue(
             yield product
 
     if path.stat().st_size <= IN_MEMORY_BYTES:
-        return Catalogue.collect(products(), price, tagger.name)
-    stamp = repr([(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in sources] + [seed, tagger.name, STORE_VERSION])
+        return building.collect(products(), price, tagger.name)
+    stamp = repr([(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in sources] + [seed, tagger.name, 1])
     folder = data_home() / "stores" / hashlib.blake2b(stamp.encode(), digest_size=8).hexdigest()
     if not folder.is_dir():
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -134,7 +134,7 @@ def _catalogue(
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed} products"), TimeElapsedColumn())
         with Progress(*columns) as progress:
             shown = progress.add_task(f"indexing {path.name} (once, goes on if interrupted)", total=None)
-            build_store(folder, products(), price, tagger.name, lambda done: progress.update(shown, completed=done))
+            building.build_store(folder, products(), price, tagger, lambda done: progress.update(shown, completed=done))
     return Catalogue.open(folder)
 
 
@@ -159,7 +159,7 @@ def read_lines(path: Path) -> list[Any]:
 def _mini(data: str, seed: int) -> Shop:
     products = read_lines(MINI_FOLDER / "products.jsonl.gz")
     tasks = [task_from_record(record) for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")]
-    catalogue = Catalogue.collect(products, lambda product: float(product["pricing"][0]), products[0]["tagger"])
+    catalogue = building.collect(products, lambda product: float(product["pricing"][0]), products[0]["tagger"])
     return make_shop("mini", catalogue, tasks, load_shop, data, seed)
 
 
