@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ PRODUCT: dict[str, Any] = {
     "full_description": "A mug.", "small_description": ["Big"], "images": ["x"],
     "customization_options": {"Color": [{"value": "Red/Blue"}, {"value": "features"}], "Style": [{"value": "red | blue"}]},
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What these tests build does not stay on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TSTAR_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 def open_folder(folder: Path, products: Any, **files: Any) -> WebShopEnv:

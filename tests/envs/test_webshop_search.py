@@ -14,7 +14,7 @@ from tstar_envs.envs.webshop.analysis import analyze, stem, tokenize
 from tstar_envs.envs.webshop.building import build_store
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.nouns import Tagger
-from tstar_envs.envs.webshop.postings import lossy_length
+from tstar_envs.envs.webshop.postings import Postings, lossy_length
 from tstar_envs.envs.webshop.shop import load_shop
 
 
@@ -75,6 +75,42 @@ def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], 
     found = index.search(query, 10)
     assert len(found) == min(10, len(scores)) and set(found) <= set(scores)
     assert [scores[n] for n in found] == pytest.approx(sorted(scores.values(), reverse=True)[:10], rel=1e-6)
+
+
+def exhaustive(index: Postings, query: list[int], limit: int) -> tuple[int, ...]:
+    """Every document's sum, in the order of the terms; no document is left out early."""
+    scores = np.zeros(index.count, np.float64)
+    for term, weight in sorted(Counter(query).items()):
+        row = slice(int(index.starts[term]), int(index.starts[term + 1]))
+        scores[index.documents[row]] += index.impacts[row] * np.float32(weight)
+    order = np.lexsort((np.arange(index.count), -scores.astype(np.float32)))
+    return tuple(int(number) for number in order[: min(limit, np.count_nonzero(scores))])
+
+
+TERMS = st.integers(0, 6) | st.integers(0, 30)  # some terms are common
+COLLECTIONS = st.lists(st.lists(TERMS, max_size=20), min_size=1, max_size=80)
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents=COLLECTIONS, query=st.lists(TERMS, max_size=8), limit=st.integers(1, 12))
+def test_leaving_out_early_changes_no_result(documents: list[list[int]], query: list[int], limit: int) -> None:
+    index = postings.merge([postings.make_batch(documents, 0)], 31)
+    assert index.search(query, limit) == exhaustive(index, query, limit)
+
+
+def test_leaving_out_early_changes_no_result_of_many_documents() -> None:
+    """Zipf's words, as texts have them; most documents with a word of the query are left out."""
+    draw = np.random.default_rng(0)
+    documents = [np.minimum(draw.zipf(1.3, draw.integers(5, 60)), 3000).tolist() for _ in range(5_000)]
+    index = postings.merge([postings.make_batch(documents, 0)], 3001)
+    seen = kept = 0
+    for _ in range(80):
+        query = np.minimum(draw.zipf(1.2, draw.integers(1, 15)), 3000).tolist() * int(draw.integers(1, 3))
+        every = exhaustive(index, query, index.count)
+        assert index.search(query, 50) == every[:50]
+        seen += len(every)
+        kept += len(index._candidates({term: n for term, n in Counter(query).items() if index.bounds[term]}, 50))
+    assert kept < seen / 10
 
 
 def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

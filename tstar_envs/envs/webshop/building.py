@@ -70,7 +70,7 @@ def build_store(
                 asins[asin_key(asin)] = len(asins)
             report(len(asins))
         _join(partial, stems, numbers, asins)
-        write_whole(partial / META, json.dumps({"products": len(asins), "tagger": tagger.name}))
+        write_whole(partial / META, [json.dumps({"products": len(asins), "tagger": tagger.name})])
     for path in partial.glob("batch*"):
         path.unlink()
     partial.rename(folder)
@@ -81,19 +81,25 @@ def _build_batch(
 ) -> None:
     known = len(numbers)
     for product in chunk:
-        if "nouns" not in product:
-            product["nouns"] = tagger.nouns(product["name"])
+        add_nouns(product, tagger)
     postings.make_batch((_term_numbers(product, numbers) for product in chunk), first).save(stem.with_suffix(".npz"))
     Blobs.collect(map(encode, chunk)).save(stem.parent, stem.name)
     np.save(stem.with_suffix(".prices.npy"), np.array([price(product) for product in chunk], np.float64))
     new = dict(islice(numbers.items(), known, None))
-    write_whole(stem.with_suffix(".done"), json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]}))
+    write_whole(stem.with_suffix(".done"), [json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]})])
 
 
-def write_whole(path: Path, text: str) -> None:
+def add_nouns(product: Product, tagger: Tagger) -> None:
+    """Note the nouns of a product's title, if that was not done before."""
+    if "nouns" not in product:
+        product["nouns"] = tagger.nouns(product["name"])
+
+
+def write_whole(path: Path, lines: Iterable[str]) -> None:
     """Write a file that is there either whole or not at all."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    with open(part, "w", encoding="utf-8") as handle:
+        handle.writelines(lines)
     part.replace(path)
 
 

@@ -11,14 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tstar_envs.envs.webshop.analysis import analyze
 from tstar_envs.envs.webshop.postings import Array, Postings
-from tstar_envs.envs.webshop.store import Blobs, SortedKeys
+from tstar_envs.envs.webshop.store import Blobs, MappedFiles, SortedKeys
 
 Product = dict[str, Any]
 SEARCH_LIMIT = 50  # products of one search, as in the original
+_READ_AROUND = 1 << 16  # bytes that Linux maps in around one that is read
 _REMEMBERED_PRODUCTS, _REMEMBERED_SEARCHES = 2048, 4096
 
 
@@ -32,10 +31,20 @@ class Catalogue:
         terms: index term to number.
         index: the postings.
         tagger: name of what found the nouns of the titles.
+        note: is told roughly how many bytes were read.
     """
 
-    def __init__(self, products: Blobs, asins: SortedKeys, prices: Array, terms: SortedKeys, index: Postings, tagger: str) -> None:
-        self._products, self._asins, self._prices, self._terms, self._index = products, asins, prices, terms, index
+    def __init__(
+        self,
+        products: Blobs,
+        asins: SortedKeys,
+        prices: Array,
+        terms: SortedKeys,
+        index: Postings,
+        tagger: str,
+        note: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._products, self._asins, self._prices, self._terms, self._index, self._note = products, asins, prices, terms, index, note
         self.tagger = tagger
         self.product: Callable[[int], Product] = lru_cache(_REMEMBERED_PRODUCTS)(self._decode)
         self.search_terms: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(_REMEMBERED_SEARCHES)(self._search)
@@ -56,10 +65,13 @@ class Catalogue:
         return self.search_terms(query_terms(text))
 
     def _search(self, terms: tuple[str, ...]) -> tuple[int, ...]:
-        known = (self._terms.find(term.encode("utf-8", "surrogatepass")) for term in terms)
-        return self._index.search([term for term in known if term is not None], SEARCH_LIMIT)
+        found = (self._terms.find(term.encode("utf-8", "surrogatepass")) for term in terms)
+        known = [term for term in found if term is not None]
+        self._note(self._index.size_of(known))
+        return self._index.search(known, SEARCH_LIMIT)
 
     def _decode(self, number: int) -> Product:
+        self._note(_READ_AROUND)
         product: Product = json.loads(self._products[number])
         product["Title"] = product["name"]
         return product
@@ -68,10 +80,11 @@ class Catalogue:
     def open(folder: Path) -> Catalogue:
         """Map a store that ``building.build_store`` made."""
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        return Catalogue(
-            Blobs.open(folder, "products"), SortedKeys.open(folder, "asins"), np.load(folder / "prices.npy", mmap_mode="r"),
-            SortedKeys.open(folder, "terms"), Postings.open(folder, meta["products"]), meta["tagger"],
-        )  # fmt: skip
+        files = MappedFiles(folder)
+        starts, documents, impacts, bounds = (files.array(name) for name in ("starts", "documents", "impacts", "bounds"))
+        index = Postings(starts, documents, impacts, bounds, meta["products"])
+        products, asins, terms = Blobs.open(files, "products"), SortedKeys.open(files, "asins"), SortedKeys.open(files, "terms")
+        return Catalogue(products, asins, files.array("prices"), terms, index, meta["tagger"], files.note)
 
 
 @lru_cache(maxsize=_REMEMBERED_SEARCHES)

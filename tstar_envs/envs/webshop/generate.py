@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 from tstar_envs.envs.webshop import building, families
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.families import FAMILIES, SPLIT_OF, Family
-from tstar_envs.envs.webshop.goals import ShopTask, draw_bound
+from tstar_envs.envs.webshop.goals import ShopTask, draw_bound, task_to_record
 from tstar_envs.envs.webshop.nouns import LEXICON
 from tstar_envs.envs.webshop.reward import PATH_MARK, has_attribute, option_matches, score, type_score
-from tstar_envs.envs.webshop.shop import task_to_record
 from tstar_envs.stable_random import StableRandom
 
 SEED = 20260101

@@ -20,10 +20,10 @@ import numpy.typing as npt
 K1, B = 0.9, 0.4
 _EXACT_LENGTHS = 24  # Lucene keeps shorter lengths exactly, longer ones with four significant bits
 NEARLY = 1 - 1e-4  # sums of so many 4-byte numbers are exact to this share
+POSTING_BYTES = 8  # a document and its impact
 MOST_TERMS = 1024  # different terms of a query that count; Lucene refuses longer queries
 
 Array = npt.NDArray[Any]
-_COLUMNS = ("starts", "documents", "impacts", "bounds")
 
 
 def lossy_length(length: int) -> int:
@@ -129,12 +129,6 @@ class Postings:
     bounds: Array
     count: int
 
-    @staticmethod
-    def open(folder: Path, count: int) -> Postings:
-        """Map the index of ``count`` documents."""
-        starts, documents, impacts, bounds = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in _COLUMNS)
-        return Postings(starts, documents, impacts, bounds, count)
-
     def search(self, terms: Sequence[int], limit: int) -> tuple[int, ...]:
         """The best ``limit`` documents that hold any of the terms, best first, ties by document number.
 
@@ -152,6 +146,10 @@ class Postings:
             scores += self._looked_up(term, weight, found)
         kept = scores.astype(np.float32)
         return tuple(int(document) for document in found[np.lexsort((found, -kept))[:limit]])
+
+    def size_of(self, terms: Iterable[int]) -> int:
+        """Bytes of the rows of some terms."""
+        return sum(int(self.starts[term + 1] - self.starts[term]) for term in set(terms)) * POSTING_BYTES
 
     def _row(self, term: int) -> slice:
         return slice(int(self.starts[term]), int(self.starts[term + 1]))
