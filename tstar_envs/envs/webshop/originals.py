@@ -23,7 +23,10 @@ def plan(folder: Path, data: str, seed: int) -> Plan:
     """How the shop of a folder is built; see ``shop.load_shop``."""
     path = _pick(folder, "items_shuffle")
     if path is None:
-        raise MissingData(f"no items_shuffle*.json in {folder} (data={data!r}); data='mini' works without any files")
+        raise MissingData(
+            f"no items_shuffle*.json in {folder} (data={data!r}); scripts/fetch_data webshop (1.18 million products) or webshop-1000 "
+            f"fetches the original's files, and data='mini' works without any"
+        )
     extra = _pick(folder, "items_ins_v2")
     human, fixed, fixed_prices = (folder / name for name in ("items_human_ins.json", "goals.json", "prices.json"))
     sources = [source for source in (path, extra, human, fixed, fixed_prices) if source and source.is_file()]

@@ -30,7 +30,8 @@ class _Reader:
 
     def _refill(self) -> bool:
         more = self._handle.read(max(_CHUNK, len(self._buffer) - self._at))
-        self._buffer, self._at = self._buffer[self._at :] + more, 0
+        if more:
+            self._buffer, self._at = self._buffer[self._at :] + more, 0
         return bool(more)
 
     def _advance(self, end: int) -> None:
@@ -69,7 +70,7 @@ class _Reader:
                 if len(self._buffer) - self._at > _MOST or not self._refill():
                     raise BadData(f"{self.where}: not JSON, or the file is cut off ({error})") from error
                 continue
-            if end == len(self._buffer) and self._refill():  # what looks like the whole of a number may go on
+            if len(self._buffer) - end < 3 and self._refill():  # what looks like a whole number may go on ("1" of "1e+5")
                 continue
             self._advance(end)
             return value

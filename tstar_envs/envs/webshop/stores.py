@@ -21,7 +21,7 @@ from tstar_envs.envs.webshop import building
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.goals import ShopTask, task_from_record, task_to_record
 from tstar_envs.envs.webshop.nouns import Tagger
-from tstar_envs.errors import WriteFailed
+from tstar_envs.errors import BadData, WriteFailed
 
 FORMAT = 2  # to be raised with every change of the files or of what they hold, the analysis of texts included
 TASKS = "tasks.jsonl"
@@ -72,6 +72,7 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
     """Map the store of a plan, after building it if need be.
 
     Raises:
+        BadData: the store's files are damaged.
         WriteFailed: a large store cannot be written. A small one is then built in memory, with a warning.
     """
     if not (plan.store / TASKS).is_file():
@@ -83,9 +84,12 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
                 raise WriteFailed(f"{told}. Make room and try again (it goes on), or set TSTAR_DATA to another folder") from error
             warnings.warn(f"{told}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written", stacklevel=2)
             return _in_memory(plan)
-    with open(plan.store / TASKS, encoding="utf-8") as lines:
-        tasks = [task_from_record(json.loads(line)) for line in lines]
-    return Catalogue.open(plan.store), tasks
+    try:
+        with open(plan.store / TASKS, encoding="utf-8") as lines:
+            tasks = [task_from_record(json.loads(line)) for line in lines]
+        return Catalogue.open(plan.store), tasks
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise BadData(f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew") from error
 
 
 def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
