@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from webshop_exhaustive import exhaustive
 
 from tstar_envs.envs.webshop import building, postings
 from tstar_envs.envs.webshop.analysis import analyze, stem, tokenize
 from tstar_envs.envs.webshop.building import build_store
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.nouns import Tagger
-from tstar_envs.envs.webshop.postings import Postings, lossy_length
+from tstar_envs.envs.webshop.postings import lossy_length
 from tstar_envs.envs.webshop.shop import load_shop
 
 
@@ -75,16 +76,6 @@ def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], 
     found = index.search(query, 10)
     assert len(found) == min(10, len(scores)) and set(found) <= set(scores)
     assert [scores[n] for n in found] == pytest.approx(sorted(scores.values(), reverse=True)[:10], rel=1e-6)
-
-
-def exhaustive(index: Postings, query: list[int], limit: int) -> tuple[int, ...]:
-    """Every document's sum, in the order of the terms; no document is left out early."""
-    scores = np.zeros(index.count, np.float64)
-    for term, weight in sorted(Counter(query).items()):
-        row = slice(int(index.starts[term]), int(index.starts[term + 1]))
-        scores[index.documents[row]] += index.impacts[row] * np.float32(weight)
-    order = np.lexsort((np.arange(index.count), -scores.astype(np.float32)))
-    return tuple(int(number) for number in order[: min(limit, np.count_nonzero(scores))])
 
 
 TERMS = st.integers(0, 6) | st.integers(0, 30)  # some terms are common
