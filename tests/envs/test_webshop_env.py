@@ -166,10 +166,11 @@ def test_page_size_is_checked(size: Any) -> None:
 
 def test_100_000_random_actions() -> None:
     draw = random.Random(5)
-    env = WebShopEnv(data="mini", split="train", horizon=40, observation="text")
+    envs = [WebShopEnv(data="mini", split="train", horizon=40, observation=observation) for observation in OBSERVATIONS]
     over, info = True, {}
     for _ in range(100_000):
         if over:
+            env = draw.choice(envs)
             _, info = env.reset(options={"task": draw.randrange(len(env.task_ids()))})
         choice = draw.random()
         offered = info["admissible_actions"]
