@@ -21,6 +21,7 @@ K1, B = 0.9, 0.4
 _EXACT_LENGTHS = 24  # Lucene keeps shorter lengths exactly, longer ones with four significant bits
 NEARLY = 1 - 1e-4  # sums of so many 4-byte numbers are exact to this share
 POSTING_BYTES = 8  # a document and its impact
+LOOK_UP_COST = 16  # adding so many documents of a term takes as long as looking one up
 MOST_TERMS = 1024  # different terms of a query that count; Lucene refuses longer queries
 
 Array = npt.NDArray[Any]
@@ -161,6 +162,16 @@ class Postings:
         places = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
         return np.where(documents[places] == wanted, self.impacts[row][places] * np.float32(weight), np.float32(0))
 
+    def _add(self, term: int, weight: int, sums: Array) -> Array:
+        """Add a whole term to the sums of all documents; the new sums of its own documents."""
+        row = self._row(term)
+        documents = self.documents[row].astype(np.intp)  # once, instead of within each of the two accesses
+        # No document stands twice in a term's row, so that plain indexing adds up rightly.
+        here: Array = sums.take(documents)
+        here += self.impacts[row] if weight == 1 else self.impacts[row] * np.float32(weight)
+        sums[documents] = here
+        return here
+
     def _candidates(self, weights: Mapping[int, int], limit: int) -> Array:
         """Documents, ascending, among which are the best ``limit``; sums are rounded here, so all are kept that come near."""
         most = {term: float(self.bounds[term]) * weight for term, weight in weights.items()}
@@ -172,19 +183,18 @@ class Postings:
         for term in order:
             if left < reached * NEARLY:
                 break
-            row, weight = self._row(term), weights[term]
-            documents = self.documents[row]
-            # No document stands twice in a term's row, so that plain indexing adds up rightly.
-            here = sums[documents]
-            here += self.impacts[row] if weight == 1 else self.impacts[row] * np.float32(weight)
-            sums[documents] = here
-            reached = _raised(reached, here, limit)
+            reached = _raised(reached, self._add(term, weights[term], sums), limit)
             left -= most[term]
             done += 1
         found = np.flatnonzero(sums > max(0.0, reached * NEARLY - left)).astype(np.uint32)  # the rows' type: no row is copied
         kept = sums[found]
         for term in order[done:]:
-            kept += self._looked_up(term, weights[term], found)
+            if self.starts[term + 1] - self.starts[term] < LOOK_UP_COST * len(found):
+                self._add(term, weights[term], sums)
+                kept = sums.take(found)
+            else:
+                kept += self._looked_up(term, weights[term], found)
+                sums[found] = kept
             left -= most[term]
             reached = _raised(reached, kept, limit)
             chosen = kept > reached * NEARLY - left
