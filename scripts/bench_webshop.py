@@ -1,15 +1,21 @@
 """Speed and memory of WebShop: steps, resets, many environments, and a synthetic catalogue of the full size.
 
     python scripts/bench_webshop.py                                  # small catalogue
-    python scripts/bench_webshop.py --large FOLDER --products 1180000  # builds the large store in FOLDER first (minutes)
+    python scripts/bench_webshop.py --large FOLDER --products 1180000  # makes the large set and its store in FOLDER first (minutes)
+
+An interrupted run of the second goes on when it is started again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
 import random
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -18,11 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from tstar_envs.envs.webshop.catalogue import Catalogue, build_store
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.shop import load_shop
+from tstar_envs.envs.webshop.stores import data_home
 
 ORIGINAL_STEPS = 20.4  # per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores)
+HUMAN_GOALS = 12_000
+SEARCHES = 300  # of each kind
+COMMON = ("gift", "home", "friends", "edition", "workshop", "guide", "parts", "season", "small", "black")
 
 
 def random_steps(observation: str, steps: int) -> tuple[float, float]:
@@ -59,55 +68,115 @@ def memory_of_environments(count: int) -> float:
     return before / 1024
 
 
-def synthetic(count: int) -> Iterator[dict[str, Any]]:
-    """Products recombined from the mini tier's words and a long tail of made-up ones, in the real set's lengths."""
+def synthetic(count: int) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]]:
+    """Products in the original's format, their attributes and, of some, a person's instruction.
+
+    Recombined from the mini tier's words and a long tail of made-up ones, in the real set's lengths.
+    """
     shop = load_shop("mini")
     base = [shop.catalogue.product(number) for number in range(len(shop.catalogue))]
+    wishes = {task.goal["asin"]: task for task in shop.tasks.values()}
     draw = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
     tail = ["".join(draw.choices(letters, k=draw.randint(4, 9))) for _ in range(200_000)]
     for number in range(count):
         one, other = base[int(draw.random() * 1000)], base[int(draw.random() * 1000)]
         rare = [tail[int(200_000 * draw.random() ** 3)] for _ in range(12)]
-        yield {
-            **one, "asin": f"S{number:09d}", "name": f"{one['name']} {' '.join(rare[:6])}",
-            "Description": f"{other['Description'][:400]} {' '.join(rare[6:])}", "options": other["options"],
+        product = {
+            "asin": f"S{number:09d}", "name": f"{one['name']} {' '.join(rare[:6])}", "query": one["query"], "category": one["category"],
+            "product_category": one["product_category"], "pricing": one["Price"].replace(" to ", " - "),
+            "full_description": f"{other['Description'][:400]} {' '.join(rare[6:])}", "small_description": one["BulletPoints"],
+            "customization_options": {name: [{"value": value} for value in values] for name, values in other["options"].items()},
+            "images": [], "average_rating": 4.0, "total_reviews": 3,
         }  # fmt: skip
+        goal = wishes[one["asin"]].goal if number % (count // HUMAN_GOALS or 1) == 0 and one["asin"] in wishes else None
+        wish = goal and {
+            "instruction": goal["instruction_text"].partition(", and price")[0], "instruction_attributes": goal["attributes"],
+            "instruction_options": goal["goal_options"],
+        }  # fmt: skip
+        yield product, {"attributes": one["Attributes"], "instruction": "", "instruction_attributes": []}, wish
 
 
-def build_large(folder: Path, count: int) -> None:
+def write_large(source: Path, count: int) -> None:
+    """The three files of the original, of a synthetic set."""
+    partial = source.with_name(source.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    wishes: dict[str, list[dict[str, Any]]] = {}
+    with open(partial / "items_shuffle.json", "w") as products, open(partial / "items_ins_v2.json", "w") as attributes:
+        for number, (product, extra, wish) in enumerate(synthetic(count)):
+            products.write(f"{',' if number else '['}\n{json.dumps(product)}")
+            attributes.write(f"{',' if number else '{'}\n{json.dumps(product['asin'])}: {json.dumps(extra)}")
+            if wish:
+                wishes[product["asin"]] = [wish]
+        products.write("]")
+        attributes.write("}")
+    (partial / "items_human_ins.json").write_text(json.dumps(wishes))
+    partial.rename(source)
+
+
+def memory(*kinds: str) -> float:
+    """Megabytes of this process, by the kernel's names."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(kinds)) / 1024
+
+
+def build_large(source: Path) -> None:
+    """Run in a process of its own: build the store, and watch what it takes."""
+    most, whole = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not whole.wait(0.5):
+            most[0] = max(most[0], memory("Anonymous:"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     start = time.time()
-    build_store(
-        folder, synthetic(count), lambda product: float(product["pricing"][0]), "lexicon-1",
-        lambda done: print(f"{done} products, {time.time() - start:.0f} s", flush=True),
-    )  # fmt: skip
-    print(f"built in {time.time() - start:.0f} s", flush=True)
+    try:
+        load_shop(str(source))
+    finally:
+        whole.set()
+        watcher.join()
+    size = sum(path.stat().st_size for path in data_home().rglob("*") if path.is_file()) / 1e9
+    print(f"| store built in | {time.time() - start:.0f} s, {size:.1f} GB |")
+    print(f"| memory while building, without the pages of its files | at most {most[0]:.0f} MB |", flush=True)
 
 
-def measure_large(folder: Path) -> None:
+def measure_large(source: Path) -> None:
     """Run in a process of its own: opening, private memory, searches."""
-
-    def private() -> float:
-        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
-
     start = time.perf_counter()
-    catalogue = Catalogue.open(folder)
+    env = WebShopEnv(data=str(source))
     opened = time.perf_counter() - start
+    catalogue, tasks = env._shop.catalogue, list(env._shop.tasks.values())
     draw = random.Random(2)
-    shop = load_shop("mini")
-    tasks = list(shop.tasks.values())
-    queries = [task.instruction.partition(", and price")[0] for task in tasks] + [f"{t.query} {draw.choice(tasks).query}" for t in tasks]
-    queries += [catalogue.product(draw.randrange(len(catalogue)))["name"] for _ in range(200)]
-    times = []
-    for query in draw.sample(sorted(set(queries)), 400):
-        start = time.perf_counter()
-        catalogue.search(query)
-        times.append(1000 * (time.perf_counter() - start))
-    mean, p50, p99 = float(np.mean(times)), *(float(q) for q in np.percentile(times, [50, 99]))
-    print(f"| {len(catalogue)} products: open | {opened:.3f} s |")
-    print(f"| search, 400 different queries: mean / p50 / p99 | {mean:.1f} / {p50:.1f} / {p99:.1f} ms |")
-    print(f"| private memory after them | {private():.0f} MB |")
+    kinds = {
+        "instructions": [task.instruction.partition(", and price")[0] for task in tasks],
+        "titles": [catalogue.product(draw.randrange(len(catalogue)))["name"] for _ in range(500)],
+        "two products' names": [f"{draw.choice(tasks).query} {draw.choice(tasks).query}" for _ in range(2000)],
+        "the most common words": [" ".join(words) for size in (2, 3, 4) for words in itertools.combinations(COMMON, size)],
+    }
+    print(f"| {len(catalogue)} products, {len(tasks)} goals: open | {opened:.2f} s |")
+    most, every = 0.0, []
+    for kind, queries in kinds.items():
+        times = []
+        for number, query in enumerate(draw.sample(sorted(set(queries)), SEARCHES)):
+            start = time.perf_counter(), time.process_time()
+            catalogue.search(query)
+            times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+            if number % 10 == 0:
+                most = max(most, memory("Private_"))
+        every += times
+        print(f"| search by {kind} | {spread(times)} |")
+    print(f"| all {len(every)} searches | {spread(every)} |")
+    print(f"| private memory meanwhile | at most {most:.0f} MB |")
+
+
+def spread(times: list[tuple[float, float]]) -> str:
+    """Mean, median and 99th percentile in milliseconds, by the clock and of the processor."""
+    told = []
+    for kind, seconds in zip(("clock", "CPU"), zip(*times, strict=True), strict=True):
+        p50, p99 = np.percentile(seconds, (50, 99))
+        told.append(f"{kind}: mean {1000 * np.mean(seconds):.1f}, p50 {1000 * p50:.1f}, p99 {1000 * p99:.1f} ms")
+    return "; ".join(told)
 
 
 def main() -> None:
@@ -115,17 +184,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--large", type=Path, help="folder of the synthetic large store; made if it is not there")
     parser.add_argument("--products", type=int, default=1_180_000)
-    parser.add_argument("--measure-only", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("build", "measure"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure_only:
-        measure_large(arguments.large)
+    source = arguments.large and arguments.large / "source"
+    if arguments.part:
+        {"build": build_large, "measure": measure_large}[arguments.part](source)
         return
-    if arguments.large:
-        if not arguments.large.is_dir():
-            build_large(arguments.large, arguments.products)
-        subprocess.run([sys.executable, __file__, "--large", str(arguments.large), "--measure-only"], check=True)
+    print("| measure | value |\n|---|---|", flush=True)
+    if source:
+        if not source.is_dir():
+            write_large(source, arguments.products)
+        built = any((arguments.large / "webshop" / "stores").glob("*/tasks.jsonl"))
+        for part in ("measure",) if built else ("build", "measure"):
+            command = [sys.executable, __file__, "--large", str(arguments.large), "--part", part]
+            subprocess.run(command, check=True, env={**os.environ, "TSTAR_DATA": str(arguments.large)})
         return
-    print("| measure | value |\n|---|---|")
     for observation in ("text", "text_rich", "text_options"):
         rate, reset = random_steps(observation, arguments.steps)
         print(f"| steps/s, {observation} | {rate:.0f} ({rate / ORIGINAL_STEPS:.0f} x the original's {ORIGINAL_STEPS}) |")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tstar_envs import BadData, MissingData, UnknownOption
 from tstar_envs.envs.webshop import generate
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.families import FAMILIES
+from tstar_envs.envs.webshop.pages import OBSERVATIONS
 from tstar_envs.envs.webshop.practice import practice_shop
 from tstar_envs.envs.webshop.rules import parse_action
 from tstar_envs.envs.webshop.shop import MINI_FOLDER, load_shop, read_lines
@@ -23,6 +25,16 @@ PRODUCT: dict[str, Any] = {
     "full_description": "A mug.", "small_description": ["Big"], "images": ["x"],
     "customization_options": {"Color": [{"value": "Red/Blue"}, {"value": "features"}], "Style": [{"value": "red | blue"}]},
 }  # fmt: skip
+
+PAGES = {f"click[{button}]" for button in ("back to search", "< prev", "description", "features", "reviews", "buy now")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What these tests build does not stay on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TSTAR_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 def open_folder(folder: Path, products: Any, **files: Any) -> WebShopEnv:
@@ -58,6 +70,31 @@ def test_one_value_of_two_options_sets_the_last_and_button_words_are_buttons(tmp
     assert "Option style (chosen: red | blue)" in observation and "Option color (not chosen)" in observation
     assert info["admissible_actions"].count("click[red | blue]") == 1
     assert env.step("click[features]")[0].startswith("Features of b01")
+
+
+def test_rich_text(tmp_path: Path) -> None:
+    """Checked by hand against ``WebAgentTextEnv.convert_html_to_text`` of princeton-nlp/WebShop@64fa2a5."""
+    options = {"Color": [{"value": "Red"}, {"value": "caf\u00e9"}], "Size": [{"value": "8 Wide"}]}
+    open_folder(tmp_path, [{**PRODUCT, "customization_options": options}, {**PRODUCT, "asin": "B02", "pricing": "$3", "name": "Mug"}])
+    env = WebShopEnv(data=str(tmp_path), observation="text_rich")
+    assert env.reset(options={"task": 0})[0] == "WebShop\nInstruction:\na mug\n[button] Search [button_]\n"
+    head = "Instruction:\na mug\n[button] Back to Search [button_]\n"
+    results = head + "Page 1 (Total results: 2)\n[button] Next > [button_]\n\n[{0}] B01 [{0}_]\nRed Mug\n$5.0 to $9.0\n"
+    other = "\n[button] B02 [button_]\nMug\n$3.0\n"
+    assert env.step("search[red mug]")[0] == results.format("button") + other
+    item = (
+        "Instruction:\na mug\n[button] Back to Search [button_]\n[button] < Prev [button_]\ncolor\n  [{0}] red [{0}_]\n"
+        "  [button] caf\u00e9 [button_]\nsize\n  [{1}] 8 wide [{1}_]\nRed Mug\nPrice: $5.0 to $9.0\nRating: N.A.\n"
+        "[button] Description [button_]\n[button] Features [button_]\n[button] Reviews [button_]\n[button] Buy Now [button_]\n"
+    )
+    assert env.step("click[b01]")[0] == item.format("button", "button")
+    assert env.step("click[red]")[0] == "You have clicked red.\n" + item.format("clicked button", "button")
+    both = "You have clicked 8 wide.\nYou have clicked red.\n" + item.format("clicked button", "clicked button")
+    assert env.step("click[8 wide]")[0] == both
+    assert env.step("click[caf\u00e9]")[0] == "You have clicked 8 wide.\n" + item.format("button", "clicked button"), "as the original"
+    assert env.step("click[description]")[0] == head + "[button] < Prev [button_]\nA mug.\n"
+    env.step("click[< prev]")
+    assert env.step("click[< prev]")[0] == results.format("clicked button") + other
 
 
 def test_tags_and_keys() -> None:
@@ -129,10 +166,11 @@ def test_page_size_is_checked(size: Any) -> None:
 
 def test_100_000_random_actions() -> None:
     draw = random.Random(5)
-    env = WebShopEnv(data="mini", split="train", horizon=40, observation="text")
+    envs = [WebShopEnv(data="mini", split="train", horizon=40, observation=observation) for observation in OBSERVATIONS]
     over, info = True, {}
     for _ in range(100_000):
         if over:
+            env = draw.choice(envs)
             _, info = env.reset(options={"task": draw.randrange(len(env.task_ids()))})
         choice = draw.random()
         offered = info["admissible_actions"]
@@ -147,13 +185,40 @@ def test_100_000_random_actions() -> None:
         assert 0.0 <= reward <= 1.0
 
 
-@pytest.mark.parametrize("field", ["name", "full_description"])
-@pytest.mark.parametrize("value", ["<b>&amp; [SEP] </b>", "\x00\x07\u202e\n\n", "x" * 300_000, "", "\ud83d"])
+@pytest.mark.parametrize("field", ["name", "full_description", "query", "category", "product_category", "small_description", "options"])
+@pytest.mark.parametrize("value", ["<b>&amp; [SEP] </b>", "\x00\x07\u202e\n\n", "x" * 300_000, "", "\ud83d", "\u2028]\u0130["])
 def test_hostile_text_loads(tmp_path: Path, field: str, value: str) -> None:
-    env = open_folder(tmp_path, [{**PRODUCT, field: value}, PRODUCT, {**PRODUCT, "asin": "nan"}])
+    change = {"customization_options": {value: [{"value": value}, {"value": "y"}]}} if field == "options" else {field: value}
+    open_folder(tmp_path, [{**PRODUCT, **change}, PRODUCT, {**PRODUCT, "asin": "nan"}])
+    for observation in OBSERVATIONS:
+        env = WebShopEnv(data=str(tmp_path), observation=observation)
+        env.reset(options={"task": 0})
+        for action in ("search[mug big y]", "click[b01]", "click[description]", "click[< prev]", "click[features]", "click[< prev]"):
+            observed, _, _, _, info = env.step(action)
+            assert observed in env.observation_space
+        for action in (*[action for action in info["admissible_actions"] if action not in PAGES][:2], "click[buy now]"):
+            observed, _, _, _, info = env.step(action)
+            assert observed in env.observation_space and info["action_valid"]
+
+
+@pytest.mark.parametrize("field", ["full_description", "small_description", "pricing", "customization_options", "category", "images"])
+@pytest.mark.parametrize("missing", ["absent", "null", "empty"])
+def test_fields_that_may_be_missing(tmp_path: Path, field: str, missing: str) -> None:
+    product = {name: value for name, value in PRODUCT.items() if name != field}
+    open_folder(tmp_path, [product if missing == "absent" else {**product, field: None if missing == "null" else type(PRODUCT[field])()}])
+    env = WebShopEnv(data=str(tmp_path), horizon=30)
     env.reset(options={"task": 0})
-    for action in ("search[mug big color]", "click[b01]", "click[description]", "click[< prev]", "click[buy now]"):
-        assert env.step(action)[0] in env.observation_space
+    read = [step for page in ("description", "features") for step in (f"click[{page}]", "click[< prev]")]
+    for action in ("search[mug]", "click[b01]", *read, "click[buy now]"):
+        info = env.step(action)[4]
+        assert info["action_valid"]
+    assert 0 < info["score"] <= 1
+
+
+@pytest.mark.parametrize("field", ["asin", "name", "query"])
+def test_fields_that_must_be_there(tmp_path: Path, field: str) -> None:
+    with pytest.raises(BadData, match=rf"items_shuffle\.json, line 2: field '{field}' must be a string"):
+        open_folder(tmp_path, [{name: value for name, value in PRODUCT.items() if name != field}])
 
 
 @pytest.mark.parametrize(

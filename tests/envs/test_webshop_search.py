@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from webshop_exhaustive import exhaustive
 
-from tstar_envs.envs.webshop import catalogue as catalogue_module
-from tstar_envs.envs.webshop import postings
+from tstar_envs.envs.webshop import building, postings
 from tstar_envs.envs.webshop.analysis import analyze, stem, tokenize
-from tstar_envs.envs.webshop.catalogue import Catalogue, build_store
+from tstar_envs.envs.webshop.building import build_store
+from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.nouns import Tagger
 from tstar_envs.envs.webshop.postings import lossy_length
 from tstar_envs.envs.webshop.shop import load_shop
 
@@ -50,6 +52,7 @@ def test_lossy_lengths() -> None:
     assert [lossy_length(n) for n in (0, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 1000)] == [0, 23, 24, 39, 40, 40, 42, 54, 56, 56, 60, 984]
 
 
+TAGGER = Tagger("t", str.split)
 DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=60), min_size=1, max_size=30)
 
 
@@ -75,11 +78,37 @@ def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], 
     assert [scores[n] for n in found] == pytest.approx(sorted(scores.values(), reverse=True)[:10], rel=1e-6)
 
 
+TERMS = st.integers(0, 6) | st.integers(0, 30)  # some terms are common
+COLLECTIONS = st.lists(st.lists(TERMS, max_size=20), min_size=1, max_size=80)
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents=COLLECTIONS, query=st.lists(TERMS, max_size=8), limit=st.integers(1, 12))
+def test_leaving_out_early_changes_no_result(documents: list[list[int]], query: list[int], limit: int) -> None:
+    index = postings.merge([postings.make_batch(documents, 0)], 31)
+    assert index.search(query, limit) == exhaustive(index, query, limit)
+
+
+def test_leaving_out_early_changes_no_result_of_many_documents() -> None:
+    """Zipf's words, as texts have them; most documents with a word of the query are left out."""
+    draw = np.random.default_rng(0)
+    documents = [np.minimum(draw.zipf(1.3, draw.integers(5, 60)), 3000).tolist() for _ in range(5_000)]
+    index = postings.merge([postings.make_batch(documents, 0)], 3001)
+    seen = kept = 0
+    for _ in range(80):
+        query = np.minimum(draw.zipf(1.2, draw.integers(1, 15)), 3000).tolist() * int(draw.integers(1, 3))
+        every = exhaustive(index, query, index.count)
+        assert index.search(query, 50) == every[:50]
+        seen += len(every)
+        kept += len(index._candidates({term: n for term, n in Counter(query).items() if index.bounds[term]}, 50))
+    assert kept < seen / 10
+
+
 def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = load_shop("mini")
     products = [shop.catalogue.product(number) for number in range(120)]
-    memory = Catalogue.collect(products, lambda p: float(p["pricing"][0]), "t")
-    monkeypatch.setattr(catalogue_module, "BATCH", 50)
+    memory = building.collect(products, lambda p: float(p["pricing"][0]), "t")
+    monkeypatch.setattr(building, "BATCH", 50)
     folder = tmp_path / "store"
     done: list[int] = []
 
@@ -89,7 +118,7 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_store(folder, products, lambda p: float(p["pricing"][0]), "t", stop)
+        build_store(folder, products, lambda p: float(p["pricing"][0]), TAGGER, stop)
     assert not folder.exists()
     drawn: list[str] = []
 
@@ -97,7 +126,7 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, m
         drawn.append(str(product["asin"]))
         return float(product["pricing"][0])  # type: ignore[index]
 
-    build_store(folder, products, price, "t")
+    build_store(folder, products, price, TAGGER)
     assert len(drawn) == 20, "only what was missing is done again"
     mapped = Catalogue.open(folder)
     assert len(mapped) == 120 and mapped.tagger == "t"

@@ -9,6 +9,7 @@ from typing import Any
 import golden_alfworld
 import golden_blocksworld
 import golden_sokoban
+import golden_webshop
 from golden_record import ORACLE, record_episode
 
 from tstar_envs import Episode, append_episode
@@ -60,6 +61,7 @@ FILES = {
     golden_blocksworld.FILE: (golden_blocksworld.record, golden_blocksworld.PLANS),
     golden_sokoban.FILE: (golden_sokoban.record, golden_sokoban.PLANS),
     golden_alfworld.FILE: (golden_alfworld.record, golden_alfworld.PLANS),
+    golden_webshop.FILE: (golden_webshop.record, golden_webshop.PLANS),
 }
 
 if __name__ == "__main__":

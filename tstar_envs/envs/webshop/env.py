@@ -44,7 +44,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``); ``admissible_actions`` are the page's clicks,
     ``search_available`` says whether a search bar is shown, ``tagger`` what found the nouns of the titles; after buying
-    ``reward_parts`` (the original's sub-scores) and ``bought`` (ASIN and options).
+    ``reward_parts`` (the original's sub-scores, and the tagger) and ``bought`` (ASIN and options).
 
     ## Arguments
     ``data`` ("auto", "mini", "full" or a folder of the original's files), ``observation``, ``seed_prices`` (0; of drawn
@@ -157,6 +157,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def _buy(self, task: ShopTask, state: ShopState, action: str, effect: str) -> Outcome[ShopState]:
         total, parts = self._bought(task, state)
+        parts["tagger"] = self._shop.catalogue.tagger  # titles are compared by their nouns, and taggers differ
         bought = {"asin": state.asin, "options": dict(state.options)}
         return Outcome(
             state, self._page(task, state, total), action, effect_key=effect, terminated=True, success=total == 1.0, score=total,

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tstar_envs.envs.webshop import families
+from tstar_envs.envs.webshop import building, families
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.families import FAMILIES, SPLIT_OF, Family
-from tstar_envs.envs.webshop.goals import ShopTask, draw_bound
+from tstar_envs.envs.webshop.goals import ShopTask, draw_bound, task_to_record
 from tstar_envs.envs.webshop.nouns import LEXICON
 from tstar_envs.envs.webshop.reward import PATH_MARK, has_attribute, option_matches, score, type_score
-from tstar_envs.envs.webshop.shop import task_to_record
 from tstar_envs.stable_random import StableRandom
 
 SEED = 20260101
@@ -199,7 +198,7 @@ def task_of(goal: Mapping[str, Any], task_id: str, split: str, nouns: Sequence[s
 
 def collect(drafts: Sequence[Draft]) -> Catalogue:
     """The catalogue of drafts."""
-    return Catalogue.collect((draft.product for draft in drafts), lambda product: float(product["pricing"][0]), LEXICON.name)
+    return building.collect((draft.product for draft in drafts), lambda product: float(product["pricing"][0]), LEXICON.name)
 
 
 def build(seed: int = SEED) -> tuple[list[Product], list[ShopTask]]:

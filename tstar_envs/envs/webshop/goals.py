@@ -127,3 +127,14 @@ def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], li
         query = goal["query"] or goal["name"]
         tasks.append(ShopTask(f"webshop-{position}", split, goal, tuple(nouns(goal)), query, goal["instruction_text"]))
     return tasks
+
+
+def task_to_record(task: ShopTask) -> dict[str, Any]:
+    """A task as a line of a file."""
+    return {"id": task.id, "split": task.split, "query": task.query, "nouns": list(task.nouns), "goal": dict(task.goal)}
+
+
+def task_from_record(record: dict[str, Any]) -> ShopTask:
+    """The task of such a line."""
+    goal = record["goal"]
+    return ShopTask(record["id"], record["split"], goal, tuple(record["nouns"]), record["query"], goal["instruction_text"])

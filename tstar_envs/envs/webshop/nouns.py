@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
@@ -49,18 +51,29 @@ def lexicon_nouns(title: str) -> list[str]:
 LEXICON = Tagger("lexicon-1", lexicon_nouns)
 
 
+MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
+
+
 def best_tagger() -> Tagger:
-    """SpaCy's largest installed English model, else the bundled lexicon."""
-    try:
-        import spacy
-    except ImportError:
-        return LEXICON
-    for name in ("en_core_web_lg", "en_core_web_md", "en_core_web_sm"):
-        if spacy.util.is_package(name):
-            model = spacy.load(name, disable=["parser", "ner", "lemmatizer"])
-            return Tagger(f"spacy-{name}-{model.meta['version']}", partial(_spacy_nouns, model))
+    """SpaCy's largest installed English model, else the bundled lexicon.
+
+    The model is loaded when the first title is read: a store whose nouns were found before needs its name only.
+    """
+    for model in MODELS if find_spec("spacy") else ():
+        try:
+            return Tagger(f"spacy-{model}-{version(model)}", partial(_spacy_nouns, model))
+        except PackageNotFoundError:
+            continue
     return LEXICON
 
 
-def _spacy_nouns(model: Callable[[str], Any], title: str) -> list[str]:
-    return [token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN")]
+@lru_cache(maxsize=1)
+def _pipeline(model: str) -> Callable[[str], Any]:
+    import spacy
+
+    pipeline: Callable[[str], Any] = spacy.load(model, disable=["parser", "ner", "lemmatizer"])
+    return pipeline
+
+
+def _spacy_nouns(model: str, title: str) -> list[str]:
+    return [token.text.lower() for token in _pipeline(model)(title) if token.pos_ in ("NOUN", "PROPN")]

@@ -74,7 +74,8 @@ def as_text(page: list[Node]) -> str:
 
 def as_rich_text(page: list[Node], state: ShopState) -> str:
     """The original's ``text_rich`` form."""
-    chosen = {part for option in state.options for part in option} if state.page == "item" else set()
+    # The original looks a text up in the address, where options stand as JSON: what JSON escapes is never found there.
+    chosen = {part for option in state.options for part in option if json.dumps(part) == f'"{part}"'} if state.page == "item" else set()
     clicked, lines = "", []
     for text, kind in page:
         if text in ("", "\n"):

@@ -118,8 +118,8 @@ def clickables(catalogue: Catalogue, state: ShopState) -> dict[str, str]:
 
 
 def admissible(catalogue: Catalogue, state: ShopState) -> list[str]:
-    """The page's click actions."""
-    return [f"click[{text}]" for text in clickables(catalogue, state) if text != "search"]
+    """The page's click actions; a hostile option value that no action can name is none."""
+    return [f"click[{text}]" for text in clickables(catalogue, state) if text != "search" and text and "[" not in text and "\n" not in text]
 
 
 def search(state: ShopState, query: str) -> ShopState:

@@ -7,18 +7,73 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tstar_envs.envs.webshop.catalogue import Product
 from tstar_envs.errors import BadData
 
 _CHUNK = 1 << 22  # characters read at a time
 _MOST = 1 << 28  # characters of one product: beyond this the file is broken
-_SPACE = re.compile(r"[\s,]*")
 _NOT_PRICE = re.compile(r"[^\d.]")
 LONGEST_ASIN = 10
+
+
+class _Reader:
+    """A JSON text of which one value after the other is taken, so that it is never held whole."""
+
+    def __init__(self, path: Path, handle: TextIO) -> None:
+        self._path, self._handle, self._decoder = path, handle, json.JSONDecoder()
+        self._buffer, self._at, self._line = "", 0, 1
+
+    def _refill(self) -> bool:
+        more = self._handle.read(max(_CHUNK, len(self._buffer) - self._at))
+        if more:
+            self._buffer, self._at = self._buffer[self._at :] + more, 0
+        return bool(more)
+
+    def _advance(self, end: int) -> None:
+        self._line += self._buffer.count("\n", self._at, end)
+        self._at = end
+
+    @property
+    def where(self) -> str:
+        """File and line."""
+        return f"{self._path}, line {self._line}"
+
+    def next_mark(self, skipped: str) -> str:
+        """The next character that is neither white space nor ``skipped``, "" at the end of the file; it is not taken."""
+        while True:
+            while self._at < len(self._buffer):
+                character = self._buffer[self._at]
+                if not character.isspace() and character != skipped:
+                    return character
+                self._advance(self._at + 1)
+            if not self._refill():
+                return ""
+
+    def take_mark(self, expected: str, what: str) -> None:
+        """Take the opening bracket."""
+        if self.next_mark("") != expected:
+            found = self._buffer[self._at : self._at + 20]
+            raise BadData(f"{self.where}: {what} must start with {expected!r}, found {found!r}")
+        self._at += 1
+
+    def value(self) -> Any:
+        """Take the next value."""
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
+            except (ValueError, RecursionError) as error:
+                if len(self._buffer) - self._at > _MOST or not self._refill():
+                    raise BadData(f"{self.where}: not JSON, or the file is cut off ({error})") from error
+                continue
+            if len(self._buffer) - end < 3 and self._refill():  # what looks like a whole number may go on ("1" of "1e+5")
+                continue
+            self._advance(end)
+            return value
 
 
 def stream_array(path: Path) -> Iterator[tuple[str, Any]]:
@@ -27,35 +82,33 @@ def stream_array(path: Path) -> Iterator[tuple[str, Any]]:
     Raises:
         BadData: not an array of JSON values; file and line are named.
     """
-    decoder = json.JSONDecoder()
+    with _opened(path) as reader:
+        reader.take_mark("[", "a JSON array of products")
+        while reader.next_mark(",") != "]":
+            yield reader.where, reader.value()
+
+
+def stream_object(path: Path) -> Iterator[tuple[str, Any]]:
+    """The keys of a JSON object with their values, one at a time.
+
+    Raises:
+        BadData: not an object; file and line are named.
+    """
+    with _opened(path) as reader:
+        reader.take_mark("{", "a JSON object by ASIN")
+        while reader.next_mark(",") != "}":
+            where, key = reader.where, reader.value()
+            if not isinstance(key, str):
+                raise BadData(f"{where}: a key must be a string, found {key!r:.80}")
+            reader.next_mark(":")
+            yield key, reader.value()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Reader]:
     try:
-        with open(path, encoding="utf-8") as handle:
-            buffer, line, ended = handle.read(_CHUNK).lstrip("\ufeff"), 1, False
-            head = buffer.lstrip()
-            if not head.startswith("["):
-                raise BadData(f"{path}, line 1: a JSON array of products must start with '[', found {head[:20]!r}")
-            line += buffer[: len(buffer) - len(head)].count("\n")
-            buffer = head[1:]
-            while True:
-                space = _SPACE.match(buffer)
-                skip = space.end() if space else 0
-                if buffer[skip : skip + 1] == "]":
-                    return
-                where = f"{path}, line {line + buffer.count(chr(10), 0, skip)}"
-                try:
-                    value, end = decoder.raw_decode(buffer, skip)
-                except (ValueError, RecursionError) as error:
-                    more = "" if ended or len(buffer) > _MOST else handle.read(max(_CHUNK, len(buffer)))
-                    if not more:
-                        raise BadData(f"{where}: not JSON, or the file is cut off ({error})") from error
-                    buffer += more
-                    continue
-                yield where, value
-                line += buffer.count("\n", 0, end)
-                buffer = buffer[end:]
-                if len(buffer) < _CHUNK // 4 and not ended:
-                    more = handle.read(_CHUNK)
-                    ended, buffer = not more, buffer + more
+        with open(path, encoding="utf-8-sig") as handle:
+            yield _Reader(path, handle)
     except UnicodeDecodeError as error:
         raise BadData(f"{path}: not a text file in UTF-8 ({error})") from error
 
@@ -120,7 +173,7 @@ def _string_list(value: Any, where: str, field: str) -> list[str]:
     return list(value)
 
 
-def parse_product(record: Any, attributes: dict[str, Any], where: str) -> Product | None:
+def parse_product(record: Any, attributes: Mapping[str, Any], where: str) -> Product | None:
     """A product as the original cleans it, without nouns; None where it is skipped for its ASIN.
 
     Raises:
@@ -149,7 +202,7 @@ def parse_product(record: Any, attributes: dict[str, Any], where: str) -> Produc
     }
 
 
-def read_products(path: Path, attributes: dict[str, Any]) -> Iterator[Product]:
+def read_products(path: Path, attributes: Mapping[str, Any]) -> Iterator[Product]:
     """The products of an ``items_shuffle*.json``, the first of each ASIN."""
     seen: set[str] = set()
     for where, record in stream_array(path):

@@ -1,15 +1,62 @@
-"""Byte strings by number and numbers by byte string, in memory or in files that are mapped and shared by all processes."""
+"""Byte strings by number, numbers by byte string and JSON by text, in files that are mapped and shared by all processes.
+
+The first two can lie in memory as well.
+"""
 
 from __future__ import annotations
 
+import json
 import mmap
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tstar_envs.envs.webshop.postings import Array
+
+MAPPED_BYTES = 128_000_000  # of files that a process keeps mapped in at most, roughly
+
+
+class MappedFiles:
+    """Files of a folder, mapped for reading.
+
+    What was read stays mapped into the process, and its share of the memory grows towards the size of the files, although the
+    system could take it back at any time. ``note`` gives it back now and then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._maps: list[mmap.mmap] = []
+        self._read = 0
+
+    def bytes(self, name: str) -> bytes | mmap.mmap:
+        """Map a file as it is."""
+        with open(self._folder / name, "rb") as handle:
+            if not os.fstat(handle.fileno()).st_size:  # cannot be mapped
+                return b""
+            self._maps.append(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+        return self._maps[-1]
+
+    def array(self, name: str) -> Array:
+        """Map an array; it is a plain one, whose parts are taken faster than numpy's mapped kind."""
+        mapped = np.load(self._folder / f"{name}.npy", mmap_mode="r")
+        if isinstance(mapped.base, mmap.mmap):
+            self._maps.append(mapped.base)
+        plain: Array = mapped.view(np.ndarray)
+        return plain
+
+    def note(self, size: int) -> None:
+        """Note that about so many bytes were read; after many, nothing stays mapped in. Reading it again costs little."""
+        self._read += size
+        if self._read > MAPPED_BYTES and sys.platform == "linux" and sum(map(len, self._maps)) > MAPPED_BYTES:
+            self._read = 0
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)
@@ -37,12 +84,9 @@ class Blobs:
         np.save(folder / f"{name}.starts.npy", self.starts)
 
     @staticmethod
-    def open(folder: Path, name: str) -> Blobs:
+    def open(files: MappedFiles, name: str) -> Blobs:
         """Map both parts."""
-        starts = np.load(folder / f"{name}.starts.npy", mmap_mode="r")
-        with open(folder / f"{name}.bin", "rb") as handle:
-            data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) if int(starts[-1]) else b""
-        return Blobs(data, starts)
+        return Blobs(files.bytes(f"{name}.bin"), files.array(f"{name}.starts"))
 
 
 @dataclass(frozen=True)
@@ -75,6 +119,40 @@ class SortedKeys:
         np.save(folder / f"{name}.values.npy", self.values)
 
     @staticmethod
-    def open(folder: Path, name: str) -> SortedKeys:
+    def open(files: MappedFiles, name: str) -> SortedKeys:
         """Map keys and numbers."""
-        return SortedKeys(Blobs.open(folder, name), np.load(folder / f"{name}.values.npy", mmap_mode="r"))
+        return SortedKeys(Blobs.open(files, name), files.array(f"{name}.values"))
+
+
+class Records(Mapping[str, Any]):
+    """JSON values by text, mapped: a dictionary too large to be held in every process."""
+
+    def __init__(self, places: SortedKeys, values: Blobs) -> None:
+        self._places, self._values = places, values
+
+    def __getitem__(self, key: str) -> Any:
+        number = self._places.find(key.encode("utf-8", "surrogatepass"))
+        if number is None:
+            raise KeyError(key)
+        return json.loads(self._values[number])
+
+    def __len__(self) -> int:
+        return len(self._places.keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._places.keys[number].decode("utf-8", "surrogatepass") for number in range(len(self)))
+
+    @staticmethod
+    def write(folder: Path, items: Iterable[tuple[str, Any]]) -> Records:
+        """Write the items, of which only the keys are held meanwhile, and map them; of equal keys the last counts."""
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers: dict[bytes, int] = {}
+        starts = array("q", [0])
+        with open(folder / "values.bin", "wb") as handle:
+            for key, value in items:
+                numbers[key.encode("utf-8", "surrogatepass")] = len(starts) - 1
+                starts.append(starts[-1] + handle.write(json.dumps(value).encode()))
+        np.save(folder / "values.starts.npy", np.array(starts))
+        SortedKeys.collect(numbers).save(folder, "keys")
+        files = MappedFiles(folder)
+        return Records(SortedKeys.open(files, "keys"), Blobs.open(files, "values"))

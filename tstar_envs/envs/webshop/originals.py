@@ -1,0 +1,96 @@
+"""A shop from the original's files: what its catalogue and its goals are made from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.envs.webshop import source_files
+from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.goals import ShopTask, check_goal, draw_price, human_goals, make_tasks, shuffle_goals, synthetic_goals
+from tstar_envs.envs.webshop.nouns import best_tagger
+from tstar_envs.envs.webshop.store import Records
+from tstar_envs.envs.webshop.stores import Plan, store_folder
+from tstar_envs.errors import BadData, MissingData
+
+LARGE_BYTES = 64_000_000  # files up to this size are read as a whole
+
+
+def plan(folder: Path, data: str, seed: int) -> Plan:
+    """How the shop of a folder is built; see ``shop.load_shop``."""
+    path = _pick(folder, "items_shuffle")
+    if path is None:
+        raise MissingData(
+            f"no items_shuffle*.json in {folder} (data={data!r}); scripts/fetch_data webshop (1.18 million products) or webshop-1000 "
+            f"fetches the original's files, and data='mini' works without any"
+        )
+    extra = _pick(folder, "items_ins_v2")
+    human, fixed, fixed_prices = (folder / name for name in ("items_human_ins.json", "goals.json", "prices.json"))
+    sources = [source for source in (path, extra, human, fixed, fixed_prices) if source and source.is_file()]
+    tagger = best_tagger()
+    store = store_folder(str(folder.resolve()), sources, seed, tagger.name)
+    prices = _fixed_prices(fixed_prices) if fixed_prices.is_file() else {}
+    records = store.with_name(store.name + ".attributes")
+
+    @lru_cache(maxsize=1)
+    def attributes() -> Mapping[str, Any]:
+        if extra is None:
+            return {}
+        if extra.stat().st_size <= LARGE_BYTES:
+            read: dict[str, Any] = source_files.read_json(extra, dict)
+            return read
+        return Records.write(records, source_files.stream_object(extra))
+
+    def tasks(catalogue: Catalogue) -> list[ShopTask]:
+        if fixed.is_file():
+            goals = [check_goal(goal, f"{fixed}, goal {n}") for n, goal in enumerate(source_files.read_json(fixed, list))]
+        else:
+            goals = shuffle_goals(list(_draw_goals(catalogue, attributes, human, seed)))
+        shutil.rmtree(records, ignore_errors=True)  # it may never have been needed
+
+        def nouns(goal: dict[str, Any]) -> list[str]:
+            number = catalogue.find(goal["asin"])
+            product = catalogue.product(number) if number is not None else None
+            same = product is not None and product["name"] == goal["name"]
+            return list(product["nouns"]) if product is not None and same else tagger.nouns(goal["name"])
+
+        return make_tasks(goals, nouns)
+
+    return Plan(
+        store,
+        lambda: source_files.read_products(path, attributes()),
+        lambda product: float(prices[product["asin"]]) if product["asin"] in prices else draw_price(product, seed),
+        tagger,
+        tasks,
+        path.stat().st_size > LARGE_BYTES,
+    )
+
+
+def _pick(folder: Path, stem: str) -> Path | None:
+    """The original's file of the whole set, else the only (or first) one with a number in its name."""
+    whole = folder / f"{stem}.json"
+    return whole if whole.is_file() else next(iter(sorted(folder.glob(f"{stem}*.json"))), None)
+
+
+def _fixed_prices(path: Path) -> dict[str, Any]:
+    prices: dict[str, Any] = source_files.read_json(path, dict)
+    for asin, price in prices.items():
+        if isinstance(price, bool) or not isinstance(price, int | float):
+            raise BadData(f"{path}: field {asin!r} must be a number, found {price!r:.80}")
+    return prices
+
+
+def _draw_goals(catalogue: Catalogue, attributes: Callable[[], Mapping[str, Any]], human: Path, seed: int) -> Iterator[dict[str, Any]]:
+    """Human goals where the folder has them, else synthetic ones, in the order of the products."""
+    written: dict[str, Any] = source_files.read_json(human, dict) if human.is_file() else {}
+    source = written or attributes()
+    numbered = sorted((number, asin) for asin in source if (number := catalogue.find(asin)) is not None)
+    for number, asin in numbered:
+        product, price = catalogue.product(number), catalogue.price(number)
+        if written:
+            yield from human_goals(product, written[asin], price, seed, str(human))
+        else:
+            yield from synthetic_goals(product, source[asin], price, seed)

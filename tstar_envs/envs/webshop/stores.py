@@ -1,0 +1,140 @@
+"""The stores of this machine: each is built once, by one process, and then mapped by all.
+
+A store belongs to a folder of source files as they are now: when they change it is built anew and the old one removed. The
+stores lie in ``$TSTAR_DATA/webshop/stores`` and can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tstar_envs.envs.webshop import building
+from tstar_envs.envs.webshop.catalogue import Catalogue, Product
+from tstar_envs.envs.webshop.goals import ShopTask, task_from_record, task_to_record
+from tstar_envs.envs.webshop.nouns import Tagger
+from tstar_envs.errors import BadData, WriteFailed
+
+FORMAT = 2  # to be raised with every change of the files or of what they hold, the analysis of texts included
+TASKS = "tasks.jsonl"
+
+
+def data_home() -> Path:
+    """``$TSTAR_DATA/webshop``."""
+    return Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser() / "webshop"
+
+
+class Plan(NamedTuple):
+    """What a store is made from.
+
+    Attributes:
+        store: its folder.
+        products: reads the products, the same on every call.
+        price: draws the price of one.
+        tagger: finds the nouns of those that come without.
+        tasks: makes the tasks, when the catalogue is there.
+        large: whether building takes minutes and must not be done in memory.
+    """
+
+    store: Path
+    products: Callable[[], Iterable[Product]]
+    price: Callable[[Product], float]
+    tagger: Tagger
+    tasks: Callable[[Catalogue], list[ShopTask]]
+    large: bool = False
+
+
+def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
+    """Where the store of some source files lies.
+
+    Args:
+        origin: what names the set, whatever is in it at the moment.
+        sources: its files; another size or time of change means another store.
+        variant: what else the store depends on.
+    """
+    now = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
+    return data_home() / "stores" / "-".join(map(_digest, ((FORMAT, origin), now, variant)))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
+    """Map the store of a plan, after building it if need be.
+
+    Raises:
+        BadData: the store's files are damaged.
+        WriteFailed: a large store cannot be written. A small one is then built in memory, with a warning.
+    """
+    if not (plan.store / TASKS).is_file():
+        try:
+            _build(plan)
+        except OSError as error:
+            told = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
+            if plan.large:
+                raise WriteFailed(f"{told}. Make room and try again (it goes on), or set TSTAR_DATA to another folder") from error
+            warnings.warn(f"{told}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written", stacklevel=2)
+            return _in_memory(plan)
+    try:
+        with open(plan.store / TASKS, encoding="utf-8") as lines:
+            tasks = [task_from_record(json.loads(line)) for line in lines]
+        return Catalogue.open(plan.store), tasks
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise BadData(f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew") from error
+
+
+def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
+    products = list(plan.products())
+    for product in products:
+        building.add_nouns(product, plan.tagger)
+    catalogue = building.collect(products, plan.price, plan.tagger.name)
+    return catalogue, plan.tasks(catalogue)
+
+
+def _build(plan: Plan) -> None:
+    origin, now, _ = plan.store.name.split("-")
+    plan.store.parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(plan.store.with_name(f"{origin}.lock")):
+        if not plan.store.is_dir():
+            with _shown(plan) as report:
+                building.build_store(plan.store, plan.products(), plan.price, plan.tagger, report)
+        if not (plan.store / TASKS).is_file():
+            records = (json.dumps(task_to_record(task)) + "\n" for task in plan.tasks(Catalogue.open(plan.store)))
+            building.write_whole(plan.store / TASKS, records)
+        for other in plan.store.parent.glob(f"{origin}-*"):
+            if not other.name.startswith(f"{origin}-{now}-"):
+                shutil.rmtree(other, ignore_errors=True)  # a process may have it open where that forbids removing it
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """One process at a time; the others wait. The lock ends with its process, however that ends."""
+    with open(path, "ab") as handle:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _shown(plan: Plan) -> Iterator[Callable[[int], None]]:
+    """Progress on the terminal where it takes long."""
+    if not plan.large:
+        yield lambda done: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed} products"), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        shown = progress.add_task("WebShop: indexing (once; goes on if interrupted)", total=None)
+        yield lambda done: progress.update(shown, completed=done)
