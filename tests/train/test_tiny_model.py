@@ -54,3 +54,10 @@ def test_fixed_texts_are_one_token(places) -> None:
 @given(st.text(st.sampled_from("#_X(1234, )\n√ab"), max_size=40))
 def test_any_text_comes_back(places, text: str) -> None:
     assert places.decode(places.encode(text, add_special_tokens=False)) == text
+
+
+def test_a_bracket_makes_no_new_word_and_leaves_no_space() -> None:
+    text = "Action: click[next >]\n"
+    ids = tokenizer().encode(text, add_special_tokens=False)
+    assert tokenizer().convert_ids_to_tokens(ids)[ids.index(tokenizer().convert_tokens_to_ids("[")) + 1].startswith("\u0120")
+    assert tokenizer().decode(ids) == text

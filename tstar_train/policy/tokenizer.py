@@ -2,7 +2,7 @@
 
 Names are combinations of words from a closed lexicon, and each word is one token with its leading space: a name cut in
 pieces is copied wrongly by a model of this size. An opening bracket is followed by a space in token space ("search[ Sel
-..."), so that a name is the same token in a question, a passage and an action; environments ignore the space.
+..."), so that a name is the same token in a question, a passage and an action; decoding takes the space out again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "", fi
     tokenizer.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(symbols), "isolated"), words]) if symbols else words
     )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("[ ", "[")])
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[PAD, END],
