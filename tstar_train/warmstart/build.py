@@ -34,7 +34,10 @@ SCHEDULES = {
     # Rows are single turns here, about a third as long as a whole conversation.
     "blocksworld": (ImitationSchedule(steps=9_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
     # Rows are whole episodes, about three times as long as those of search-QA.
-    "alfworld": (ImitationSchedule(steps=4_000, matrix_rate=0.01, other_rate=1.5e-3),),
+    "alfworld": (
+        ImitationSchedule(steps=4_000, matrix_rate=0.01, other_rate=1.5e-3),
+        ImitationSchedule(steps=2_500, matrix_rate=0.008, other_rate=1.2e-3, decay=1.0),
+    ),
     # A whole purchase has about a thousand tokens, so a batch has few.
     "webshop": (ImitationSchedule(steps=3_000, batch=4, matrix_rate=0.01, other_rate=1.5e-3),),
     "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
