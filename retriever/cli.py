@@ -6,32 +6,51 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
-from retriever.bm25 import Bm25Index
+from retriever.build import Plan, build_index
 from retriever.corpus import read_corpus
 from retriever.errors import BadSetting, MissingCorpus, RetrieverError, import_optional
 from retriever.index import MAX_TOPK, HashedIndex, Searcher
-from retriever.storage import Kind, load_index, read_manifest, save_index
+from retriever.progress import progress
+from retriever.storage import Manifest, load_index, read_manifest
+from retriever.transformer import Pooling, TransformerSettings, settings_for
+from retriever.vectors import Kind
 
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build an index folder from a corpus file."""
+    """Build an index folder from a corpus file; a build that was killed goes on where it stopped."""
 
     corpus: Path
     """JSON lines with "id" and "contents" (Search-R1's form), plain or .gz."""
     out: Path
     """The folder to write; must not exist yet, or be empty."""
-    kind: Kind = "hashed"
-    """hashed: FAISS over hashed TF-IDF vectors; bm25: BM25 over words."""
+    encoder: Annotated[str, tyro.conf.arg(aliases=["--kind"])] = "hashed"
+    """hashed: TF-IDF vectors, no model; bm25: words; else a transformer by name or folder, as intfloat/e5-base-v2."""
+    type: Kind = "flat"
+    """Of the vectors. Exhaustive: flat (float32), fp16, sq8 (8 bits). Approximate: ivf_sq8 (lists), hnsw (graph)."""
     dim: int = 512
-    """Vector length of a hashed index, a multiple of 8."""
+    """Vector length of the hashed encoder, a multiple of 8."""
+    pooling: Pooling | None = None
+    """Of a transformer: mean or cls; by default what its folder says, else mean."""
+    query_prefix: str | None = None
+    """Of a transformer, put before queries; by default "query: " for E5, else nothing."""
+    passage_prefix: str | None = None
+    """Of a transformer, put before passages; by default "passage: " for E5, else nothing."""
+    max_tokens: int | None = None
+    """Of a transformer; by default what its folder says, else 512."""
+    shard: str = "0/1"
+    """I/N: only the I-th of N equal parts of the corpus, from 0/N to N-1/N."""
+    chunk: int = 4096
+    """Passages between two marks; a killed build loses one chunk at most."""
+    threads: int = 1
+    """CPU threads of encoder and FAISS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,20 +70,49 @@ class Serve:
 
 
 def build(command: Build, console: Console) -> None:
-    """Run ``build``: read, index, write.
+    """Run ``build``: read, encode, index, write.
 
     Raises:
         RetrieverError, OSError: With a message for the user.
     """
-    documents = read_corpus(command.corpus)
-    with console.status(f"indexing {len(documents)} documents"):
-        index: HashedIndex | Bm25Index
-        if command.kind == "hashed":
-            index = HashedIndex.build(documents, dim=command.dim)
-        else:
-            index = Bm25Index.build(documents)
-        save_index(index, command.out)
-    _say(console, f"wrote {command.out}: {command.kind} index of {index.ntotal} documents")
+    _check_range("threads", command.threads, 1, 1024)
+    plan = Plan(
+        corpus=command.corpus, out=command.out, encoder=_encoder(command), kind=command.type, dim=command.dim,
+        shard=_shard(command.shard), chunk=command.chunk, threads=command.threads,
+    )  # fmt: skip
+    with progress(console) as report:
+        recall = build_index(plan, report)
+    manifest = read_manifest(command.out)
+    name = manifest["settings"]["index"]
+    _say(console, f"wrote {command.out}: {name} index of {manifest['ntotal']} documents, {_size(manifest)} on disk")
+    if recall:
+        shares = ", ".join(f"recall{depth} {share:.4f}" for depth, share in recall.items())
+        _say(console, f"against flat float32 search, on word sequences cut from the passages: {shares}")
+
+
+def _encoder(command: Build) -> Literal["hashed", "bm25"] | TransformerSettings:
+    said = (command.pooling, command.query_prefix, command.passage_prefix, command.max_tokens)
+    name: Literal["hashed", "bm25"]
+    for name in ("hashed", "bm25"):
+        if command.encoder != name:
+            continue
+        if any(value is not None for value in said):
+            raise BadSetting(
+                f"--pooling, --query-prefix, --passage-prefix and --max-tokens are for transformers, not for {name}."
+            )
+        return name
+    return settings_for(command.encoder, *said)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal()):
+        raise BadSetting(f"--shard {text} is not of the form I/N, as 0/4.")
+    return int(part), int(parts)
+
+
+def _size(manifest: Manifest) -> str:
+    return f"{sum(manifest['bytes'].values()) / 1e6:,.1f} MB"
 
 
 def serve(command: Serve, console: Console) -> None:
