@@ -13,15 +13,18 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
+from retriever.errors import Unavailable
 from retriever.index import Searcher
 from retriever.metrics import CONTENT_TYPE
 from retriever.schema import MAX_QUERIES, RetrieveRequest, RetrieveResponse, response_body
-from retriever.service import SearchService, Unavailable
+from retriever.service import SearchService
 
 # Bounds the memory of a junk body; the longest request allowed fits, even if all of it is written in
 # \u escapes and surrogate pairs (12 bytes a character).
 _MAX_BODY_BYTES = 16 << 20
+_MAX_HELD_BYTES = 4 * _MAX_BODY_BYTES
 # The body is read by hand, so its schema is put into the OpenAPI document by hand as well.
 _REQUEST_SCHEMA: dict[str, Any] = {
     "requestBody": {
@@ -47,14 +50,30 @@ def _version() -> str:
         return "not installed"
 
 
-async def _read_body(request: Request) -> bytes | None:
-    """Return the body, or None as soon as it proves too large."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            return None
-    return bytes(body)
+class _Bodies:
+    """Reads bodies, within a bound for each and for all that are being read: a hundred slow large ones are refused."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def read(self, request: Request) -> bytes | None:
+        """Return the body, or None as soon as it proves too large.
+
+        Raises:
+            Unavailable: Too much is being read already.
+        """
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                self._held += len(chunk)
+                if len(body) > _MAX_BODY_BYTES:
+                    return None
+                if self._held > _MAX_HELD_BYTES:
+                    raise Unavailable(f"bodies of more than {_MAX_HELD_BYTES} bytes are being read", retry_after=1)
+            return bytes(body)
+        finally:
+            self._held -= len(body)
 
 
 def create_app(service: SearchService, topk: int = 3) -> FastAPI:
@@ -77,8 +96,16 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
     # No documentation pages: they would load scripts from a foreign host. /openapi.json stays.
     app = FastAPI(title="retriever", version=_version(), lifespan=lifespan, docs_url=None, redoc_url=None)
 
+    bodies = _Bodies()
+
     async def answer(request: Request) -> Response:
-        body = await _read_body(request)
+        try:
+            body = await bodies.read(request)
+        except Unavailable as error:
+            return _unavailable(error)
+        except ClientDisconnect:
+            # Nobody reads this; without it the log would tell of an error.
+            return _json({"detail": "the client went away"}, 400)
         if body is None:
             return _json({"detail": f"the body is larger than {_MAX_BODY_BYTES} bytes"}, 413)
         try:

@@ -4,7 +4,6 @@ import importlib.util
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,10 +12,12 @@ from rich.console import Console
 
 from retriever.build import Plan, build_index
 from retriever.corpus import read_corpus
-from retriever.errors import BadSetting, MissingCorpus, RetrieverError, import_optional
-from retriever.index import MAX_TOPK, HashedIndex, Searcher
+from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
+from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, Searcher
 from retriever.progress import progress
-from retriever.storage import Manifest, load_index, read_manifest
+from retriever.shards import RemoteShard, ShardedSearcher
+from retriever.storage import Manifest, Verify, load_index, read_manifest
+from retriever.text import normalise
 from retriever.transformer import Pooling, TransformerSettings, settings_for
 from retriever.vectors import Kind
 
@@ -57,8 +58,9 @@ class Build:
 class Serve:
     """Serve POST /retrieve, GET /health, /ready, /info and /metrics."""
 
-    index: Path | None = None
-    """An index folder; without one, the mini corpus that ships with tstar_envs."""
+    index: tuple[str, ...] = ()
+    """Index folder; without one, the mini corpus that ships with tstar_envs. Several are the shards of one corpus,
+    in order: folders, or addresses of other servers (http://host:8000)."""
     port: int = 8000
     """TCP port; 0 takes a free one and prints it."""
     host: str = "127.0.0.1"
@@ -66,7 +68,19 @@ class Serve:
     topk: int = 3
     """Documents per query where a request names no number, 1 to 100."""
     threads: int = 1
-    """CPU threads of a search."""
+    """CPU threads of a search and of a transformer."""
+    effort: int | None = None
+    """Of an approximate index: lists (ivf_sq8) or graph nodes (hnsw) that a search visits; by default as built."""
+    batch: int = 64
+    """The most queries searched for at once."""
+    gather_ms: float | None = None
+    """How long to wait for more queries after a batch of several; by default 2 for a transformer, else 0."""
+    queue: int = 256
+    """Requests that may wait; more are answered 503 with Retry-After."""
+    deadline: float = 60.0
+    """Seconds after which a request that still waits is answered 503."""
+    verify: Verify = "auto"
+    """When to compare all bytes with the manifest: before serving, behind it, never; auto: behind above 256 MB."""
 
 
 def build(command: Build, console: Console) -> None:
@@ -124,13 +138,17 @@ def serve(command: Serve, console: Console) -> None:
     _check_range("port", command.port, 0, 65535)
     _check_range("topk", command.topk, 1, MAX_TOPK)
     _check_range("threads", command.threads, 1, 1024)
+    _check_range("batch", command.batch, 1, 4096)
+    _check_range("queue", command.queue, 1, 1_000_000)
+    _check_range("gather-ms", command.gather_ms or 0, 0, 1000)
+    _check_range("deadline", command.deadline, 0.001, 86_400)
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
     from retriever.app import create_app
     from retriever.service import SearchService
 
-    load = _loader(command)
+    lexical = _lexical(command)
     failures: list[Exception] = []
 
     def on_loaded(searcher: Searcher) -> None:
@@ -140,7 +158,13 @@ def serve(command: Serve, console: Console) -> None:
         failures.append(error)
         server.should_exit = True
 
-    service = SearchService(load, on_loaded=on_loaded, on_failed=on_failed)
+    service = SearchService(
+        _loader(command, lambda error: service.fail(error)),
+        capacity=command.queue, on_loaded=on_loaded, on_failed=on_failed,
+        cache_key=normalise if lexical else str, batch=command.batch,
+        gather_seconds=((0 if lexical else 2) if command.gather_ms is None else command.gather_ms) / 1000,
+        deadline_seconds=command.deadline,
+    )  # fmt: skip
     # A trainer thinks for minutes between searches; its connection should still be there afterwards.
     config = uvicorn.Config(
         create_app(service, command.topk), log_level="warning", access_log=False, timeout_keep_alive=600
@@ -158,18 +182,45 @@ def serve(command: Serve, console: Console) -> None:
         raise failures[0]
 
 
-def _check_range(name: str, value: int, low: int, high: int) -> None:
+def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise BadSetting(f"--{name} {value} is out of range; choose from {low} to {high}.")
 
 
-def _loader(command: Serve) -> Callable[[], Searcher]:
-    """Check what can be checked at once, so that a wrong path fails before the port opens."""
-    if command.index is not None:
-        read_manifest(command.index)
-        return partial(load_index, command.index, command.threads)
-    corpus = _mini_corpus()
-    return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
+def _is_address(part: str) -> bool:
+    return part.startswith(("http://", "https://"))
+
+
+def _lexical(command: Serve) -> bool:
+    """Check what can be checked at once, so that a wrong path fails before the port opens; tell whether case and
+    punctuation are nothing to all the encoders.
+    """
+    kinds = {"remote" if _is_address(part) else read_manifest(Path(part))["kind"] for part in command.index}
+    if not command.index:
+        _mini_corpus()
+    return kinds <= {"hashed", "bm25"}
+
+
+def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+    if not command.index:
+        corpus = _mini_corpus()
+        return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
+
+    def load_part(part: str) -> Searcher:
+        if _is_address(part):
+            return RemoteShard(part)
+        index = load_index(part, command.threads, command.verify, on_damage)
+        if command.effort is not None:
+            if not isinstance(index, DenseIndex):
+                raise BadSetting("--effort is for approximate indexes, not for BM25.")
+            index.look_further(command.effort)
+        return index
+
+    def load() -> Searcher:
+        parts = [load_part(part) for part in command.index]
+        return parts[0] if len(parts) == 1 else ShardedSearcher(parts)
+
+    return load
 
 
 def _mini_corpus() -> Path:

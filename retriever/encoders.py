@@ -178,7 +178,10 @@ class HashedTfidfEncoder:
 
     def info(self) -> dict[str, str | int]:
         """Return the encoder's name and settings."""
-        return {"encoder": "hashed_tfidf", "dim": self.dim, "buckets": self.buckets, "seed": self.seed}
+        settings: dict[str, str | int] = {"dim": self.dim, "buckets": self.buckets, "seed": self.seed}
+        # Two indexes may only be merged if their words were counted over the same corpus.
+        counted = hashlib.sha256(np.array([self._documents]).tobytes() + self._used.tobytes() + self._frequencies.tobytes())
+        return {"encoder": "hashed_tfidf", **settings, "frequencies_sha256": counted.hexdigest()}
 
     def save(self, folder: Path) -> None:
         """Write settings and document frequencies to a NumPy archive (``encoder.npz``)."""

@@ -83,7 +83,8 @@ def test_bad_line_is_named(tmp_path: Path, line: bytes, said: str) -> None:
     assert said in str(caught.value)
 
 
-WHOLE = gzip.compress(json.dumps({"id": "0", "contents": "x " * 500}).encode(), mtime=0)  # a clock in the bytes would name the tests anew in every process
+# Without a clock: in the bytes it would name the tests anew in every process.
+WHOLE = gzip.compress(json.dumps({"id": "0", "contents": "x " * 500}).encode(), mtime=0)
 
 
 @pytest.mark.parametrize("data", [WHOLE[:-20], WHOLE[:20] + b"?" + WHOLE[21:], b"plain", b""])
