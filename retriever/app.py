@@ -12,13 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from retriever.errors import Unavailable
 from retriever.index import Searcher
 from retriever.metrics import CONTENT_TYPE
-from retriever.schema import MAX_QUERIES, RetrieveRequest, RetrieveResponse, response_body
+from retriever.schema import MAX_QUERIES, Refusal, Rejection, RetrieveRequest, RetrieveResponse, response_body
 from retriever.service import SearchService
 
 # Bounds the memory of a junk body; the longest request allowed fits, even if all of it is written in
@@ -31,6 +32,11 @@ _REQUEST_SCHEMA: dict[str, Any] = {
         "required": True,
         "content": {"application/json": {"schema": RetrieveRequest.model_json_schema()}},
     }
+}
+_BUSY: dict[str, Any] = {
+    "description": "Loading, or full; Retry-After says in how many seconds to come again.",
+    "model": Refusal,
+    "headers": {"Retry-After": {"schema": {"type": "integer"}}},
 }
 
 
@@ -123,7 +129,16 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
             return _unavailable(error)
         return Response(response_body(hits, asked.return_scores), media_type="application/json")
 
-    @app.post("/retrieve", response_model=RetrieveResponse, openapi_extra=_REQUEST_SCHEMA)
+    @app.post(
+        "/retrieve",
+        response_model=RetrieveResponse,
+        openapi_extra=_REQUEST_SCHEMA,
+        responses={
+            413: {"description": "The body is too large.", "model": Refusal},
+            422: {"description": "Not a request of this form, or beyond its limits.", "model": Rejection},
+            503: _BUSY,
+        },
+    )
     async def retrieve(request: Request) -> Response:
         """Find passages for one or many queries."""
         status = 500
@@ -145,18 +160,18 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
         except Unavailable as error:
             return _unavailable(error)
 
-    @app.get("/ready")
+    @app.get("/ready", responses={503: _BUSY})
     async def ready() -> Response:
         """200 once the index is loaded, 503 before."""
         return when_ready(lambda searcher: {"status": "ready", "ntotal": searcher.ntotal})
 
-    @app.get("/info")
+    @app.get("/info", responses={503: _BUSY})
     async def info() -> Response:
         """What is served: index type, encoder, dimension, size, corpus digest, version."""
         limits = {"default_topk": topk, "max_queries": MAX_QUERIES, "version": _version()}
         return when_ready(lambda searcher: {**searcher.info(), "ntotal": searcher.ntotal, **limits})
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters in the Prometheus text format."""
         ntotal = service.searcher().ntotal if service.ready else 0

@@ -1,10 +1,11 @@
-"""The command line: build an index folder, serve one (or the mini corpus)."""
+"""The command line: build an index folder, serve one (or the mini corpus), measure."""
 
 import importlib.util
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import tyro
@@ -81,6 +82,56 @@ class Serve:
     """Seconds after which a request that still waits is answered 503."""
     verify: Verify = "auto"
     """When to compare all bytes with the manifest: before serving, behind it, never; auto: behind above 256 MB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measure on this machine: the service under load, flat search in batches, the opening of a large index."""
+
+    what: tuple[Literal["service", "flat", "open"], ...] = ("service", "flat", "open")
+    """service: beside a server of one search per request; flat: beside FAISS's defaults; open: 1M x 384."""
+    encoder: str | None = None
+    """Transformer for `service`; without one, a random one of all-MiniLM-L6-v2's shape."""
+    clients: tuple[int, ...] = (1, 32)
+    """How many ask at one time."""
+    seconds: float = 5.0
+    """Of each turn of `service`."""
+    rounds: int = 3
+    """Turns of each server and number of clients."""
+    threads: int = 1
+    """CPU threads of a search."""
+    vectors: int = 100_000
+    """Of `flat`."""
+    dim: int = 768
+    """Of `flat`, a multiple of 8."""
+    folder: Path | None = None
+    """Where temporary files go (2 GB for `open`); by default where the system puts them."""
+
+
+def bench(command: Bench, console: Console) -> None:
+    """Run ``bench``.
+
+    Raises:
+        RetrieverError, OSError: With a message for the user.
+    """
+    from retriever.bench import flat, opening, service
+
+    def say(line: str) -> None:
+        _say(console, line)
+
+    _check_range("threads", command.threads, 1, 1024)
+    _check_range("rounds", command.rounds, 1, 1_000_000)
+    _check_range("seconds", command.seconds, 0.1, 86_400)
+    _check_range("clients", min(command.clients, default=0), 1, 10_000)
+    for what in command.what:
+        with TemporaryDirectory(prefix="retriever-bench-", dir=command.folder) as name:
+            folder = Path(name)
+            if what == "service":
+                service(folder, command.encoder, command.clients, command.seconds, command.rounds, command.threads, say)
+            elif what == "flat":
+                flat(command.vectors, command.dim, 10 * command.rounds, command.threads, say)
+            else:
+                opening(folder, 1_000_000, 384, say)
 
 
 def build(command: Build, console: Console) -> None:
@@ -273,7 +324,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0, or 2 for anything the user can mend, told in one message.
     """
     command = tyro.cli(
-        Annotated[Build, tyro.conf.subcommand("build")] | Annotated[Serve, tyro.conf.subcommand("serve")],
+        Annotated[Build, tyro.conf.subcommand("build")]
+        | Annotated[Serve, tyro.conf.subcommand("serve")]
+        | Annotated[Bench, tyro.conf.subcommand("bench")],
         prog="python -m retriever",
         description="A search service for agents, drop-in compatible with Search-R1's.",
         args=arguments,
@@ -282,6 +335,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if isinstance(command, Build):
             build(command, console)
+        elif isinstance(command, Bench):
+            bench(command, console)
         else:
             serve(command, console)
     except (RetrieverError, OSError) as error:
