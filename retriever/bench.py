@@ -14,14 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from retriever.encoders import HashedTfidfEncoder
+from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import RetrieverError, import_optional
 from retriever.index import DenseIndex
 from retriever.storage import load_index
@@ -52,21 +52,27 @@ class Load:
         return f"| {name} | {clients} | {count / self.seconds:.1f} | {p50:.0f} | {p99:.0f} | {cpu:.1f} |"
 
 
-def service(folder: Path, model: str | None, clients: Sequence[int], seconds: float, rounds: int, threads: int, say: Say) -> None:
-    """Compare ``serve`` with a plain server under load, with a transformer encoder and 20,000 passages.
+def service(
+    folder: Path, passages: int, model: str | None, clients: Sequence[int], seconds: float, rounds: int, threads: int, say: Say
+) -> None:
+    """Compare ``serve`` with a plain server under load.
 
     Args:
         folder: For the index and, without ``model``, the encoder; emptied by the caller.
-        model: Name or folder of the encoder; None makes a random one of MiniLM's shape.
+        passages: How many to search among.
+        model: Name or folder of the encoder, or ``hashed``; None makes a random one of MiniLM's shape.
         clients: How many ask at one time, each one query per request over a kept connection.
         seconds: Of every turn.
         rounds: Turns of each server and number of clients.
         threads: Of either server's search.
         say: Takes the lines of the result.
     """
-    if model is None:
-        model = str(write_minilm(folder / "encoder"))
-    write_index_folder(folder / "index", 20_000, TransformerEncoder(settings_for(model)))
+    encoder: Encoder
+    if model == "hashed":
+        encoder = HashedTfidfEncoder().fit(queries(1000))
+    else:
+        encoder = TransformerEncoder(settings_for(model or str(write_minilm(folder / "encoder"))), threads)
+    write_index_folder(folder / "index", passages, encoder)
     names = ("one search per request", "retriever serve")
     with ExitStack() as stack:
         servers = [stack.enter_context(_server(command, threads)) for command in (_plain(folder, threads), _ours(folder, threads))]
@@ -123,12 +129,12 @@ def _server(command: Callable[[int], list[str]], threads: int) -> Iterator[tuple
 
 
 def _ready(port: int) -> bool:
-    try:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("GET", "/ready")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        try:
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -91,7 +91,9 @@ class Bench:
     what: tuple[Literal["service", "flat", "open"], ...] = ("service", "flat", "open")
     """service: beside a server of one search per request; flat: beside FAISS's defaults; open: 1M x 384."""
     encoder: str | None = None
-    """Transformer for `service`; without one, a random one of all-MiniLM-L6-v2's shape."""
+    """Transformer for `service`, or hashed; without one, a random one of all-MiniLM-L6-v2's shape."""
+    passages: int = 20_000
+    """Of `service`."""
     clients: tuple[int, ...] = (1, 32)
     """How many ask at one time."""
     seconds: float = 5.0
@@ -121,13 +123,15 @@ def bench(command: Bench, console: Console) -> None:
 
     _check_range("threads", command.threads, 1, 1024)
     _check_range("rounds", command.rounds, 1, 1_000_000)
+    _check_range("passages", command.passages, 1, 100_000_000)
+    _check_range("vectors", command.vectors, 64, 100_000_000)
     _check_range("seconds", command.seconds, 0.1, 86_400)
     _check_range("clients", min(command.clients, default=0), 1, 10_000)
     for what in command.what:
         with TemporaryDirectory(prefix="retriever-bench-", dir=command.folder) as name:
             folder = Path(name)
             if what == "service":
-                service(folder, command.encoder, command.clients, command.seconds, command.rounds, command.threads, say)
+                service(folder, command.passages, command.encoder, command.clients, command.seconds, command.rounds, command.threads, say)
             elif what == "flat":
                 flat(command.vectors, command.dim, 10 * command.rounds, command.threads, say)
             else:

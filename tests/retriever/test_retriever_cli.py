@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import requests
-from conftest import environment, run_cli, serving
+from conftest import ROOT, environment, run_cli, serving
 
 from retriever import load_index
+from retriever.bench import opening
+from retriever.cli import main
 
 
 def told(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -102,3 +104,19 @@ def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None
         result = requests.post(f"{url}/retrieve", json={"query": "title 9"}, timeout=30).json()["result"]
         assert len(result[0]) == 2
         assert "9" in {document["id"] for document in result[0]}
+
+
+def test_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small: what it measures is for quiet machines; here only that all of it works.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    said: list[str] = []
+    opening(tmp_path / "open", 3000, 64, said.append)
+    assert said[0].startswith("3,000 x 64 (") and "opened in " in said[0]
+    arguments = ["--what", "service", "flat", "--encoder", "hashed", "--passages", "500", "--clients", "1", "3", "--seconds", "0.3"]
+    assert main(["bench", *arguments, "--rounds", "1", "--vectors", "2000", "--dim", "64", "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith(("| retriever serve", "| one search"))]
+    assert [row[1] for row in rows] == ["1", "1", "3", "3"]
+    assert all(float(row[2]) > 0 for row in rows)
+    assert "times cheaper per query" in lines[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["open"], "temporary folders are gone"
