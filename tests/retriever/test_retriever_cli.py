@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from conftest import ROOT, environment, run_cli, serving
+from conftest import ROOT, environment, make_documents, run_cli, serving
 
-from retriever import load_index
+from retriever import HashedIndex, load_index, save_index
 from retriever.bench import opening
 from retriever.cli import main
 
@@ -91,6 +91,16 @@ def test_serve_mistakes(index_folder: Path, tmp_path: Path) -> None:
         stream.seek(5000)
         stream.write(b"\0\1\2\3")
     told(run_cli("serve", "--index", damaged, "--port", "0"), "vectors.faiss", "SHA-256")
+
+
+def test_damage_found_behind_ends_the_server(tmp_path: Path) -> None:
+    save_index(HashedIndex.build(make_documents(700)), tmp_path / "index")
+    path = tmp_path / "index" / "vectors.faiss"
+    with path.open("r+b") as stream:
+        stream.seek((1 << 20) + 1000)
+        stream.write(b"\0\1\2\3")
+    told(run_cli("serve", "--port", "0", "--verify", "behind", "--index", tmp_path / "index"), str(path), "SHA-256")
+    told(run_cli("serve", "--port", "0", "--index", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9")
 
 
 def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None:
