@@ -151,9 +151,10 @@ def _ask(port: int, clients: int, seconds: float, fresh: Iterator[int]) -> list[
     def client(number: int) -> None:
         asked = queries(4096, seed=number)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        for query in asked:
+        for turn, query in enumerate(asked):
             start = time.perf_counter()
-            if start >= until or failures:
+            # Everyone asks once, however late a busy machine lets it begin.
+            if failures or (turn and start >= until):
                 break
             body = json.dumps({"queries": [query], "topk": 3, "return_scores": True})
             connection.request("POST", "/retrieve", body, {"Content-Type": "application/json"})

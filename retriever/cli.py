@@ -22,6 +22,7 @@ from retriever.text import normalise
 from retriever.transformer import Pooling, TransformerSettings, settings_for
 from retriever.vectors import Kind
 
+_INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
 
 
@@ -325,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; None takes them from the process.
 
     Returns:
-        Exit code: 0, or 2 for anything the user can mend, told in one message.
+        Exit code: 0; 2 for anything the user can mend, told in one message; 130 after Ctrl-C.
     """
     command = tyro.cli(
         Annotated[Build, tyro.conf.subcommand("build")]
@@ -346,4 +347,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RetrieverError, OSError) as error:
         _say(Console(stderr=True), f"error: {error}")
         return 2
+    except KeyboardInterrupt:
+        again = " What is finished is kept: run the same command again to go on." if isinstance(command, Build) else ""
+        _say(Console(stderr=True), f"stopped.{again}")
+        return _INTERRUPTED
     return 0
