@@ -1,4 +1,4 @@
-"""``python -m retriever build | serve``."""
+"""``python -m retriever build | serve | bench``."""
 
 from retriever.cli import main
 

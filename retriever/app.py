@@ -12,22 +12,31 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
+from retriever.errors import Unavailable
 from retriever.index import Searcher
 from retriever.metrics import CONTENT_TYPE
-from retriever.schema import MAX_QUERIES, RetrieveRequest, RetrieveResponse, response_body
-from retriever.service import SearchService, Unavailable
+from retriever.schema import MAX_QUERIES, Refusal, Rejection, RetrieveRequest, RetrieveResponse, response_body
+from retriever.service import SearchService
 
 # Bounds the memory of a junk body; the longest request allowed fits, even if all of it is written in
 # \u escapes and surrogate pairs (12 bytes a character).
 _MAX_BODY_BYTES = 16 << 20
+_MAX_HELD_BYTES = 4 * _MAX_BODY_BYTES
 # The body is read by hand, so its schema is put into the OpenAPI document by hand as well.
 _REQUEST_SCHEMA: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {"application/json": {"schema": RetrieveRequest.model_json_schema()}},
     }
+}
+_BUSY: dict[str, Any] = {
+    "description": "Loading, or full; Retry-After says in how many seconds to come again.",
+    "model": Refusal,
+    "headers": {"Retry-After": {"schema": {"type": "integer"}}},
 }
 
 
@@ -47,14 +56,30 @@ def _version() -> str:
         return "not installed"
 
 
-async def _read_body(request: Request) -> bytes | None:
-    """Return the body, or None as soon as it proves too large."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            return None
-    return bytes(body)
+class _Bodies:
+    """Reads bodies, within a bound for each and for all that are being read: a hundred slow large ones are refused."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def read(self, request: Request) -> bytes | None:
+        """Return the body, or None as soon as it proves too large.
+
+        Raises:
+            Unavailable: Too much is being read already.
+        """
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                self._held += len(chunk)
+                if len(body) > _MAX_BODY_BYTES:
+                    return None
+                if self._held > _MAX_HELD_BYTES:
+                    raise Unavailable(f"bodies of more than {_MAX_HELD_BYTES} bytes are being read", retry_after=1)
+            return bytes(body)
+        finally:
+            self._held -= len(body)
 
 
 def create_app(service: SearchService, topk: int = 3) -> FastAPI:
@@ -77,8 +102,16 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
     # No documentation pages: they would load scripts from a foreign host. /openapi.json stays.
     app = FastAPI(title="retriever", version=_version(), lifespan=lifespan, docs_url=None, redoc_url=None)
 
+    bodies = _Bodies()
+
     async def answer(request: Request) -> Response:
-        body = await _read_body(request)
+        try:
+            body = await bodies.read(request)
+        except Unavailable as error:
+            return _unavailable(error)
+        except ClientDisconnect:
+            # Nobody reads this; without it the log would tell of an error.
+            return _json({"detail": "the client went away"}, 400)
         if body is None:
             return _json({"detail": f"the body is larger than {_MAX_BODY_BYTES} bytes"}, 413)
         try:
@@ -96,7 +129,16 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
             return _unavailable(error)
         return Response(response_body(hits, asked.return_scores), media_type="application/json")
 
-    @app.post("/retrieve", response_model=RetrieveResponse, openapi_extra=_REQUEST_SCHEMA)
+    @app.post(
+        "/retrieve",
+        response_model=RetrieveResponse,
+        openapi_extra=_REQUEST_SCHEMA,
+        responses={
+            413: {"description": "The body is too large.", "model": Refusal},
+            422: {"description": "Not a request of this form, or beyond its limits.", "model": Rejection},
+            503: _BUSY,
+        },
+    )
     async def retrieve(request: Request) -> Response:
         """Find passages for one or many queries."""
         status = 500
@@ -118,18 +160,18 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
         except Unavailable as error:
             return _unavailable(error)
 
-    @app.get("/ready")
+    @app.get("/ready", responses={503: _BUSY})
     async def ready() -> Response:
         """200 once the index is loaded, 503 before."""
         return when_ready(lambda searcher: {"status": "ready", "ntotal": searcher.ntotal})
 
-    @app.get("/info")
+    @app.get("/info", responses={503: _BUSY})
     async def info() -> Response:
         """What is served: index type, encoder, dimension, size, corpus digest, version."""
         limits = {"default_topk": topk, "max_queries": MAX_QUERIES, "version": _version()}
         return when_ready(lambda searcher: {**searcher.info(), "ntotal": searcher.ntotal, **limits})
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters in the Prometheus text format."""
         ntotal = service.searcher().ntotal if service.ready else 0

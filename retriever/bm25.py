@@ -3,7 +3,8 @@
 Scoring is the "lucene" variant of Kamphuis et al. (2020) with bm25s' defaults k1 = 1.5, b = 0.75.
 """
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ class Bm25Index:
     Only documents that share a word with the query are hits, so a list may be shorter than ``topk``.
     """
 
-    def __init__(self, documents: Sequence[Document], scorer: Any) -> None:
+    def __init__(self, documents: Sequence[Document], scorer: Any, corpus_sha256: str | None = None) -> None:
         """Join parts that belong together; use `build` or `load`."""
         self.documents = documents
         self._scorer = scorer
+        self._known_sha256 = corpus_sha256
+        # Set by whoever finds out later that the files on disk are not what they should be.
+        self.damage: BadIndex | None = None
 
     @classmethod
     def build(cls, documents: Sequence[Document], k1: float = 1.5, b: float = 0.75) -> "Bm25Index":
@@ -41,16 +45,25 @@ class Bm25Index:
             MissingDependency: bm25s is not installed.
         """
         check_documents(documents)
+        return cls(list(documents), cls.score(documents, k1, b))
+
+    @staticmethod
+    def score(documents: Iterable[Document], k1: float = 1.5, b: float = 0.75) -> Any:
+        """Make the scorer for documents that need not fit into memory; their words do, at 4 bytes each.
+
+        Raises:
+            MissingDependency: bm25s is not installed.
+        """
         bm25s = import_optional("bm25s")
         # The ids are ours because bm25s numbers the words of a set, whose order PYTHONHASHSEED decides.
         vocabulary: dict[str, int] = {}
         ids = [
-            [vocabulary.setdefault(token, len(vocabulary)) for token in tokenise(document.contents)]
+            array("i", [vocabulary.setdefault(token, len(vocabulary)) for token in tokenise(document.contents)])
             for document in documents
         ]
         scorer = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
         scorer.index((ids, vocabulary), create_empty_token=False, show_progress=False)
-        return cls(list(documents), scorer)
+        return scorer
 
     @property
     def ntotal(self) -> int:
@@ -70,10 +83,12 @@ class Bm25Index:
 
     @cached_property
     def _corpus_sha256(self) -> str:
-        return corpus_sha256(self.documents)
+        return self._known_sha256 or corpus_sha256(self.documents)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """See `retriever.index.Searcher.search`."""
+        if self.damage is not None:
+            raise self.damage
         topk = max(1, min(topk, self.ntotal))
         return [self._search_one(query, topk) for query in queries]
 
@@ -94,18 +109,18 @@ class Bm25Index:
         self._scorer.save(str(folder), show_progress=False)
 
     @classmethod
-    def load(cls, folder: Path, documents: Sequence[Document]) -> "Bm25Index":
-        """Read what `save` wrote.
+    def load(cls, folder: Path, documents: Sequence[Document], corpus_sha256: str | None = None) -> "Bm25Index":
+        """Map what `save` wrote into memory; only the words are read.
 
         Raises:
             BadIndex: The index was built over another number of documents.
             MissingDependency: bm25s is not installed.
         """
         bm25s = import_optional("bm25s")
-        scorer = bm25s.BM25.load(str(folder), show_progress=False)
+        scorer = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
         if scorer.scores["num_docs"] != len(documents):
             raise BadIndex(
                 f"{folder}: the BM25 index holds {scorer.scores['num_docs']} documents, the corpus "
                 f"{len(documents)}; build the index again."
             )
-        return cls(list(documents), scorer)
+        return cls(documents, scorer, corpus_sha256)

@@ -1,45 +1,68 @@
-"""The command line: build an index folder, serve one (or the mini corpus)."""
+"""The command line: build an index folder, serve one (or the mini corpus), measure."""
 
 import importlib.util
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
-from retriever.bm25 import Bm25Index
+from retriever.build import Plan, build_index
 from retriever.corpus import read_corpus
-from retriever.errors import BadSetting, MissingCorpus, RetrieverError, import_optional
-from retriever.index import MAX_TOPK, HashedIndex, Searcher
-from retriever.storage import Kind, load_index, read_manifest, save_index
+from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
+from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, Searcher
+from retriever.progress import progress
+from retriever.shards import RemoteShard, ShardedSearcher
+from retriever.storage import Manifest, Verify, load_index, read_manifest
+from retriever.text import normalise
+from retriever.transformer import Pooling, TransformerSettings, settings_for
+from retriever.vectors import Kind
 
+_INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build an index folder from a corpus file."""
+    """Build an index folder from a corpus file; a build that was killed goes on where it stopped."""
 
     corpus: Path
     """JSON lines with "id" and "contents" (Search-R1's form), plain or .gz."""
     out: Path
     """The folder to write; must not exist yet, or be empty."""
-    kind: Kind = "hashed"
-    """hashed: FAISS over hashed TF-IDF vectors; bm25: BM25 over words."""
+    encoder: Annotated[str, tyro.conf.arg(aliases=["--kind"])] = "hashed"
+    """hashed: TF-IDF vectors, no model; bm25: words; else a transformer by name or folder, as intfloat/e5-base-v2."""
+    type: Kind = "flat"
+    """Of the vectors. Exhaustive: flat (float32), fp16, sq8 (8 bits). Approximate: ivf_sq8 (lists), hnsw (graph)."""
     dim: int = 512
-    """Vector length of a hashed index, a multiple of 8."""
+    """Vector length of the hashed encoder, a multiple of 8."""
+    pooling: Pooling | None = None
+    """Of a transformer: mean or cls; by default what its folder says, else mean."""
+    query_prefix: str | None = None
+    """Of a transformer, put before queries; by default "query: " for E5, else nothing."""
+    passage_prefix: str | None = None
+    """Of a transformer, put before passages; by default "passage: " for E5, else nothing."""
+    max_tokens: int | None = None
+    """Of a transformer; by default what its folder says, else 512."""
+    shard: str = "0/1"
+    """I/N: only the I-th of N equal parts of the corpus, from 0/N to N-1/N."""
+    chunk: int = 4096
+    """Passages between two marks; a killed build loses one chunk at most."""
+    threads: int = 1
+    """CPU threads of encoder and FAISS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
     """Serve POST /retrieve, GET /health, /ready, /info and /metrics."""
 
-    index: Path | None = None
-    """An index folder; without one, the mini corpus that ships with tstar_envs."""
+    index: tuple[str, ...] = ()
+    """Index folder; without one, the mini corpus that ships with tstar_envs. Several are the shards of one corpus,
+    in order: folders, or addresses of other servers (http://host:8000)."""
     port: int = 8000
     """TCP port; 0 takes a free one and prints it."""
     host: str = "127.0.0.1"
@@ -47,24 +70,119 @@ class Serve:
     topk: int = 3
     """Documents per query where a request names no number, 1 to 100."""
     threads: int = 1
+    """CPU threads of a search and of a transformer."""
+    effort: int | None = None
+    """Of an approximate index: lists (ivf_sq8) or graph nodes (hnsw) that a search visits; by default as built."""
+    batch: int = 64
+    """The most queries searched for at once."""
+    gather_ms: float | None = None
+    """How long to wait for more queries after a batch of several; by default 2 for a transformer, else 0."""
+    queue: int = 256
+    """Requests that may wait; more are answered 503 with Retry-After."""
+    deadline: float = 60.0
+    """Seconds after which a request that still waits is answered 503."""
+    verify: Verify = "auto"
+    """When to compare all bytes with the manifest: before serving, behind it, never; auto: behind above 256 MB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measure on this machine: the service under load, flat search in batches, the opening of a large index."""
+
+    what: tuple[Literal["service", "flat", "open"], ...] = ("service", "flat", "open")
+    """service: beside a server of one search per request; flat: beside FAISS's defaults; open: 1M x 384."""
+    encoder: str | None = None
+    """Transformer for `service`, or hashed; without one, a random one of all-MiniLM-L6-v2's shape."""
+    passages: int = 20_000
+    """Of `service`."""
+    clients: tuple[int, ...] = (1, 32)
+    """How many ask at one time."""
+    seconds: float = 5.0
+    """Of each turn of `service`."""
+    rounds: int = 3
+    """Turns of each server and number of clients."""
+    threads: int = 1
     """CPU threads of a search."""
+    vectors: int = 100_000
+    """Of `flat`."""
+    dim: int = 768
+    """Of `flat`, a multiple of 8."""
+    folder: Path | None = None
+    """Where temporary files go (2 GB for `open`); by default where the system puts them."""
 
 
-def build(command: Build, console: Console) -> None:
-    """Run ``build``: read, index, write.
+def bench(command: Bench, console: Console) -> None:
+    """Run ``bench``.
 
     Raises:
         RetrieverError, OSError: With a message for the user.
     """
-    documents = read_corpus(command.corpus)
-    with console.status(f"indexing {len(documents)} documents"):
-        index: HashedIndex | Bm25Index
-        if command.kind == "hashed":
-            index = HashedIndex.build(documents, dim=command.dim)
-        else:
-            index = Bm25Index.build(documents)
-        save_index(index, command.out)
-    _say(console, f"wrote {command.out}: {command.kind} index of {index.ntotal} documents")
+    from retriever.bench import flat, opening, service
+
+    def say(line: str) -> None:
+        _say(console, line)
+
+    _check_range("threads", command.threads, 1, 1024)
+    _check_range("rounds", command.rounds, 1, 1_000_000)
+    _check_range("passages", command.passages, 1, 100_000_000)
+    _check_range("vectors", command.vectors, 64, 100_000_000)
+    _check_range("seconds", command.seconds, 0.1, 86_400)
+    _check_range("clients", min(command.clients, default=0), 1, 10_000)
+    for what in command.what:
+        with TemporaryDirectory(prefix="retriever-bench-", dir=command.folder) as name:
+            folder = Path(name)
+            if what == "service":
+                service(folder, command.passages, command.encoder, command.clients, command.seconds, command.rounds, command.threads, say)
+            elif what == "flat":
+                flat(command.vectors, command.dim, 10 * command.rounds, command.threads, say)
+            else:
+                opening(folder, 1_000_000, 384, say)
+
+
+def build(command: Build, console: Console) -> None:
+    """Run ``build``: read, encode, index, write.
+
+    Raises:
+        RetrieverError, OSError: With a message for the user.
+    """
+    _check_range("threads", command.threads, 1, 1024)
+    plan = Plan(
+        corpus=command.corpus, out=command.out, encoder=_encoder(command), kind=command.type, dim=command.dim,
+        shard=_shard(command.shard), chunk=command.chunk, threads=command.threads,
+    )  # fmt: skip
+    with progress(console) as report:
+        recall = build_index(plan, report)
+    manifest = read_manifest(command.out)
+    name = manifest["settings"]["index"]
+    _say(console, f"wrote {command.out}: {name} index of {manifest['ntotal']} documents, {_size(manifest)} on disk")
+    if recall:
+        shares = ", ".join(f"recall{depth} {share:.4f}" for depth, share in recall.items())
+        _say(console, f"against flat float32 search, on word sequences cut from the passages: {shares}")
+
+
+def _encoder(command: Build) -> Literal["hashed", "bm25"] | TransformerSettings:
+    said = (command.pooling, command.query_prefix, command.passage_prefix, command.max_tokens)
+    name: Literal["hashed", "bm25"]
+    for name in ("hashed", "bm25"):
+        if command.encoder != name:
+            continue
+        if any(value is not None for value in said):
+            raise BadSetting(
+                f"--pooling, --query-prefix, --passage-prefix and --max-tokens are for transformers, not for {name}."
+            )
+        return name
+    return settings_for(command.encoder, *said)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal()):
+        raise BadSetting(f"--shard {text} is not of the form I/N, as 0/4.")
+    return int(part), int(parts)
+
+
+def _size(manifest: Manifest) -> str:
+    return f"{sum(manifest['bytes'].values()) / 1e6:,.1f} MB"
 
 
 def serve(command: Serve, console: Console) -> None:
@@ -76,13 +194,17 @@ def serve(command: Serve, console: Console) -> None:
     _check_range("port", command.port, 0, 65535)
     _check_range("topk", command.topk, 1, MAX_TOPK)
     _check_range("threads", command.threads, 1, 1024)
+    _check_range("batch", command.batch, 1, 4096)
+    _check_range("queue", command.queue, 1, 1_000_000)
+    _check_range("gather-ms", command.gather_ms or 0, 0, 1000)
+    _check_range("deadline", command.deadline, 0.001, 86_400)
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
     from retriever.app import create_app
     from retriever.service import SearchService
 
-    load = _loader(command)
+    lexical = _lexical(command)
     failures: list[Exception] = []
 
     def on_loaded(searcher: Searcher) -> None:
@@ -92,7 +214,13 @@ def serve(command: Serve, console: Console) -> None:
         failures.append(error)
         server.should_exit = True
 
-    service = SearchService(load, on_loaded=on_loaded, on_failed=on_failed)
+    service = SearchService(
+        _loader(command, lambda error: service.fail(error)),
+        capacity=command.queue, on_loaded=on_loaded, on_failed=on_failed,
+        cache_key=normalise if lexical else str, batch=command.batch,
+        gather_seconds=((0 if lexical else 2) if command.gather_ms is None else command.gather_ms) / 1000,
+        deadline_seconds=command.deadline,
+    )  # fmt: skip
     # A trainer thinks for minutes between searches; its connection should still be there afterwards.
     config = uvicorn.Config(
         create_app(service, command.topk), log_level="warning", access_log=False, timeout_keep_alive=600
@@ -110,18 +238,45 @@ def serve(command: Serve, console: Console) -> None:
         raise failures[0]
 
 
-def _check_range(name: str, value: int, low: int, high: int) -> None:
+def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise BadSetting(f"--{name} {value} is out of range; choose from {low} to {high}.")
 
 
-def _loader(command: Serve) -> Callable[[], Searcher]:
-    """Check what can be checked at once, so that a wrong path fails before the port opens."""
-    if command.index is not None:
-        read_manifest(command.index)
-        return partial(load_index, command.index, command.threads)
-    corpus = _mini_corpus()
-    return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
+def _is_address(part: str) -> bool:
+    return part.startswith(("http://", "https://"))
+
+
+def _lexical(command: Serve) -> bool:
+    """Check what can be checked at once, so that a wrong path fails before the port opens; tell whether case and
+    punctuation are nothing to all the encoders.
+    """
+    kinds = {"remote" if _is_address(part) else read_manifest(Path(part))["kind"] for part in command.index}
+    if not command.index:
+        _mini_corpus()
+    return kinds <= {"hashed", "bm25"}
+
+
+def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+    if not command.index:
+        corpus = _mini_corpus()
+        return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
+
+    def load_part(part: str) -> Searcher:
+        if _is_address(part):
+            return RemoteShard(part)
+        index = load_index(part, command.threads, command.verify, on_damage)
+        if command.effort is not None:
+            if not isinstance(index, DenseIndex):
+                raise BadSetting("--effort is for approximate indexes, not for BM25.")
+            index.look_further(command.effort)
+        return index
+
+    def load() -> Searcher:
+        parts = [load_part(part) for part in command.index]
+        return parts[0] if len(parts) == 1 else ShardedSearcher(parts)
+
+    return load
 
 
 def _mini_corpus() -> Path:
@@ -171,10 +326,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; None takes them from the process.
 
     Returns:
-        Exit code: 0, or 2 for anything the user can mend, told in one message.
+        Exit code: 0; 2 for anything the user can mend, told in one message; 130 after Ctrl-C.
     """
     command = tyro.cli(
-        Annotated[Build, tyro.conf.subcommand("build")] | Annotated[Serve, tyro.conf.subcommand("serve")],
+        Annotated[Build, tyro.conf.subcommand("build")]
+        | Annotated[Serve, tyro.conf.subcommand("serve")]
+        | Annotated[Bench, tyro.conf.subcommand("bench")],
         prog="python -m retriever",
         description="A search service for agents, drop-in compatible with Search-R1's.",
         args=arguments,
@@ -183,9 +340,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if isinstance(command, Build):
             build(command, console)
+        elif isinstance(command, Bench):
+            bench(command, console)
         else:
             serve(command, console)
     except (RetrieverError, OSError) as error:
         _say(Console(stderr=True), f"error: {error}")
         return 2
+    except KeyboardInterrupt:
+        again = " What is finished is kept: run the same command again to go on." if isinstance(command, Build) else ""
+        _say(Console(stderr=True), f"stopped.{again}")
+        return _INTERRUPTED
     return 0

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from retriever.errors import BadCorpus
 from retriever.text import tokenise
@@ -63,20 +64,55 @@ def _document(value: object, where: str) -> Document:
     return Document(str(identifier), contents)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rb") as stream:
-            yield from stream
-    else:
-        with path.open("rb") as stream:
-            yield from stream
+class Line(NamedTuple):
+    """One document of a corpus file and where its line stands."""
+
+    document: Document
+    number: int
+    """Counted from 1."""
+    end: int
+    """Offset of the next line in the (uncompressed) file, in bytes."""
 
 
-def read_corpus(path: str | Path) -> list[Document]:
-    """Read a corpus of JSON lines, plain or gzip-compressed (``.gz``), UTF-8; blank lines are skipped.
+def stream_corpus(path: str | Path, start: int = 0, number: int = 0) -> Iterator[Line]:
+    """Read a corpus of JSON lines, plain or gzip-compressed (``.gz``), UTF-8, one line at a time.
+
+    Blank lines are skipped. Ids are not compared: that takes memory, and each caller has its own way.
 
     Args:
         path: The file. Fields other than ``id`` and ``contents`` are ignored.
+        start: Offset in the (uncompressed) file to go on from, the ``end`` of a line.
+        number: The number of that line.
+
+    Yields:
+        The documents in file order.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        BadCorpus: A line is malformed; the message names file, line and field.
+    """
+    path = Path(path)
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            stream.seek(start)
+            end = start
+            for number, line in enumerate(stream, start=number + 1):  # noqa: B020  # goes on from where it stands
+                end += len(line)
+                if line.strip():
+                    yield Line(_parse(line, f"{path}, line {number}"), number, end)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadCorpus(f"{path}: damaged gzip after line {number} ({error}); fetch it again.") from error
+
+
+def _parse(line: bytes, where: str) -> Document:
+    try:
+        return _document(json.loads(line), where)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadCorpus(f"{where}: not a line of JSON in UTF-8 ({error}).") from error
+
+
+def read_corpus(path: str | Path) -> list[Document]:
+    """Read a whole corpus into memory; see `stream_corpus` for its form.
 
     Returns:
         The documents in file order.
@@ -86,31 +122,21 @@ def read_corpus(path: str | Path) -> list[Document]:
         BadCorpus: A line is malformed, an id occurs twice, or there is no document; the message names
             file, line and field.
     """
-    path = Path(path)
     documents: list[Document] = []
     first_line: dict[str, int] = {}
-    number = 0
-    try:
-        for number, line in enumerate(_lines(path), start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                document = _document(json.loads(line), where)
-            except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise BadCorpus(f"{where}: not a line of JSON in UTF-8 ({error}).") from error
-            if document.id in first_line:
-                raise BadCorpus(
-                    f'{where}: the field "id" repeats {document.id!r} of line {first_line[document.id]}; '
-                    "ids must be unique."
-                )
-            first_line[document.id] = number
-            documents.append(document)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadCorpus(f"{path}: damaged gzip after line {number} ({error}); fetch it again.") from error
+    for document, number, _ in stream_corpus(path):
+        if document.id in first_line:
+            raise BadCorpus(repeated_id(path, number, document.id, first_line[document.id]))
+        first_line[document.id] = number
+        documents.append(document)
     if not documents:
         raise BadCorpus(f"{path}: no documents in this file.")
     return documents
+
+
+def repeated_id(path: str | Path, number: int, identifier: str, first: int) -> str:
+    """What is said of an id that occurs on two lines."""
+    return f'{path}, line {number}: the field "id" repeats {identifier!r} of line {first}; ids must be unique.'
 
 
 def check_documents(documents: Sequence[Document]) -> None:

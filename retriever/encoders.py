@@ -26,6 +26,7 @@ _WEIGHT_STEP = 2.0**-8
 # Texts per block: bounds the memory of a build to some tens of MB at 512 dimensions.
 _BLOCK = 128
 _SIGNS_PER_DIGEST = 512
+_FILE = "encoder.npz"
 
 
 class Encoder(Protocol):
@@ -44,8 +45,8 @@ class Encoder(Protocol):
     def info(self) -> dict[str, str | int]:
         """Return the encoder's name and settings, for ``/info`` and the manifest of an index."""
 
-    def save(self, path: Path) -> None:
-        """Write what the encoder was fitted on."""
+    def save(self, folder: Path) -> None:
+        """Write what the encoder was fitted on, or what it is to be loaded from, into an existing folder."""
 
 
 @lru_cache(maxsize=1 << 17)
@@ -87,7 +88,7 @@ class HashedTfidfEncoder:
         if not 0 <= seed < 1 << 64:
             raise BadSetting(f"seed must be in [0, 2**64), got {seed}.")
         self._dim, self.buckets, self.seed = dim, buckets, seed
-        self._set_frequencies(0, np.empty(0, np.int64), np.empty(0, np.int64))
+        self.set_frequencies(0, np.empty(0, np.int64), np.empty(0, np.int64))
 
     @property
     def dim(self) -> int:
@@ -100,22 +101,43 @@ class HashedTfidfEncoder:
         documents = 0
         for text in texts:
             documents += 1
-            frequencies.update({_bucket(token, self.buckets) for token in tokenise(text)})
+            frequencies.update(self.buckets_of(text))
         used = sorted(frequencies)
         counts = [frequencies[bucket] for bucket in used]
-        self._set_frequencies(documents, np.array(used, np.int64), np.array(counts, np.int64))
-        return self
+        return self.set_frequencies(documents, np.array(used, np.int64), np.array(counts, np.int64))
 
-    def _set_frequencies(
+    def buckets_of(self, text: str) -> set[int]:
+        """The buckets of the terms of one text, from which document frequencies are counted."""
+        return {_bucket(token, self.buckets) for token in tokenise(text)}
+
+    def set_frequencies(
         self, documents: int, used: NDArray[np.int64], frequencies: NDArray[np.int64]
-    ) -> None:
+    ) -> "HashedTfidfEncoder":
+        """Take document frequencies counted elsewhere; returns ``self``.
+
+        Args:
+            documents: Number of texts that were counted.
+            used: Buckets that occur, ascending.
+            frequencies: In how many texts each of them occurs, the same length.
+        """
         self._documents, self._used, self._frequencies = documents, used, frequencies
-        self._column = {int(bucket): column for column, bucket in enumerate(used)}
+        self._column = {bucket: column for column, bucket in enumerate(used.tolist())}
         # Smoothed as in scikit-learn's TfidfTransformer(smooth_idf=True).
         self._idf = np.log((1 + documents) / (1 + frequencies)) + 1
-        # Recomputed rather than stored: 64 bytes a term at 512 dimensions, about a second a million.
-        packed = b"".join(_sign_bits(int(bucket), self.dim, self.seed) for bucket in used)
-        self._signs = np.frombuffer(packed, np.uint8).reshape(len(used), self.dim // 8)
+        # Signs are neither stored nor made before they are needed: 64 bytes a term at 512 dimensions, and a
+        # second a million terms that an index would otherwise take to open.
+        self._signs = np.zeros((len(used), self.dim // 8), np.uint8)
+        self._signed = np.zeros(len(used), bool)
+        return self
+
+    def _signs_of(self, columns: list[int]) -> NDArray[np.uint8]:
+        wanted = np.unique(columns)
+        for column in wanted[~self._signed[wanted]].tolist():
+            bits = _sign_bits(int(self._used[column]), self.dim, self.seed)
+            self._signs[column] = np.frombuffer(bits, np.uint8)
+            self._signed[column] = True
+        signs: NDArray[np.uint8] = self._signs[columns]
+        return signs
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return unit vectors, shape ``(len(texts), dim)``; all zero where a text has no known term."""
@@ -145,7 +167,7 @@ class HashedTfidfEncoder:
             return
         raw = (1 + np.log(np.array(counts, np.float64))) * self._idf[columns]
         weights = (np.rint(raw / _WEIGHT_STEP) * _WEIGHT_STEP).astype(np.float32)
-        signs = 2 * np.unpackbits(self._signs[columns], axis=1).astype(np.float32) - 1
+        signs = 2 * np.unpackbits(self._signs_of(columns), axis=1).astype(np.float32) - 1
         # One product a text: `np.add.reduceat` over the whole block takes five times as long.
         spans = pairwise([*starts, len(columns)])
         sums = np.stack([weights[start:end] @ signs[start:end] for start, end in spans])
@@ -156,12 +178,15 @@ class HashedTfidfEncoder:
 
     def info(self) -> dict[str, str | int]:
         """Return the encoder's name and settings."""
-        return {"encoder": "hashed_tfidf", "dim": self.dim, "buckets": self.buckets, "seed": self.seed}
+        settings: dict[str, str | int] = {"dim": self.dim, "buckets": self.buckets, "seed": self.seed}
+        # Two indexes may only be merged if their words were counted over the same corpus.
+        counted = hashlib.sha256(np.array([self._documents]).tobytes() + self._used.tobytes() + self._frequencies.tobytes())
+        return {"encoder": "hashed_tfidf", **settings, "frequencies_sha256": counted.hexdigest()}
 
-    def save(self, path: Path) -> None:
-        """Write settings and document frequencies to a NumPy archive (``.npz``)."""
+    def save(self, folder: Path) -> None:
+        """Write settings and document frequencies to a NumPy archive (``encoder.npz``)."""
         np.savez(
-            path,
+            folder / _FILE,
             settings=np.array([self.dim, self.buckets, self._documents], np.int64),
             seed=np.array(self.seed, np.uint64),
             buckets=self._used,
@@ -169,15 +194,14 @@ class HashedTfidfEncoder:
         )
 
     @classmethod
-    def load(cls, path: Path) -> "HashedTfidfEncoder":
+    def load(cls, folder: Path) -> "HashedTfidfEncoder":
         """Read what `save` wrote.
 
         Raises:
             FileNotFoundError: There is no such file.
             OSError, ValueError, KeyError: The file is no such archive.
         """
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(folder / _FILE, allow_pickle=False) as archive:
             dim, buckets, documents = (int(value) for value in archive["settings"])
             encoder = cls(dim, buckets, int(archive["seed"]))
-            encoder._set_frequencies(documents, archive["buckets"], archive["frequencies"])
-        return encoder
+            return encoder.set_frequencies(documents, archive["buckets"], archive["frequencies"])

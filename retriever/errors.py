@@ -20,6 +20,19 @@ class MissingCorpus(RetrieverError, FileNotFoundError):
     """No index was named and the mini corpus is not on this machine."""
 
 
+class MissingModel(RetrieverError, FileNotFoundError):
+    """The transformer of an encoder cannot be loaded; the message names it."""
+
+
+class Unavailable(RetrieverError):
+    """The service cannot take this request now; it may be repeated after `retry_after` seconds."""
+
+    def __init__(self, reason: str, retry_after: int) -> None:
+        """Say why and for how long."""
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
 class BadSetting(RetrieverError, ValueError):
     """A setting is out of range; the message names it, its value and the range."""
 
@@ -33,12 +46,14 @@ class WriteFailed(RetrieverError, OSError):
 
 
 def _extra(name: str) -> str:
-    """The extra that brings a library: searching needs less than serving."""
-    return "search" if name in ("faiss", "bm25s") else "retriever"
+    """The extra that brings a library: searching needs less than serving, and that less than a transformer."""
+    if name in ("torch", "transformers"):
+        return "encoders"
+    return "search" if name in ("faiss", "bm25s", "requests") else "retriever"
 
 
 def import_optional(name: str) -> Any:
-    """Import a library of the ``search`` or ``retriever`` extra at first use.
+    """Import a library of the ``search``, ``retriever`` or ``encoders`` extra at first use.
 
     Searching is optional for users of the other packages, so none of these libraries is imported
     when `retriever` is.

@@ -1,10 +1,10 @@
-"""Searching an index: what every back end answers, and the FAISS flat index over encoded documents."""
+"""Searching an index: what every back end answers, and the FAISS index over encoded documents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from retriever.corpus import Document, check_documents, corpus_sha256
 from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import BadIndex, import_optional
+from retriever.vectors import EXHAUSTIVE, NAMES, check_rows, kind_of, look_further, open_vectors, settings_of, trained
+
+VECTORS = "vectors.faiss"
 
 # Scores are compared and reported to this many decimals: float32 sums differ in the seventh.
 SCORE_DECIMALS = 6
@@ -47,29 +50,157 @@ class Searcher(Protocol):
         """Return what identifies the index and its scoring, for ``/info`` and the manifest."""
 
 
-class HashedIndex:
-    """Exact inner-product search (FAISS IndexFlatIP) over hashed TF-IDF vectors.
+class DenseIndex:
+    """Inner-product search with FAISS over the vectors of an encoder.
 
-    Scores are cosines. FAISS proposes candidates and their scores are computed again in float64, so
+    FAISS proposes candidates and their scores are computed again in float64 from the stored vectors, so
     that neither the batch a query travels in nor the BLAS at hand can change an answer.
+
+    Args:
+        documents: In the order of the vectors.
+        encoder: What encoded them.
+        vectors: A FAISS index of one of the `retriever.vectors.KINDS`.
+        threads: OpenMP threads of a search.
+        corpus_sha256: Digest of the documents, where it is known; else it is computed when asked for.
     """
 
-    def __init__(self, documents: Sequence[Document], encoder: Encoder, flat: Any, threads: int = 1) -> None:
-        """Join parts that belong together; use `build` or `load`."""
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        encoder: Encoder,
+        vectors: Any,
+        threads: int = 1,
+        corpus_sha256: str | None = None,
+    ) -> None:
         self._faiss = import_optional("faiss")
         self.documents = documents
         self.encoder = encoder
-        self._flat = flat
+        self.kind = kind_of(vectors)
+        self._index = vectors
         self._threads = threads
-        # A view of FAISS's own memory, no copy; `_flat` lives as long as this object does.
-        size = flat.ntotal * flat.d
-        self._vectors = self._faiss.rev_swig_ptr(flat.get_xb(), size).reshape(flat.ntotal, flat.d)
+        self._known_sha256 = corpus_sha256
+        # Set by whoever finds out later that the files on disk are not what they should be.
+        self.damage: BadIndex | None = None
+        if self.kind == "flat":
+            # A view of FAISS's own memory (or of the mapped file), no copy; `_index` lives as long as this object does.
+            size = vectors.ntotal * vectors.d
+            self._flat = self._faiss.rev_swig_ptr(vectors.get_xb(), size).reshape(vectors.ntotal, vectors.d)
+
+    @property
+    def ntotal(self) -> int:
+        """Number of documents."""
+        return len(self.documents)
+
+    def info(self) -> dict[str, str | int | float]:
+        """Return the kind of index and its settings, the encoder's settings and the corpus' digest."""
+        about = {"index": NAMES[self.kind], **settings_of(self._index), **self.encoder.info()}
+        return {**about, "corpus_sha256": self._corpus_sha256}
+
+    @cached_property
+    def _corpus_sha256(self) -> str:
+        return self._known_sha256 or corpus_sha256(self.documents)
+
+    def look_further(self, effort: int) -> None:
+        """Set how many lists or graph nodes a search of an approximate index visits.
+
+        Raises:
+            BadSetting: The index is exhaustive, or ``effort`` is out of range.
+        """
+        look_further(self._index, effort)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """See `Searcher.search`."""
+        if self.damage is not None:
+            raise self.damage
+        found = self.search_vectors(self.encoder.encode_queries(queries), topk)
+        return [[Hit(self.documents[place], score) for place, score in row] for row in found]
+
+    def search_vectors(self, vectors: NDArray[np.float32], topk: int) -> list[list[tuple[int, float]]]:
+        """Search for encoded queries, shape (n, dim); one list of (position, score) per row, none for a row of zeros."""
+        topk = max(1, min(topk, self.ntotal))
+        known = np.flatnonzero(vectors.any(axis=1))
+        hits: list[list[tuple[int, float]]] = [[] for _ in vectors]
+        if known.size == 0:
+            return hits
+        if self.kind == "ivf_sq8":
+            # The vectors come along: a position does not tell in which list its codes are.
+            _, found, rows = self._with_threads(
+                lambda index, wanted: index.search_and_reconstruct(wanted, min(topk + _SPARE, self.ntotal)), vectors[known]
+            )
+            for row, positions, decoded in zip(known, found, rows, strict=True):
+                some = positions >= 0
+                hits[row] = _best(positions[some], decoded[some], vectors[row], topk)
+        else:
+            for row, positions in zip(known, self._candidates(vectors[known], topk + _SPARE), strict=True):
+                hits[row] = self._rank(vectors[row], positions, topk)
+        return hits
+
+    def _candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self._with_threads(lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors)[1]
+        return found
+
+    def _with_threads(self, search: Callable[[Any, NDArray[np.float32]], Any], vectors: NDArray[np.float32]) -> Any:
+        faiss = self._faiss
+        # faiss 1.15 compares this with queries x dim and its default (128000) keeps batches of up to
+        # 160 queries on the one-by-one scan; from 3 queries on, BLAS is faster (13x at 64).
+        # Older versions compare the number of queries and have a sensible default.
+        if tuple(int(part) for part in faiss.__version__.split(".")[:2]) >= (1, 15):
+            faiss.cvar.distance_compute_blas_threshold = 3 * self.encoder.dim
+        # OpenMP settings belong to the calling thread, so they are set here and given back.
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(self._threads)
+        try:
+            return search(self._index, check_rows(vectors))
+        finally:
+            faiss.omp_set_num_threads(before)
+
+    def _rows(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = self._flat[positions] if self.kind == "flat" else self._index.reconstruct_batch(positions)
+        return rows
+
+    def _rank(self, vector: NDArray[np.float32], positions: NDArray[np.int64], topk: int) -> list[tuple[int, float]]:
+        while True:
+            # FAISS fills up with -1; as a Python index that would be the last document.
+            positions = np.sort(positions[positions >= 0])
+            ranked = _best(positions, self._rows(positions), vector, len(positions))
+            decided = self.kind not in EXHAUSTIVE or len(positions) == self.ntotal or ranked[-1][1] < ranked[topk - 1][1] - _TIE
+            if decided:
+                return ranked[:topk]
+            # Ties reach beyond the candidates: ask for more until the cut is unambiguous.
+            positions = self._candidates(vector[None], 4 * len(positions))[0]
+
+    def save(self, folder: Path) -> None:
+        """Write the vectors and the encoder into an existing folder (documents are not written)."""
+        self._faiss.write_index(self._index, str(folder / VECTORS))
+        self.encoder.save(folder)
+
+    @classmethod
+    def open(cls, folder: Path, documents: Sequence[Document], encoder: Encoder, threads: int, corpus_sha256: str) -> Self:
+        """Map what `save` wrote into memory.
+
+        Raises:
+            BadIndex: The vectors are not those of these documents and this encoder.
+            RuntimeError: FAISS cannot read them.
+            MissingDependency: faiss is not installed.
+        """
+        vectors = open_vectors(folder / VECTORS)
+        shape, expected = (vectors.ntotal, vectors.d), (len(documents), encoder.dim)
+        if shape != expected:
+            raise BadIndex(
+                f"{folder / VECTORS}: found {type(vectors).__name__} of shape {shape}, expected the shape "
+                f"{expected}; build the index again."
+            )
+        return cls(documents, encoder, vectors, threads, corpus_sha256)
+
+
+class HashedIndex(DenseIndex):
+    """A dense index of hashed TF-IDF vectors; scores are cosines."""
 
     @classmethod
     def build(
         cls, documents: Sequence[Document], dim: int = 512, seed: int = 0, threads: int = 1
     ) -> "HashedIndex":
-        """Encode and index documents.
+        """Encode and index documents in memory, exactly (float32, exhaustive).
 
         Args:
             documents: At least one, with unique ids.
@@ -83,89 +214,19 @@ class HashedIndex:
             MissingDependency: faiss is not installed.
         """
         check_documents(documents)
-        faiss = import_optional("faiss")
         contents = [document.contents for document in documents]
         encoder = HashedTfidfEncoder(dim=dim, seed=seed).fit(contents)
-        flat = faiss.IndexFlatIP(dim)
+        flat = trained("flat", dim, len(documents), np.empty((0, dim), np.float32))
         flat.add(encoder.encode_documents(contents))
         return cls(list(documents), encoder, flat, threads)
 
-    @property
-    def ntotal(self) -> int:
-        """Number of documents."""
-        return len(self.documents)
 
-    def info(self) -> dict[str, str | int | float]:
-        """Return the kind of index, the encoder's settings and the corpus' digest."""
-        return {"index": "flat_ip", **self.encoder.info(), "corpus_sha256": self._corpus_sha256}
-
-    @cached_property
-    def _corpus_sha256(self) -> str:
-        return corpus_sha256(self.documents)
-
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """See `Searcher.search`."""
-        topk = max(1, min(topk, self.ntotal))
-        vectors = self.encoder.encode_queries(queries)
-        known = np.flatnonzero(vectors.any(axis=1))
-        hits: list[list[Hit]] = [[] for _ in queries]
-        if known.size:
-            candidates = self._candidates(vectors[known], topk + _SPARE)
-            for row, positions in zip(known, candidates, strict=True):
-                hits[row] = self._rank(vectors[row], positions, topk)
-        return hits
-
-    def _candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        faiss = self._faiss
-        # faiss 1.15 compares this with queries x dim and its default (128000) keeps batches of up to
-        # 160 queries on the one-by-one scan; from 3 queries on, BLAS is faster (13x at 64).
-        # Older versions compare the number of queries and have a sensible default.
-        if tuple(int(part) for part in faiss.__version__.split(".")[:2]) >= (1, 15):
-            faiss.cvar.distance_compute_blas_threshold = 3 * self.encoder.dim
-        # OpenMP settings belong to the calling thread, so they are set here and given back.
-        before = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(self._threads)
-        try:
-            _, positions = self._flat.search(np.ascontiguousarray(vectors), min(count, self.ntotal))
-        finally:
-            faiss.omp_set_num_threads(before)
-        found: NDArray[np.int64] = positions
-        return found
-
-    def _rank(self, vector: NDArray[np.float32], positions: NDArray[np.int64], topk: int) -> list[Hit]:
-        query = vector.astype(np.float64)
-        while True:
-            # FAISS fills up with -1; as a Python index that would be the last document.
-            positions = np.sort(positions[positions >= 0])
-            exact = self._vectors[positions].astype(np.float64) @ query
-            scores = np.round(exact, SCORE_DECIMALS) + 0.0
-            order = np.lexsort((positions, -scores))[:topk]
-            decided = exact.min() < scores[order[-1]] - _TIE
-            if decided or len(positions) == self.ntotal:
-                return [Hit(self.documents[positions[i]], float(scores[i])) for i in order]
-            # Ties reach beyond the candidates: ask for more until the cut is unambiguous.
-            positions = self._candidates(vector[None], 4 * len(positions))[0]
-
-    def save(self, folder: Path) -> None:
-        """Write the vectors and the encoder into an existing folder (documents are not written)."""
-        self._faiss.write_index(self._flat, str(folder / "vectors.faiss"))
-        self.encoder.save(folder / "encoder.npz")
-
-    @classmethod
-    def load(cls, folder: Path, documents: Sequence[Document], threads: int = 1) -> "HashedIndex":
-        """Read what `save` wrote.
-
-        Raises:
-            BadIndex: The vectors are not those of these documents and this encoder.
-            MissingDependency: faiss is not installed.
-        """
-        faiss = import_optional("faiss")
-        encoder = HashedTfidfEncoder.load(folder / "encoder.npz")
-        flat = faiss.read_index(str(folder / "vectors.faiss"))
-        shape = (flat.ntotal, flat.d)
-        if not isinstance(flat, faiss.IndexFlatIP) or shape != (len(documents), encoder.dim):
-            raise BadIndex(
-                f"{folder / 'vectors.faiss'}: found {type(flat).__name__} of shape {shape}, expected "
-                f"IndexFlatIP of shape {(len(documents), encoder.dim)}; build the index again."
-            )
-        return cls(list(documents), encoder, flat, threads)
+def _best(
+    positions: NDArray[np.int64], rows: NDArray[np.float32], query: NDArray[np.float32], topk: int
+) -> list[tuple[int, float]]:
+    """The best of some candidates by their exact score, rounded; equal scores stand in the order of positions."""
+    # Products first, then sums along a row: unlike a matrix product it adds in an order that does not depend on the other rows.
+    exact = np.einsum("ij,j->i", rows.astype(np.float64), query.astype(np.float64))
+    scores = np.round(exact, SCORE_DECIMALS) + 0.0
+    order = np.lexsort((positions, -scores))[:topk]
+    return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))

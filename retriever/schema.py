@@ -74,6 +74,26 @@ class RetrieveResponse(BaseModel):
     result: list[list[ScoredDocument]] | list[list[RetrievedDocument]]
 
 
+class Refusal(BaseModel):
+    """Why a request was not answered."""
+
+    detail: str
+
+
+class Problem(BaseModel):
+    """What is wrong with one field of a request."""
+
+    type: str
+    loc: list[str | int]
+    msg: str
+
+
+class Rejection(BaseModel):
+    """What is wrong with a request."""
+
+    detail: list[Problem]
+
+
 def response_body(hits: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
     """Return the JSON of a `RetrieveResponse`.
 

@@ -1,32 +1,38 @@
-"""Searching behind a server: one search thread, a bounded queue before it, and a cache of answers.
+"""Searching behind a server: what many requests ask at one time is searched for together.
 
-One thread, because a search already uses the cores it was given (``threads``) and because Python code
-of encoder and ranking would only fight for the interpreter lock.
+One search thread, because a search already uses the cores it was given (``threads``) and because Python
+code of encoder and ranking would only fight for the interpreter lock. While it works, queries gather; then
+it takes all that wait, up to a limit. So a lone client never waits for others, and under load a
+transformer encodes, and FAISS scans, for tens of queries at once.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from retriever.errors import RetrieverError
+from retriever.errors import Unavailable
 from retriever.index import Hit, Searcher
 from retriever.metrics import Metrics
 from retriever.text import normalise
 
+__all__ = ["SearchService", "Unavailable"]
 _LOG = logging.getLogger(__name__)
+# Answers kept are bounded by their passages too (a passage has about a kilobyte): 64 MB.
+_MOST_CACHED_HITS = 1 << 16
+_Key = tuple[str, int]
+_Row = list[Hit]
 
 
-class Unavailable(RetrieverError):
-    """The service cannot take this request now; it may be repeated after `retry_after` seconds."""
+class _Waiting:
+    """A query that waits to be searched, for one request or for several that asked the same."""
 
-    def __init__(self, reason: str, retry_after: int) -> None:
-        """Say why and for how long."""
-        super().__init__(reason)
-        self.retry_after = retry_after
+    def __init__(self, query: str, topk: int, answer: asyncio.Future[_Row]) -> None:
+        self.query, self.topk, self.answer = query, topk, answer
+        self.requests = 0
 
 
 class SearchService:
@@ -38,6 +44,12 @@ class SearchService:
         cache_size: Answers kept, one per query and topk; the least recently used goes first.
         on_loaded: Called from the loading thread with the searcher.
         on_failed: Called from the loading thread with the error of ``load``.
+        cache_key: Two queries with equal keys have equal answers. For words the normalised query; where case
+            or punctuation matter, the query itself (``str``).
+        batch: The most queries searched for at once.
+        gather_seconds: How long to wait for more queries when the last batch was of several requests.
+        deadline_seconds: A request not answered by then is refused, and what only it asked is not searched for.
+        query_capacity: Queries that may wait at one time, over all requests.
     """
 
     def __init__(
@@ -47,13 +59,24 @@ class SearchService:
         cache_size: int = 4096,
         on_loaded: Callable[[Searcher], None] | None = None,
         on_failed: Callable[[Exception], None] | None = None,
+        cache_key: Callable[[str], str] = normalise,
+        batch: int = 64,
+        gather_seconds: float = 0.0,
+        deadline_seconds: float = 60.0,
+        query_capacity: int = 8192,
     ) -> None:
         """Set up without starting anything."""
         self.metrics = Metrics()
         self.pending = 0
         self._load, self._on_loaded, self._on_failed = load, on_loaded, on_failed
-        self._capacity, self._cache_size = capacity, cache_size
-        self._cache: OrderedDict[tuple[str, int], list[Hit]] = OrderedDict()
+        self._capacity, self._cache_size, self._query_capacity = capacity, cache_size, query_capacity
+        self._cache_key, self._batch, self._gather, self._deadline = cache_key, batch, gather_seconds, deadline_seconds
+        self._cache: OrderedDict[_Key, _Row] = OrderedDict()
+        self._cached_hits = 0
+        self._waiting: dict[_Key, _Waiting] = {}
+        self._queue: deque[_Key] = deque()
+        self._pump: asyncio.Task[None] | None = None
+        self._crowded = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="search")
         self._searcher: Searcher | None = None
         self._failure: Exception | None = None
@@ -65,6 +88,8 @@ class SearchService:
 
     def stop(self) -> None:
         """Let go of the search thread and drop what waits for it."""
+        if self._pump is not None:
+            self._pump.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _run_load(self) -> None:
@@ -72,20 +97,24 @@ class SearchService:
             searcher = self._load()
         # Whatever went wrong has to reach whoever asks the service, or it would say "loading" for ever.
         except Exception as error:  # noqa: BLE001
-            self._failure = error
-            if self._on_failed is None:
-                _LOG.exception("the index could not be loaded")
-            else:
-                self._on_failed(error)
+            self.fail(error)
             return
         self._searcher = searcher
         if self._on_loaded is not None:
             self._on_loaded(searcher)
 
+    def fail(self, error: Exception) -> None:
+        """Refuse all searches from now on; from any thread."""
+        self._failure = error
+        if self._on_failed is None:
+            _LOG.error("the index cannot be served", exc_info=error)
+        else:
+            self._on_failed(error)
+
     @property
     def ready(self) -> bool:
         """Whether the index is loaded."""
-        return self._searcher is not None
+        return self._searcher is not None and self._failure is None
 
     def searcher(self) -> Searcher:
         """Return the loaded index.
@@ -94,50 +123,129 @@ class SearchService:
             Unavailable: It is loading, or could not be loaded.
         """
         if self._failure is not None:
-            raise Unavailable(f"the index could not be loaded: {self._failure}", retry_after=60)
+            raise Unavailable(f"the index cannot be served: {self._failure}", retry_after=60)
         if self._searcher is None:
             raise Unavailable("the index is loading", retry_after=1)
         return self._searcher
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Search in the search thread.
+        """Search in the search thread, together with what others ask.
 
         Raises:
-            Unavailable: The index is not loaded, or the queue is full.
+            Unavailable: The index is not loaded, the queue is full, or the deadline passed.
         """
         searcher = self.searcher()
         if self.pending >= self._capacity:
             raise Unavailable(f"the queue is full ({self._capacity} requests)", retry_after=1)
+        if len(self._queue) + len(queries) > self._query_capacity and self._queue:
+            raise Unavailable(f"the queue is full ({self._query_capacity} queries)", retry_after=1)
         self.pending += 1
         try:
-            loop = asyncio.get_running_loop()
-            hits, cached, seconds = await loop.run_in_executor(
-                self._executor, self._search, searcher, queries, topk
-            )
+            async with asyncio.timeout(self._deadline):
+                return await self._answers(searcher, queries, topk)
+        except TimeoutError as error:
+            self.metrics.expired += 1
+            raise Unavailable(f"no answer within {self._deadline:g} s: too many queries wait", retry_after=1) from error
         finally:
             self.pending -= 1
-        self.metrics.queries += len(queries)
-        self.metrics.cached += cached
-        self.metrics.searches += 1
-        self.metrics.search_seconds += seconds
-        return hits
 
-    def _search(
-        self, searcher: Searcher, queries: Sequence[str], topk: int
-    ) -> tuple[list[list[Hit]], int, float]:
-        """Runs in the search thread, the only one to touch the cache."""
-        start = time.perf_counter()
-        # Both back ends see a query through `tokenise`, so equal keys have equal answers.
-        keys = [(normalise(query), topk) for query in queries]
-        answers = {key: self._cache[key] for key in keys if key in self._cache}
-        missing = {key: query for key, query in zip(keys, queries, strict=True) if key not in answers}
-        cached = sum(key in answers for key in keys)
-        if missing:
-            found = searcher.search(list(missing.values()), topk)
-            answers.update(zip(missing, found, strict=True))
-        for key in keys:
-            self._cache[key] = answers[key]
-            self._cache.move_to_end(key)
-        while len(self._cache) > self._cache_size:
-            self._cache.popitem(last=False)
-        return [answers[key] for key in keys], cached, time.perf_counter() - start
+    async def _answers(self, searcher: Searcher, queries: Sequence[str], topk: int) -> list[_Row]:
+        keys = [(self._cache_key(query), topk) for query in queries]
+        known: dict[_Key, _Row] = {}
+        asked: dict[_Key, _Waiting] = {}
+        for key, query in zip(keys, queries, strict=True):
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                known[key] = self._cache[key]
+            elif key not in asked:
+                asked[key] = self._ask(searcher, key, query)
+        self.metrics.queries += len(queries)
+        self.metrics.cached += sum(key in known for key in keys)
+        try:
+            if asked:
+                # Not gather(): an error of one would leave the others unawaited.
+                await asyncio.wait([waiting.answer for waiting in asked.values()])
+        finally:
+            for waiting in asked.values():
+                waiting.requests -= 1
+        return [known[key] if key in known else asked[key].answer.result() for key in keys]
+
+    def _ask(self, searcher: Searcher, key: _Key, query: str) -> _Waiting:
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            loop = asyncio.get_running_loop()
+            waiting = self._waiting[key] = _Waiting(query, key[1], loop.create_future())
+            self._queue.append(key)
+            if self._pump is None or self._pump.done():
+                self._pump = loop.create_task(self._search_all(searcher))
+        waiting.requests += 1
+        return waiting
+
+    async def _search_all(self, searcher: Searcher) -> None:
+        """Search batch by batch until nothing waits."""
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            if self._crowded and self._gather and len(self._queue) < self._batch:
+                # Those who were answered together will ask again together, one after the other.
+                await asyncio.sleep(self._gather)
+            batch = self._take()
+            if not batch:
+                continue
+            queries, topk = [waiting.query for _, waiting in batch], batch[0][1].topk
+            try:
+                answers, seconds = await loop.run_in_executor(self._executor, _search, searcher, queries, topk)
+            except RuntimeError as error:  # the executor was shut down
+                answers, seconds = [error] * len(batch), 0.0
+            self.metrics.searches += 1
+            self.metrics.searched += len(batch)
+            self.metrics.search_seconds += seconds
+            for (key, waiting), answer in zip(batch, answers, strict=True):
+                del self._waiting[key]
+                if isinstance(answer, list):
+                    self._remember(key, answer)
+                    waiting.answer.set_result(answer)
+                else:
+                    waiting.answer.set_exception(answer)
+                    # Marked as seen: those who asked may have gone meanwhile.
+                    waiting.answer.exception()
+
+    def _take(self) -> list[tuple[_Key, _Waiting]]:
+        """The next batch: queries for the same number of passages that somebody still waits for."""
+        batch: list[tuple[_Key, _Waiting]] = []
+        others: list[_Key] = []
+        while self._queue and len(batch) < self._batch:
+            key = self._queue.popleft()
+            waiting = self._waiting[key]
+            if waiting.requests == 0:
+                waiting.answer.cancel()
+                del self._waiting[key]
+            elif batch and batch[0][1].topk != waiting.topk:
+                others.append(key)
+            else:
+                batch.append((key, waiting))
+        self._queue.extendleft(reversed(others))
+        self._crowded = self.pending > 1
+        return batch
+
+    def _remember(self, key: _Key, answer: _Row) -> None:
+        self._cache[key] = answer
+        self._cached_hits += len(answer)
+        while len(self._cache) > self._cache_size or self._cached_hits > _MOST_CACHED_HITS:
+            self._cached_hits -= len(self._cache.popitem(last=False)[1])
+
+
+def _search(searcher: Searcher, queries: list[str], topk: int) -> tuple[list[_Row | Exception], float]:
+    """Runs in the search thread. An error costs the query that causes it, not those that travel with it."""
+    start = time.perf_counter()
+    answers: list[_Row | Exception] = []
+    try:
+        answers += searcher.search(queries, topk)
+        if len(answers) != len(queries):
+            raise ValueError(f"{len(queries)} queries were answered with {len(answers)} lists")
+    # What a searcher raises is its own affair; each request gets its own answer or error.
+    except Exception as error:  # noqa: BLE001
+        if len(queries) == 1 or isinstance(error, Unavailable):
+            answers = [error] * len(queries)
+        else:
+            answers = [_search(searcher, [query], topk)[0][0] for query in queries]
+    return answers, time.perf_counter() - start

@@ -1,39 +1,57 @@
-"""Index folders: written whole or not at all, and refused by name when a byte has changed.
+"""Index folders: written whole or not at all, opened without being read, refused by name when a byte has changed.
 
-A folder holds ``documents.jsonl`` (canonical corpus lines), the files of one index, and
-``manifest.json`` with the format version, the settings and the SHA-256 of every other file.
+A folder holds ``documents.jsonl`` (canonical corpus lines) and ``offsets.npy`` (where each begins), the
+files of one index, and ``manifest.json`` with the format version, the settings, and size and SHA-256 of
+every other file.
 """
 
 import hashlib
 import json
 import shutil
+import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from retriever.bm25 import Bm25Index
-from retriever.corpus import Document, read_corpus
-from retriever.errors import BadCorpus, BadIndex, WriteFailed
-from retriever.index import HashedIndex
+from retriever.documents import LINES, StoredDocuments, write_documents
+from retriever.encoders import HashedTfidfEncoder
+from retriever.errors import BadIndex, RetrieverError, WriteFailed
+from retriever.index import DenseIndex, HashedIndex
+from retriever.transformer import TransformerEncoder
 
-Kind = Literal["hashed", "bm25"]
+Kind = Literal["hashed", "bm25", "transformer"]
+Index = DenseIndex | Bm25Index
+Verify = Literal["auto", "before", "behind", "never"]
 _FORMAT = 1
-_MANIFEST = "manifest.json"
-_DOCUMENTS = "documents.jsonl"
+MANIFEST = "manifest.json"
+# Up to here, hashing everything before the first search takes less than half a second.
+_VERIFY_AT_ONCE = 256 << 20
+# The beginning of a file tells FAISS and NumPy how much memory to address, so it is always verified first.
+_HEAD = 1 << 20
 
 
 class Manifest(TypedDict):
-    """The fields of ``manifest.json``; ``sha256`` maps file name to hex digest."""
+    """The fields of ``manifest.json``.
+
+    ``sha256``, ``sha256_head`` (of the first MiB) and ``bytes`` map file names; ``recall`` maps "@k" to the
+    recall against exact search that the build measured; ``sha256_manifest`` is over all other fields.
+    """
 
     format: int
     kind: Kind
     ntotal: int
     settings: dict[str, str | int | float]
+    recall: dict[str, float]
+    bytes: dict[str, int]
+    sha256_head: dict[str, str]
     sha256: dict[str, str]
+    sha256_manifest: str
 
 
-def save_index(index: HashedIndex | Bm25Index, folder: str | Path) -> None:
-    """Write an index to a new folder.
+def save_index(index: Index, folder: str | Path) -> None:
+    """Write an index that is in memory to a new folder.
 
     Everything goes to a hidden sibling first, which is renamed when complete, so a reader never sees
     half an index. Equal documents and settings give equal bytes.
@@ -47,72 +65,153 @@ def save_index(index: HashedIndex | Bm25Index, folder: str | Path) -> None:
         WriteFailed: The disk refused; nothing is left of what was written.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists already; remove it or name another folder.")
+    check_vacant(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
     temporary.mkdir()
     try:
-        with (temporary / _DOCUMENTS).open("w", encoding="ascii", newline="\n") as stream:
-            stream.writelines(document.to_json() + "\n" for document in index.documents)
+        write_documents(index.documents, temporary)
         index.save(temporary)
-        manifest: Manifest = {
-            "format": _FORMAT,
-            "kind": "hashed" if isinstance(index, HashedIndex) else "bm25",
-            "ntotal": index.ntotal,
-            "settings": index.info(),
-            "sha256": {path.name: _sha256(path) for path in sorted(temporary.iterdir())},
-        }
-        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="ascii")
+        write_manifest(temporary, index, {})
         temporary.replace(folder)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         # FAISS tells a failed write as a RuntimeError; nothing else here raises one.
         if isinstance(error, OSError | RuntimeError):
-            reason = getattr(error, "strerror", None) or str(error).strip()
-            raise WriteFailed(
-                f"{folder} cannot be written: {reason}. Nothing of it is left; make room or name another folder."
-            ) from error
+            raise write_failed(folder, error, "Nothing of it is left; make room or name another folder.") from error
         raise
 
 
-def load_index(folder: str | Path, threads: int = 1) -> HashedIndex | Bm25Index:
-    """Verify and read an index folder.
+def check_vacant(folder: Path) -> None:
+    """Refuse to write over anything.
+
+    Raises:
+        FileExistsError: The folder holds something already.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists already; remove it or name another folder.")
+
+
+def write_failed(folder: Path, error: BaseException, remedy: str) -> WriteFailed:
+    """What to raise when the disk refused."""
+    reason = getattr(error, "strerror", None) or str(error).strip()
+    return WriteFailed(f"{folder} cannot be written: {reason}. {remedy}")
+
+
+def write_manifest(folder: Path, index: Index, recall: dict[str, float]) -> None:
+    """Describe the files that lie in a folder, all of them."""
+    files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
+    manifest: dict[str, Any] = {
+        "format": _FORMAT,
+        "kind": _kind(index),
+        "ntotal": index.ntotal,
+        "settings": index.info(),
+        "recall": recall,
+        "bytes": {path.name: path.stat().st_size for path in files},
+        "sha256_head": {path.name: _sha256_head(path) for path in files},
+        "sha256": {path.name: sha256_file(path) for path in files},
+    }
+    manifest["sha256_manifest"] = _sha256_json(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="ascii")
+
+
+def _kind(index: Index) -> Kind:
+    if isinstance(index, Bm25Index):
+        return "bm25"
+    return "hashed" if isinstance(index.encoder, HashedTfidfEncoder) else "transformer"
+
+
+def load_index(
+    folder: str | Path,
+    threads: int = 1,
+    verify: Verify = "auto",
+    on_damage: Callable[[BadIndex], None] | None = None,
+) -> Index:
+    """Open an index folder by mapping its files; the corpus and the vectors are read when they are searched.
 
     Args:
-        folder: What `save_index` wrote.
-        threads: OpenMP threads of a search; BM25 always uses one.
+        folder: What `save_index` or `retriever.build.build_index` wrote.
+        threads: Threads of a search and of a transformer; BM25 always uses one.
+        verify: When to compare all bytes with the manifest: ``before`` this returns, ``behind`` in a thread
+            (a search after it found damage raises `BadIndex`), ``never``, or ``auto``: before up to 256 MB,
+            behind above. Sizes and the first MiB of every file are always compared before.
+        on_damage: Called from that thread with what it found.
 
     Raises:
         FileNotFoundError: There is no such folder.
         BadIndex: A file is missing, foreign, truncated or changed; the message names it.
-        MissingDependency: faiss or bm25s is not installed.
+        MissingDependency: faiss, bm25s or transformers is not installed.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    for name, expected in manifest["sha256"].items():
-        if _sha256(folder / name) != expected:
+    for name, size in manifest["bytes"].items():
+        if (found := (folder / name).stat().st_size) != size:
             raise BadIndex(
-                f"{folder / name}: SHA-256 differs from {_MANIFEST}; copy or build the index again."
+                f"{folder / name}: {found} bytes, {size} in {MANIFEST}: truncated or changed; copy or build the index again."
             )
-    documents = _read_documents(folder)
-    index: HashedIndex | Bm25Index
+        if _sha256_head(folder / name) != manifest["sha256_head"][name]:
+            raise _changed(folder / name)
+    if verify == "auto":
+        verify = "before" if sum(manifest["bytes"].values()) <= _VERIFY_AT_ONCE else "behind"
+    if verify == "before":
+        _verify(folder, manifest)
+    index = _open(folder, manifest, threads)
+    if verify == "behind":
+        _verify_behind(folder, manifest, index, on_damage)
+    return index
+
+
+def _open(folder: Path, manifest: Manifest, threads: int) -> Index:
+    digest = manifest["sha256"].get(LINES, "")
+    index: Index
     try:
+        documents = StoredDocuments(folder)
         if manifest["kind"] == "hashed":
-            index = HashedIndex.load(folder, documents, threads)
+            index = HashedIndex.open(folder, documents, HashedTfidfEncoder.load(folder), threads, digest)
+        elif manifest["kind"] == "transformer":
+            index = DenseIndex.open(folder, documents, TransformerEncoder.load(folder, threads), threads, digest)
         else:
-            index = Bm25Index.load(folder, documents)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+            index = Bm25Index.load(folder, documents, digest)
+    except RetrieverError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         # The bytes are as listed, so the list is wrong: a manifest put to another index's files.
-        raise BadIndex(f"{folder / _MANIFEST}: not the manifest of these files ({error}).") from error
+        raise BadIndex(f"{folder / MANIFEST}: not the manifest of these files ({error}).") from error
     # What is left of the manifest is compared too, so that no byte of the folder goes unchecked.
     found = (index.ntotal, index.info())
     if (manifest["ntotal"], manifest["settings"]) != found:
         raise BadIndex(
-            f'{folder / _MANIFEST}: "ntotal" and "settings" are not those of the index, {found!r}; '
+            f'{folder / MANIFEST}: "ntotal" and "settings" are not those of the index, {found!r}; '
             "copy or build the index again."
         )
     return index
+
+
+def _verify(folder: Path, manifest: Manifest) -> None:
+    for name, expected in manifest["sha256"].items():
+        if sha256_file(folder / name) != expected:
+            raise _changed(folder / name)
+
+
+def _verify_behind(folder: Path, manifest: Manifest, index: Index, on_damage: Callable[[BadIndex], None] | None) -> None:
+    def run() -> None:
+        try:
+            _verify(folder, manifest)
+        except OSError as error:
+            damage = BadIndex(f"{folder}: cannot be read ({error}).")
+        except BadIndex as error:
+            damage = error
+        else:
+            return
+        index.damage = damage
+        if on_damage is not None:
+            on_damage(damage)
+
+    threading.Thread(target=run, name="verify", daemon=True).start()
+
+
+def _changed(path: Path) -> BadIndex:
+    return BadIndex(f"{path}: SHA-256 differs from {MANIFEST}; copy or build the index again.")
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -128,7 +227,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise FileNotFoundError(
             f"{folder}: no such index folder; run: python -m retriever build --corpus FILE --out {folder}"
         )
-    path = folder / _MANIFEST
+    path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
@@ -136,31 +235,37 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise BadIndex(f"{path}: not JSON ({error}); copy or build the index again.") from error
     if not isinstance(content, dict) or set(content) != set(Manifest.__annotations__):
-        raise BadIndex(f"{path}: expected an object with the fields {', '.join(Manifest.__annotations__)}.")
+        raise BadIndex(
+            f"{path}: expected an object with the fields {', '.join(Manifest.__annotations__)}; build the index again."
+        )
     if content["format"] != _FORMAT or content["kind"] not in get_args(Kind):
         raise BadIndex(
             f"{path}: format {content['format']!r} and kind {content['kind']!r} are not known to this "
             f"version (format {_FORMAT}, kinds {', '.join(get_args(Kind))}); build the index again."
         )
-    if not isinstance(content["sha256"], dict):
-        raise BadIndex(f'{path}: the field "sha256" must be an object, found {content["sha256"]!r:.80}.')
-    listed, present = set(content["sha256"]), {entry.name for entry in folder.iterdir()} - {_MANIFEST}
+    if content["sha256_manifest"] != _sha256_json({**content, "sha256_manifest": None}):
+        raise BadIndex(f"{path}: has been changed; copy or build the index again.")
+    listed, present = set(content["sha256"]), {entry.name for entry in folder.iterdir()} - {MANIFEST}
     if listed != present:
         raise BadIndex(
             f"{folder}: missing files {sorted(listed - present)}, unlisted files {sorted(present - listed)}; "
             "copy or build the index again."
         )
-    manifest: Manifest = content  # type: ignore[assignment]  # checked above, field by field
+    manifest: Manifest = content  # type: ignore[assignment]  # the digest says that it is what was written
     return manifest
 
 
-def _read_documents(folder: Path) -> list[Document]:
-    try:
-        return read_corpus(folder / _DOCUMENTS)
-    except (BadCorpus, FileNotFoundError) as error:
-        raise BadIndex(f"{folder / _DOCUMENTS}: {error}") from error
+def _sha256_json(manifest: dict[str, Any]) -> str:
+    rest = {name: value for name, value in manifest.items() if name != "sha256_manifest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sha256_head(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.sha256(stream.read(_HEAD)).hexdigest()

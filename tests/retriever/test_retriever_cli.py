@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import requests
-from conftest import environment, run_cli, serving
+from conftest import ROOT, environment, make_documents, run_cli, serving
 
-from retriever import load_index
+from retriever import HashedIndex, load_index, save_index
+from retriever.bench import opening
+from retriever.cli import main
 
 
 def told(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -91,6 +93,16 @@ def test_serve_mistakes(index_folder: Path, tmp_path: Path) -> None:
     told(run_cli("serve", "--index", damaged, "--port", "0"), "vectors.faiss", "SHA-256")
 
 
+def test_damage_found_behind_ends_the_server(tmp_path: Path) -> None:
+    save_index(HashedIndex.build(make_documents(700)), tmp_path / "index")
+    path = tmp_path / "index" / "vectors.faiss"
+    with path.open("r+b") as stream:
+        stream.seek((1 << 20) + 1000)
+        stream.write(b"\0\1\2\3")
+    told(run_cli("serve", "--port", "0", "--verify", "behind", "--index", tmp_path / "index"), str(path), "SHA-256")
+    told(run_cli("serve", "--port", "0", "--index", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9")
+
+
 def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None:
     package = tmp_path / "tstar_envs"
     data = package / "envs" / "search_qa" / "data"
@@ -102,3 +114,19 @@ def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None
         result = requests.post(f"{url}/retrieve", json={"query": "title 9"}, timeout=30).json()["result"]
         assert len(result[0]) == 2
         assert "9" in {document["id"] for document in result[0]}
+
+
+def test_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small: what it measures is for quiet machines; here only that all of it works.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    said: list[str] = []
+    opening(tmp_path / "open", 3000, 64, said.append)
+    assert said[0].startswith("3,000 x 64 (") and "opened in " in said[0]
+    arguments = ["--what", "service", "flat", "--encoder", "hashed", "--passages", "500", "--clients", "1", "3", "--seconds", "0.3"]
+    assert main(["bench", *arguments, "--rounds", "1", "--vectors", "2000", "--dim", "64", "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith(("| retriever serve", "| one search"))]
+    assert [row[1] for row in rows] == ["1", "1", "3", "3"]
+    assert all(float(row[2]) > 0 for row in rows)
+    assert "times cheaper per query" in lines[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["open"], "temporary folders are gone"

@@ -7,10 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tstar_envs.errors import BadData, MissingData, MissingExtra, RetrieverError, UnknownOption
+from tstar_envs.errors import BadData, MissingData, MissingExtra, UnknownOption
 
 EMBEDDED_BACKENDS = ("hashed", "bm25")
-_TIMEOUT_SECONDS = 30.0
 
 
 class Passage(NamedTuple):
@@ -74,61 +73,6 @@ class EmbeddedSearcher:
         return (open_searcher, (backend, corpus)) if isinstance(corpus, Path) else (EmbeddedSearcher, (corpus, backend))
 
 
-class HttpSearcher:
-    """A client of this project's service and of Search-R1's: one keep-alive connection, one request per call.
-
-    Args:
-        url: address of the service, with or without the final ``/retrieve``.
-    """
-
-    def __init__(self, url: str) -> None:
-        try:
-            import requests
-        except ImportError as error:
-            raise MissingExtra("a search service over HTTP", "requests", "search") from error
-        self._url = url if url.endswith("/retrieve") else url.rstrip("/") + "/retrieve"
-        self._failure = requests.RequestException
-        self._session = requests.Session()
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return HttpSearcher, (self._url,)
-
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
-        """See ``Searcher``.
-
-        Raises:
-            RetrieverError: the service cannot be reached, answers with an error, or in another form.
-        """
-        # Half surrogate pairs, which an agent may write, have no form in JSON that servers accept.
-        texts = [query.encode("utf-8", "replace").decode("utf-8") for query in queries]
-        # Scores are always asked for: Search-R1's server answers wrongly when they are not.
-        body = {"queries": texts, "topk": topk, "return_scores": True}
-        try:
-            response = self._session.post(self._url, json=body, timeout=_TIMEOUT_SECONDS)
-        except self._failure as error:
-            raise RetrieverError(
-                f"no search service at {self._url} ({type(error).__name__}): start one with "
-                "'python -m retriever serve', or pass retriever='hashed' for the embedded one"
-            ) from error
-        if response.status_code != 200:
-            raise RetrieverError(f"{self._url} answered {response.status_code}: {response.text[:200]}")
-        try:
-            results = [[_passage(hit) for hit in hits] for hits in response.json()["result"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RetrieverError(f"{self._url} answered in an unknown form: {response.text[:200]}") from error
-        if len(results) != len(queries):
-            raise RetrieverError(f"{self._url} answered {len(queries)} queries with {len(results)} lists of passages")
-        return results
-
-
-def _passage(hit: dict[str, Any]) -> Passage:
-    document = hit["document"]
-    if isinstance(document, str):
-        document = {"contents": document}
-    title, _, text = document["contents"].partition("\n")
-    return Passage(str(document.get("id", title)), document.get("title") or title.strip('"'), document.get("text") or text)
-
-
 @lru_cache(maxsize=8)
 def open_searcher(retriever: str, corpus: Path) -> Searcher:
     """The searcher for an environment's ``retriever`` option, shared by all environments of the process.
@@ -139,5 +83,7 @@ def open_searcher(retriever: str, corpus: Path) -> Searcher:
     if retriever in EMBEDDED_BACKENDS:
         return EmbeddedSearcher(corpus, retriever)
     if retriever.startswith(("http://", "https://")):
+        from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
+
         return HttpSearcher(retriever)
     raise UnknownOption(f"retriever must be 'hashed', 'bm25' or an address starting with http://, got {retriever!r}")

@@ -1,0 +1,252 @@
+"""``python -m retriever bench``: what batching, the BLAS threshold and mapped files bring, on the machine at hand.
+
+Both sides of every comparison take turns in one run, so that other load on the machine meets both.
+"""
+
+import http.client
+import itertools
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from retriever.encoders import Encoder, HashedTfidfEncoder
+from retriever.errors import RetrieverError, import_optional
+from retriever.index import DenseIndex
+from retriever.storage import load_index
+from retriever.synthetic import queries, unit_vectors, write_index_folder, write_minilm
+from retriever.transformer import TransformerEncoder, settings_for
+
+Say = Callable[[str], None]
+_START_SECONDS = 300.0
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class BenchFailed(RetrieverError, RuntimeError):
+    """A server of the benchmark did not start or answered with an error."""
+
+
+@dataclass
+class Load:
+    """What one server did under one number of clients."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+    def row(self, name: str, clients: int) -> str:
+        """A row of the table."""
+        count = len(self.latencies)
+        p50, p99 = (1000 * float(np.percentile(self.latencies, percent)) for percent in (50, 99))
+        cpu = 1000 * self.cpu_seconds / count
+        return f"| {name} | {clients} | {count / self.seconds:.1f} | {p50:.0f} | {p99:.0f} | {cpu:.1f} |"
+
+
+def service(
+    folder: Path, passages: int, model: str | None, clients: Sequence[int], seconds: float, rounds: int, threads: int, say: Say
+) -> None:
+    """Compare ``serve`` with a plain server under load.
+
+    Args:
+        folder: For the index and, without ``model``, the encoder; emptied by the caller.
+        passages: How many to search among.
+        model: Name or folder of the encoder, or ``hashed``; None makes a random one of MiniLM's shape.
+        clients: How many ask at one time, each one query per request over a kept connection.
+        seconds: Of every turn.
+        rounds: Turns of each server and number of clients.
+        threads: Of either server's search.
+        say: Takes the lines of the result.
+    """
+    encoder: Encoder
+    if model == "hashed":
+        encoder = HashedTfidfEncoder().fit(queries(1000))
+    else:
+        encoder = TransformerEncoder(settings_for(model or str(write_minilm(folder / "encoder"))), threads)
+    write_index_folder(folder / "index", passages, encoder)
+    names = ("one search per request", "retriever serve")
+    with ExitStack() as stack:
+        servers = [stack.enter_context(_server(command, threads)) for command in (_plain(folder, threads), _ours(folder, threads))]
+        loads = {(server, count): Load() for count in clients for server in range(2)}
+        fresh = itertools.count()
+        for turn in range(rounds):
+            for count in clients:
+                # Who begins changes, so that a machine that slows down or heats up favours neither.
+                for server in (0, 1) if turn % 2 == 0 else (1, 0):
+                    pid, port = servers[server]
+                    _ask(port, count, min(1.0, seconds), fresh)
+                    before = _cpu_seconds(pid)
+                    start = time.perf_counter()
+                    load = loads[server, count]
+                    load.latencies += _ask(port, count, seconds, fresh)
+                    load.seconds += time.perf_counter() - start
+                    # The clock ticks every 10 ms; what takes less is not nothing.
+                    load.cpu_seconds += max(_TICK, _cpu_seconds(pid) - before)
+    say("| server | clients | queries/s | p50 ms | p99 ms | CPU ms/query |")
+    say("|---|---|---|---|---|---|")
+    for count in clients:
+        for server in range(2):
+            say(loads[server, count].row(names[server], count))
+    for count in clients:
+        plain, ours = (len(loads[server, count].latencies) / loads[server, count].seconds for server in range(2))
+        cpu = [loads[server, count].cpu_seconds / len(loads[server, count].latencies) for server in range(2)]
+        say(f"{count} clients: {ours / plain:.2f} times the queries/s at {cpu[1] / cpu[0]:.2f} times the CPU per query")
+
+
+def _plain(folder: Path, threads: int) -> Callable[[int], list[str]]:
+    return lambda port: [sys.executable, "-m", "retriever.plain_server", str(folder / "index"), str(port), str(threads)]
+
+
+def _ours(folder: Path, threads: int) -> Callable[[int], list[str]]:
+    index = str(folder / "index")
+    return lambda port: [sys.executable, "-m", "retriever", "serve", "--index", index, "--port", str(port), "--threads", str(threads)]
+
+
+@contextmanager
+def _server(command: Callable[[int], list[str]], threads: int) -> Iterator[tuple[int, int]]:
+    """Start a server; yields its process id and port when it is ready."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(command(port), env=environment, stdout=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + _START_SECONDS
+            while not _ready(port):
+                if process.poll() is not None or time.monotonic() > until:
+                    raise BenchFailed(f"{' '.join(command(port))} did not start; run it by hand to see why.")
+                time.sleep(0.2)
+            yield process.pid, port
+        finally:
+            process.terminate()
+
+
+def _ready(port: int) -> bool:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        try:
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK
+
+
+def _ask(port: int, clients: int, seconds: float, fresh: Iterator[int]) -> list[float]:
+    """Ask from ``clients`` threads, no query twice; returns the seconds each request took."""
+    until = time.perf_counter() + seconds
+    latencies: list[float] = []
+    failures: list[str] = []
+
+    def client(number: int) -> None:
+        asked = queries(4096, seed=number)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        for turn, query in enumerate(asked):
+            start = time.perf_counter()
+            # Everyone asks once, however late a busy machine lets it begin.
+            if failures or (turn and start >= until):
+                break
+            body = json.dumps({"queries": [query], "topk": 3, "return_scores": True})
+            connection.request("POST", "/retrieve", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            content = response.read()
+            if response.status != 200:
+                failures.append(f"{response.status} {content[:200]!r}")
+            latencies.append(time.perf_counter() - start)
+        connection.close()
+
+    threads = [threading.Thread(target=client, args=(next(fresh),)) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise BenchFailed(f"a server answered {failures[0]}")
+    return latencies
+
+
+def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
+    """Compare flat search alone and in batches of 64, with FAISS's own BLAS threshold and with this package's.
+
+    Args:
+        count: Vectors.
+        dim: Their length.
+        rounds: Searches of each kind; the median counts.
+        threads: Of a search.
+        say: Takes the lines of the result.
+    """
+    faiss = import_optional("faiss")
+    faiss.omp_set_num_threads(threads)
+    own = faiss.cvar.distance_compute_blas_threshold
+    vectors = faiss.IndexFlatIP(dim)
+    for block in unit_vectors(count, dim):
+        vectors.add(block)
+    index = DenseIndex(range(count), HashedTfidfEncoder(dim), vectors, threads, "")  # type: ignore[arg-type]  # documents are not read
+    asked = next(unit_vectors(64, dim, seed=1))
+
+    def library(batch: int) -> None:
+        faiss.cvar.distance_compute_blas_threshold = own
+        vectors.search(asked[:batch], 3)
+
+    def here(batch: int) -> None:
+        index.search_vectors(asked[:batch], 3)
+
+    times: dict[tuple[str, int], list[float]] = {}
+    for _ in range(rounds):
+        for name, search in (("FAISS as it comes", library), ("this package", here)):
+            for batch in (1, 64):
+                start = time.process_time()
+                search(batch)
+                times.setdefault((name, batch), []).append(1000 * (time.process_time() - start) / batch)
+    faiss.cvar.distance_compute_blas_threshold = own
+    say(f"flat search of {count:,} x {dim}, CPU ms per query, median of {rounds}:")
+    say("| | batch 1 | batch 64 |")
+    say("|---|---|---|")
+    for name in ("FAISS as it comes", "this package"):
+        say(f"| {name} | {median(times[name, 1]):.2f} | {median(times[name, 64]):.2f} |")
+    ratio = median(times["FAISS as it comes", 1]) / median(times["this package", 64])
+    say(f"batch 64 here is {ratio:.1f} times cheaper per query than batch 1 at the library's default threshold")
+
+
+def opening(folder: Path, count: int, dim: int, say: Say) -> None:
+    """Write an index of random vectors and measure how long it takes to open, in a fresh process.
+
+    Args:
+        folder: For the index; emptied by the caller.
+        count: Vectors.
+        dim: Their length.
+        say: Takes the lines of the result.
+    """
+    write_index_folder(folder / "index", count, HashedTfidfEncoder(dim).fit(queries(1000)))
+    command = [sys.executable, "-c", f"from retriever.bench import open_once; open_once({str(folder / 'index')!r})"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchFailed(done.stderr.strip())
+    size = sum(path.stat().st_size for path in (folder / "index").iterdir())
+    say(f"{count:,} x {dim} ({size / 1e9:.2f} GB): {done.stdout.strip()}")
+
+
+def open_once(folder: str) -> None:
+    """Open an index folder and search once; prints what it took."""
+    import_optional("faiss")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    index = load_index(folder)
+    opened = time.perf_counter()
+    # Before the thread that verifies behind has touched much of the files.
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    index.search(queries(1), 3)
+    searched = time.perf_counter()
+    print(f"opened in {opened - start:.3f} s ({grown:.0f} MB more memory), first answer after {searched - start:.2f} s")

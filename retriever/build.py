@@ -1,0 +1,390 @@
+"""Building an index folder from a corpus of any size: streamed, in chunks, and taken up again where it stopped.
+
+Everything goes to a hidden folder beside the result. A chunk counts once its bytes are on the disk and
+``state.json`` says so; on a second run of the same command what lies behind that mark is cut off and the
+work goes on from there. So a killed build loses one chunk at most (and of the lists or graph of an
+approximate index what was added since the last checkpoint, `CHECKPOINT_SECONDS`).
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.bm25 import Bm25Index
+from retriever.corpus import Line, repeated_id, stream_corpus
+from retriever.documents import LINES, OFFSETS, StoredDocuments, document_line
+from retriever.encoders import Encoder, HashedTfidfEncoder
+from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional
+from retriever.index import VECTORS, DenseIndex, HashedIndex
+from retriever.recall import RecallProbe
+from retriever.storage import Index, check_vacant, sha256_file, write_failed, write_manifest
+from retriever.text import tokenise
+from retriever.transformer import TransformerEncoder, TransformerSettings
+from retriever.vectors import EXHAUSTIVE, Kind, VectorFile, check_kind, open_vectors, trained, training_size
+
+CHECKPOINT_SECONDS = 300.0
+Report = Callable[[str, int, int], None]
+"""Told the phase, how much of it is done, and out of how much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to build.
+
+    Attributes:
+        corpus: JSON lines with "id" and "contents", plain or ``.gz``.
+        out: The folder to write; must not exist yet, or be empty.
+        encoder: ``hashed``, ``bm25``, or the settings of a transformer.
+        kind: Kind of FAISS index; bm25 has none.
+        dim: Length of hashed vectors.
+        shard: (i, n): only the i-th of n equal parts of the corpus, i from 0. Hashed vectors are weighted by the
+            document frequencies of the whole corpus, so that the scores of all shards can be compared.
+        chunk: Passages between two marks.
+        threads: Threads of encoder and FAISS.
+    """
+
+    corpus: Path
+    out: Path
+    encoder: Literal["hashed", "bm25"] | TransformerSettings = "hashed"
+    kind: Kind = "flat"
+    dim: int = 512
+    shard: tuple[int, int] = (0, 1)
+    chunk: int = 4096
+    threads: int = 1
+
+    def check(self) -> None:
+        """Refuse what cannot be built.
+
+        Raises:
+            BadSetting: A value is out of range; the message names it.
+            FileExistsError: ``out`` holds something already.
+            FileNotFoundError: There is no corpus.
+        """
+        check_kind(self.kind)
+        part, parts = self.shard
+        if not 0 <= part < parts:
+            raise BadSetting(f"shard {part}/{parts} is out of range; the first of two is 0/2, the second 1/2.")
+        if self.encoder == "bm25" and (parts > 1 or self.kind != "flat"):
+            raise BadSetting("a BM25 index is whole and has no kind: its scores come from words counted over all passages.")
+        if self.chunk < 1:
+            raise BadSetting(f"chunk must be positive, got {self.chunk}.")
+        check_vacant(self.out)
+        if not self.corpus.is_file():
+            raise FileNotFoundError(f"{self.corpus}: no such corpus file.")
+
+
+def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float]:
+    """Build an index folder, or finish one that was begun.
+
+    Args:
+        plan: What to build.
+        report: Called after every chunk.
+
+    Returns:
+        The recall of the index against exact search over the encoder's own vectors, by "@k"; {} for an exact one.
+
+    Raises:
+        BadCorpus: A line is malformed, an id occurs twice, or there is no document.
+        BadSetting: A setting is out of range, or the begun build is of another plan.
+        WriteFailed: The disk refused; the message says what is kept.
+        MissingDependency, MissingModel: A library or the transformer is not there.
+    """
+    plan.check()
+    work = plan.out.parent / f".{plan.out.name}.partial"
+    plan.out.parent.mkdir(parents=True, exist_ok=True)
+    encoder: Encoder | None = None
+    if plan.encoder == "hashed":
+        encoder = HashedTfidfEncoder(plan.dim)
+    elif plan.encoder != "bm25":
+        encoder = TransformerEncoder(plan.encoder, plan.threads)
+    if plan.encoder != "bm25":
+        import_optional("faiss")
+    else:
+        import_optional("bm25s")
+    with _locked(work):
+        builder = _Builder(plan, work, encoder, report)
+        try:
+            recall = builder.run()
+        except OSError as error:
+            if isinstance(error, RetrieverError | FileNotFoundError):
+                raise
+            if builder.state["documents"] >= plan.chunk:
+                remedy = f"What is finished is kept in {work}; make room and run the same command again."
+            else:
+                shutil.rmtree(work, ignore_errors=True)
+                remedy = "Nothing of it is left; make room or name another folder."
+            raise write_failed(plan.out, error, remedy) from error
+        except BadCorpus:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+    return recall
+
+
+@contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    work.mkdir(exist_ok=True)
+    with (work / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadSetting(f"another process builds in {work}; wait for it or end it.") from error
+        yield
+
+
+class _Builder:
+    """One build; ``state`` is what the disk is known to hold."""
+
+    def __init__(self, plan: Plan, work: Path, encoder: Encoder | None, report: Report) -> None:
+        self.plan, self.work, self.encoder, self.report = plan, work, encoder, report
+        self.folder = work / "index"
+        self.folder.mkdir(exist_ok=True)
+        stat = plan.corpus.stat()
+        about = encoder.info() if encoder is not None else {"encoder": "bm25"}
+        identity = {
+            "corpus": [str(plan.corpus.resolve()), stat.st_size, stat.st_mtime_ns],
+            "encoder": about, "kind": plan.kind, "shard": list(plan.shard), "chunk": plan.chunk,
+        }  # fmt: skip
+        self.state: dict[str, Any] = {
+            "plan": identity, "whole": 0, "seen": 0, "offset": 0, "line": 0,
+            "documents": 0, "bytes": 0, "pairs": 0, "read": False, "encoded": 0,
+        }  # fmt: skip
+        path = work / "state.json"
+        if path.is_file():
+            state = json.loads(path.read_text())
+            if state["plan"] != identity:
+                raise BadSetting(
+                    f"{work} holds a build of other settings or of another corpus file: repeat that command, or remove the "
+                    f"folder and start anew (then: {state['plan']}; now: {identity})."
+                )
+            self.state = state
+
+    def _commit(self) -> None:
+        temporary = self.work / "state.json.tmp"
+        with temporary.open("w") as stream:
+            json.dump(self.state, stream)
+            _to_disk(stream)
+        temporary.replace(self.work / "state.json")
+
+    def run(self) -> dict[str, float]:
+        """Do what is left to do, and put the folder in its place."""
+        if not self.state["read"]:
+            self._read_documents()
+        documents = self._stored_documents()
+        digest = sha256_file(self.folder / LINES)
+        index: Index
+        recall: dict[str, float] = {}
+        if self.encoder is None:
+            index = Bm25Index(documents, Bm25Index.score(documents), digest)
+            self.report("writing", 0, 1)
+            index.save(self.folder)
+        else:
+            if isinstance(self.encoder, HashedTfidfEncoder):
+                self._fit(self.encoder)
+            probe = None if self.plan.kind == "flat" else RecallProbe.cut_from(documents, self.encoder)
+            self._encode(documents, self.encoder, probe)
+            if self.plan.kind not in EXHAUSTIVE:
+                self._arrange()
+            self.encoder.save(self.folder)
+            cls = HashedIndex if isinstance(self.encoder, HashedTfidfEncoder) else DenseIndex
+            index = cls.open(self.folder, documents, self.encoder, self.plan.threads, digest)
+            if probe is not None:
+                recall = probe.recall(index)
+        self.report("writing", 0, 1)
+        write_manifest(self.folder, index, recall)
+        self.folder.replace(self.plan.out)
+        self.report("writing", 1, 1)
+        return recall
+
+    def _read_documents(self) -> None:
+        """Copy the corpus in canonical form, with offsets, hashes of the ids, and what the encoder is fitted on."""
+        plan, state = self.plan, self.state
+        part, parts = plan.shard
+        if parts > 1 and not state["whole"]:
+            state["whole"] = sum(1 for _ in stream_corpus(plan.corpus))
+        low, high = (part * state["whole"] // parts, (part + 1) * state["whole"] // parts) if parts > 1 else (0, 1 << 62)
+        fitted = self.encoder if isinstance(self.encoder, HashedTfidfEncoder) else None
+        size = plan.corpus.stat().st_size
+        lines = stream_corpus(plan.corpus, state["offset"], state["line"])
+        with (
+            _append(self.folder / LINES, state["bytes"]) as texts,
+            _append(self.work / "offsets", 8 * state["documents"]) as offsets,
+            _append(self.work / "ids", 8 * state["documents"]) as ids,
+            _append(self.work / "pairs", state["pairs"]) as pairs,
+        ):
+            while chunk := list(islice(lines, plan.chunk)):
+                mine = [line.document for number, line in enumerate(chunk, state["seen"]) if low <= number < high]
+                written = [document_line(document) for document in mine]
+                ends = state["bytes"] + np.cumsum([len(line) for line in written], dtype=np.int64)
+                texts.write(b"".join(written))
+                offsets.write(ends.tobytes())
+                ids.write(b"".join(_id_hash(document.id) for document in mine))
+                if fitted is not None:
+                    pairs.write(_frequencies(chunk, fitted).tobytes())
+                for stream in (texts, offsets, ids, pairs):
+                    _to_disk(stream)
+                state.update(
+                    seen=state["seen"] + len(chunk), documents=state["documents"] + len(mine), bytes=texts.tell(), pairs=pairs.tell(),
+                    offset=chunk[-1].end, line=chunk[-1].number,
+                )  # fmt: skip
+                self._commit()
+                self.report("reading", min(chunk[-1].end, size), size)
+                if fitted is None and state["seen"] >= high:
+                    break
+        if not state["documents"]:
+            raise BadCorpus(f"{plan.corpus}: no documents in this {'file' if parts == 1 else 'part of the file'}.")
+        self._check_ids()
+        np.save(self.folder / OFFSETS, np.concatenate([[0], np.fromfile(self.work / "offsets", np.int64)]))
+        state["read"] = True
+        self._commit()
+
+    def _check_ids(self) -> None:
+        hashes = np.sort(np.fromfile(self.work / "ids", np.uint64))
+        twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        if not twice:
+            return
+        first_line: dict[str, int] = {}
+        for document, number, _ in stream_corpus(self.plan.corpus):
+            if int.from_bytes(_id_hash(document.id), "little") in twice:
+                if document.id in first_line:
+                    raise BadCorpus(repeated_id(self.plan.corpus, number, document.id, first_line[document.id]))
+                first_line[document.id] = number
+
+    def _stored_documents(self) -> StoredDocuments:
+        documents = StoredDocuments(self.folder)
+        lexical = not isinstance(self.encoder, TransformerEncoder)
+        if lexical and not any(tokenise(document.contents) for document in documents):
+            raise BadCorpus(f'none of the {len(documents)} documents has a word in the field "contents".')
+        return documents
+
+    def _fit(self, encoder: HashedTfidfEncoder) -> None:
+        pairs = np.fromfile(self.work / "pairs", np.uint32).reshape(-1, 2)
+        counts = np.zeros(encoder.buckets, np.int64)
+        for start in range(0, len(pairs), 1 << 22):
+            block = pairs[start : start + (1 << 22)]
+            np.add.at(counts, block[:, 0], block[:, 1])
+        used = np.flatnonzero(counts)
+        encoder.set_frequencies(self.state["seen"], used, counts[used])
+
+    def _encode(self, documents: StoredDocuments, encoder: Encoder, probe: RecallProbe | None) -> None:
+        """Encode chunk by chunk into a file of vectors: the index itself, or the stage of an approximate one."""
+        state, count = self.state, len(documents)
+        empty = self._codec(documents, encoder)
+        file = VectorFile(empty)
+        path = self._vectors
+        if state["encoded"] and probe is not None:
+            probe.load(self.work / "probe.npz", state["encoded"])
+        with _append(path, file.size(state["encoded"]) if state["encoded"] else 0) as stream:
+            if not state["encoded"]:
+                file.begin(stream)
+            while state["encoded"] < count:
+                start = state["encoded"]
+                chunk = documents[start : start + self.plan.chunk]
+                vectors = encoder.encode_documents([document.contents for document in chunk])
+                file.append(stream, vectors)
+                _to_disk(stream)
+                if probe is not None:
+                    probe.see(vectors, start)
+                    probe.save(self.work / "probe.npz")
+                state["encoded"] = start + len(chunk)
+                self._commit()
+                self.report("encoding", state["encoded"], count)
+        with path.open("r+b") as stream:
+            file.finish(stream, count)
+            _to_disk(stream)
+
+    @property
+    def _vectors(self) -> Path:
+        return (self.folder if self.plan.kind in EXHAUSTIVE else self.work) / VECTORS
+
+    def _codec(self, documents: StoredDocuments, encoder: Encoder) -> Any:
+        """The empty index that gives vectors their form on disk; trained once, because a second training might differ."""
+        faiss = import_optional("faiss")
+        # Half precision is enough for lists of 8-bit codes, and halves the disk it takes.
+        kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "hnsw": "flat"}
+        kind: Kind = kinds.get(self.plan.kind, self.plan.kind)
+        path = self.work / "codec"
+        if not path.is_file():
+            sample = np.empty((0, encoder.dim), np.float32)
+            if wanted := training_size(kind, len(documents)):
+                self.report("training", 0, wanted)
+                places = [number * len(documents) // wanted for number in range(wanted)]
+                sample = encoder.encode_documents([documents[place].contents for place in places])
+            _write_index(trained(kind, encoder.dim, len(documents), sample), path)
+        return faiss.read_index(str(path))
+
+    def _arrange(self) -> None:
+        """Put staged vectors into lists or a graph; they are in memory meanwhile, as FAISS needs it."""
+        faiss = import_optional("faiss")
+        staged = open_vectors(self._vectors)
+        partial, count = self.work / "arranged", staged.ntotal
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(self.plan.threads)
+        try:
+            if partial.is_file():
+                index = faiss.read_index(str(partial))
+            else:
+                wanted = training_size(self.plan.kind, count)
+                self.report("training", 0, wanted)
+                sample = staged.reconstruct_batch(np.arange(wanted) * count // max(1, wanted)) if wanted else np.empty((0, staged.d))
+                index = trained(self.plan.kind, staged.d, count, sample)
+            saved = time.monotonic()
+            while index.ntotal < count:
+                start = index.ntotal
+                index.add(staged.reconstruct_n(start, min(self.plan.chunk, count - start)))
+                if time.monotonic() - saved >= CHECKPOINT_SECONDS:
+                    _write_index(index, partial)
+                    saved = time.monotonic()
+                self.report("arranging", index.ntotal, count)
+        finally:
+            faiss.omp_set_num_threads(before)
+        _write_index(index, self.folder / VECTORS)
+
+
+def _id_hash(identifier: str) -> bytes:
+    return blake2b(identifier.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _frequencies(chunk: list[Line], encoder: HashedTfidfEncoder) -> NDArray[np.uint32]:
+    """In how many passages each bucket occurs, as rows (bucket, passages)."""
+    occurrences = [bucket for line in chunk for bucket in encoder.buckets_of(line.document.contents)]
+    buckets, counts = np.unique(np.array(occurrences, np.uint32), return_counts=True)
+    return np.stack([buckets, counts.astype(np.uint32)], axis=1)
+
+
+def _to_disk(stream: Any) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+@contextmanager
+def _append(path: Path, size: int) -> Iterator[Any]:
+    """Open a file to go on after its first ``size`` bytes; what lies behind them was never finished."""
+    with path.open("ab") as stream:
+        stream.truncate(size)
+        stream.seek(size)
+        yield stream
+
+
+def _write_index(index: Any, path: Path) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        import_optional("faiss").write_index(index, str(temporary))
+    # FAISS tells a failed write so, and nothing else.
+    except RuntimeError as error:
+        raise OSError(str(error).strip()) from error
+    with temporary.open("rb") as stream:
+        os.fsync(stream.fileno())
+    temporary.replace(path)

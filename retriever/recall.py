@@ -1,0 +1,80 @@
+"""How much an index loses: its answers beside those of exact search over unquantized vectors, found while encoding."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.corpus import Document
+from retriever.encoders import Encoder
+from retriever.index import DenseIndex
+
+DEPTHS = (1, 3, 10)
+_QUERIES = 200
+_WORDS = 8
+
+
+def cut_queries(documents: Sequence[Document], count: int = _QUERIES) -> list[str]:
+    """Eight words from the middle of passages that stand at equal distances; needs no file of real questions."""
+    count = min(count, len(documents))
+    queries = []
+    for number in range(count):
+        words = documents[number * len(documents) // count].text.split()
+        start = max(0, (len(words) - _WORDS) // 2)
+        queries.append(" ".join(words[start : start + _WORDS]))
+    return queries
+
+
+class RecallProbe:
+    """The exact best passages for some queries, kept up to date as vectors come by.
+
+    Args:
+        vectors: Encoded queries, shape (queries, dim).
+    """
+
+    def __init__(self, vectors: NDArray[np.float32]) -> None:
+        self._vectors = vectors
+        shape = (len(vectors), max(DEPTHS))
+        self._scores = np.full(shape, -np.inf, np.float32)
+        self._positions = np.full(shape, -1, np.int64)
+
+    @classmethod
+    def cut_from(cls, documents: Sequence[Document], encoder: Encoder) -> "RecallProbe":
+        """Probe with `cut_queries`; those in which the encoder knows no word are left out."""
+        vectors = encoder.encode_queries(cut_queries(documents))
+        return cls(vectors[vectors.any(axis=1)])
+
+    def see(self, vectors: NDArray[np.float32], start: int) -> None:
+        """Take the vectors of the passages from position ``start`` on, shape (n, dim)."""
+        scores = np.concatenate([self._scores, self._vectors @ vectors.T], axis=1)
+        places = np.broadcast_to(np.arange(start, start + len(vectors)), (len(self._vectors), len(vectors)))
+        positions = np.concatenate([self._positions, places], axis=1)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : max(DEPTHS)]
+        self._scores = np.take_along_axis(scores, best, axis=1)
+        self._positions = np.take_along_axis(positions, best, axis=1)
+
+    def save(self, path: Path) -> None:
+        """Write what is known so far."""
+        temporary = path.with_name("." + path.name)
+        np.savez(temporary, scores=self._scores, positions=self._positions)
+        temporary.replace(path)
+
+    def load(self, path: Path, encoded: int) -> None:
+        """Read what `save` wrote, and forget what it says of passages from position ``encoded`` on: they come again."""
+        with np.load(path, allow_pickle=False) as archive:
+            scores, positions = archive["scores"], archive["positions"]
+        again = positions >= encoded
+        self._scores, self._positions = np.where(again, -np.inf, scores).astype(np.float32), np.where(again, -1, positions)
+
+    def recall(self, index: DenseIndex) -> dict[str, float]:
+        """Compare: per depth k, which part of the exact best k the index finds among its own best k."""
+        found = index.search_vectors(self._vectors, max(DEPTHS))
+        result: dict[str, float] = {}
+        for depth in DEPTHS:
+            shares = [
+                len({place for place, _ in row[:depth]} & set(exact[:depth].tolist())) / np.count_nonzero(exact[:depth] >= 0)
+                for row, exact in zip(found, self._positions, strict=True)
+            ]
+            result[f"@{depth}"] = round(float(np.mean(shares)), 4) if shares else 1.0
+        return result
