@@ -30,7 +30,8 @@ def tiny(entry: EnvEntry) -> Config:
         env=entry.id, model="tiny", iterations=family.iterations, checkpoint_every=16,
         env_options=dict(family.env_options),
         rollout=RolloutConfig(
-            tasks=16, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history
+            tasks=family.tasks, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history,
+            horizon=family.horizon,
         ),
         tree=TreeConfig(gamma=1.0, kl_samples=8, history=family.tree_history),
         graft=GraftConfig(weight=0.03, fallback="z_plus_only"),

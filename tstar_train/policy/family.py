@@ -22,6 +22,8 @@ class TinyFamily:
         mistakes: share of turns in the warm start at which something else is done than the expert does (and not imitated).
         mix: environments of the family by short name, with how often each is practised in the warm start.
         iterations: of a training run.
+        tasks: of a training iteration.
+        horizon: of a training episode, None for the environment's own.
         learning_rate: of training.
         tree_history: when two steps of the cognitive tree may be one; see ``TreeConfig.history``.
     """
@@ -37,6 +39,8 @@ class TinyFamily:
     mistakes: float = 0.08
     mix: dict[str, float] = field(default_factory=dict)
     iterations: int = 64
+    tasks: int = 16
+    horizon: int | None = None
     learning_rate: float = 1.5e-3
     tree_history: Literal["sequence", "state"] = "sequence"
 
@@ -45,7 +49,8 @@ FAMILIES: dict[str, TinyFamily] = {
     # One passage per search fits a policy of a million parameters.
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
     # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.
-    "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.25),
+    # Its conversations are ten times as long as those of search-QA, so an iteration has fewer and they end earlier in training.
+    "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.25, iterations=24, tasks=8, horizon=20),
     # Half of the original's results per page: titles and codes are most of what there is to read.
     "webshop": TinyFamily(env_options={"page_size": 5}, max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.15),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
