@@ -8,6 +8,7 @@ from typing import Any
 
 import golden_alfworld
 import golden_blocksworld
+import golden_nq
 import golden_sokoban
 from golden_record import ORACLE, record_episode
 
@@ -60,6 +61,7 @@ FILES = {
     golden_blocksworld.FILE: (golden_blocksworld.record, golden_blocksworld.PLANS),
     golden_sokoban.FILE: (golden_sokoban.record, golden_sokoban.PLANS),
     golden_alfworld.FILE: (golden_alfworld.record, golden_alfworld.PLANS),
+    golden_nq.FILE: (golden_nq.record, golden_nq.PLANS),
 }
 
 if __name__ == "__main__":
