@@ -114,3 +114,8 @@ def test_practice(seed: int, shipped: QASet) -> None:
     env = SearchQAEnv.practice(seed, dataset="nq")
     assert env.horizon == 4 and env.reset(seed=0)[1]["question"].islower()
     assert "one passage" in env.prompt() and "two searches" in SearchQAEnv.practice(seed).prompt()
+
+
+def test_the_horizon_is_the_sets_own_unless_given() -> None:
+    assert [SearchQAEnv(dataset="nq", horizon=h).horizon for h in (None, 9)] == [4, 9]
+    assert (SearchQAEnv(dataset="nq").horizon, SearchQAEnv().horizon) == (4, 6)

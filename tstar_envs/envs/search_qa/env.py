@@ -82,7 +82,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         **options: Any,
     ) -> None:
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
-        super().__init__(**{"horizon": HORIZONS.get(dataset), **options})
+        if options.get("horizon") is None:  # None is the set's own
+            options["horizon"] = HORIZONS.get(dataset)
+        super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
         check_option("normalizer", normalizer, tuple(metrics.NORMALIZERS))
