@@ -62,6 +62,16 @@ ENTRIES: tuple[EnvEntry, ...] = (
         kwargs={"dataset": "hotpotqa"},
     ),
     EnvEntry(
+        id="tstar/NQ",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=4,
+        rules_version="1",
+        extra="search",
+        summary="lower-case questions about one fact over a searchable corpus",
+        kwargs={"dataset": "nq"},
+    ),
+    EnvEntry(
         id="tstar/WebShop",
         family="webshop",
         entry_point="tstar_envs.envs.webshop.env:WebShopEnv",

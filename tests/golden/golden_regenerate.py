@@ -8,6 +8,7 @@ from typing import Any
 
 import golden_alfworld
 import golden_blocksworld
+import golden_nq
 import golden_sokoban
 import golden_webshop
 from golden_record import ORACLE, record_episode
@@ -62,6 +63,7 @@ FILES = {
     golden_sokoban.FILE: (golden_sokoban.record, golden_sokoban.PLANS),
     golden_alfworld.FILE: (golden_alfworld.record, golden_alfworld.PLANS),
     golden_webshop.FILE: (golden_webshop.record, golden_webshop.PLANS),
+    golden_nq.FILE: (golden_nq.record, golden_nq.PLANS),
 }
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ from tstar_envs.react import parse_reply
 from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
+HORIZONS = {"nq": 4}  # one look-up with two queries, the answer, and one step to spare; elsewhere the default
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
     r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
-    two look-ups in a world of invented names, so nothing can be known beforehand.
+    two look-ups (NQ's one) in a world of invented names, so nothing can be known beforehand.
 
     ## Action space
     A string. ``search[query]`` shows the best ``topk`` passages, ``finish[answer]`` ends the episode. ReAct replies,
@@ -38,7 +39,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Nothing searched yet.
 
     ## Episode end
-    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6).
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ: 4).
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
@@ -54,7 +55,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
 
     ## Registered ids
-    ``tstar/HotpotQA``
+    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4)
 
     ## Prompt example
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
@@ -81,6 +82,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         **options: Any,
     ) -> None:
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
+        if options.get("horizon") is None:  # None is the set's own
+            options["horizon"] = HORIZONS.get(dataset)
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -88,6 +91,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         whole = isinstance(observation_limit, int) and not isinstance(observation_limit, bool)
         if observation_limit is not None and not (whole and observation_limit > 0):
             raise UnknownOption(f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}")
+        self._hops_told = text.HOPS_TOLD.get(dataset, text.TWO_HOPS)
         self._normalizer = normalizer
         self._observation_limit = observation_limit
         self._set = qa_set or load_set(dataset, data)
@@ -186,12 +190,12 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return oracle.mistake(task, state, draw)
 
     @classmethod
-    def practice(cls, seed: int | str, *, retriever: str = "hashed", **options: Any) -> SearchQAEnv:
+    def practice(cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any) -> SearchQAEnv:
         """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
         from tstar_envs.envs.search_qa.practice import practice_set
 
-        qa_set, corpus = practice_set(seed)
-        return cls(qa_set=qa_set, searcher=EmbeddedSearcher(corpus, retriever), **{"split": "train", **options})
+        qa_set, corpus = practice_set(seed, dataset=dataset)
+        return cls(dataset=dataset, qa_set=qa_set, searcher=EmbeddedSearcher(corpus, retriever), **{"split": "train", **options})
 
     def _distance(self, task: QATask, state: QAState) -> float | None:
         if state.answer is not None:
@@ -208,4 +212,4 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         check_option("style", style, self.prompt_styles)
         if style == "search_r1":
             return search_r1.PROMPT
-        return text.PROMPTS[style].format(horizon=self.horizon)
+        return text.PROMPTS[style].format(hops=self._hops_told, horizon=self.horizon)

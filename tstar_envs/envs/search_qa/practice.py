@@ -6,9 +6,11 @@ tested on combinations never seen.
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from pathlib import Path
 
+from tstar_envs.envs.search_qa import nq
 from tstar_envs.envs.search_qa.generate import SHARES, make_world
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
 from tstar_envs.envs.search_qa.tasks import QASet, load_set, task_from_question
@@ -19,10 +21,10 @@ SIZE = RegionSize(people=90, works=70, companies=16, schools=16, cities=30, coun
 QUESTIONS = 160
 
 
-@lru_cache(maxsize=1)
-def held_out_names() -> frozenset[str]:
+@lru_cache(maxsize=4)
+def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
     """Two-word names in the shipped valid and test tasks. Single words (countries, years) are closed classes."""
-    shipped = load_set("hotpotqa", "mini")
+    shipped = load_set(dataset, "mini")
     names = {
         name
         for split in ("valid", "test")
@@ -33,18 +35,21 @@ def held_out_names() -> frozenset[str]:
     return frozenset(name for name in names if " " in name)
 
 
-def practice_set(seed: int | str, questions: int = QUESTIONS) -> tuple[QASet, list[tuple[str, str]]]:
+def practice_set(seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa") -> tuple[QASet, list[tuple[str, str]]]:
     """A fresh world's questions, in the shares of the shipped splits, and its corpus as (id, contents).
 
     The questions are not proved one by one: a caller that needs solvable ones plays them with the oracle.
     """
-    mini = make_world(f"practice/{seed}", {"train": SIZE}, sorted(held_out_names()))
+    mini = make_world(f"practice/{seed}", {"train": SIZE}, sorted(held_out_names(dataset)))
     draw = StableRandom(f"practice/{seed}/questions")
-    maker = QuestionMaker(mini.world, "train", "train", draw)
     chosen: list[Question] = []
-    for kind, share in SHARES.items():
-        candidates = maker.candidates(kind)
-        chosen += [next(candidates) for _ in range(max(1, round(share * questions)))]
+    if dataset == "nq":
+        chosen += itertools.islice(nq.questions(mini, "train", "train", draw), questions)
+    else:
+        maker = QuestionMaker(mini.world, "train", "train", draw)
+        for kind, share in SHARES.items():
+            candidates = maker.candidates(kind)
+            chosen += [next(candidates) for _ in range(max(1, round(share * questions)))]
     tasks = [task_from_question(f"practice-{seed}-{n:04d}", "train", q) for n, q in enumerate(draw.shuffled(chosen))]
     ids = tuple(t.id for t in tasks)
-    return QASet("hotpotqa", "practice", {t.id: t for t in tasks}, {"train": ids}, Path()), mini.corpus
+    return QASet(dataset, "practice", {t.id: t for t in tasks}, {"train": ids}, Path()), mini.corpus

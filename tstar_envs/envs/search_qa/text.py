@@ -12,15 +12,18 @@ PROMPTS = {
         "Thought: what you know and what you need next\n"
         "Action: search[query]   to read the passages that fit the query best\n"
         "Action: finish[answer]  to give the final answer, as short as possible: a name, a year, yes or no\n"
-        "A question usually needs two searches: the first tells what to look up next. You have {horizon} turns."
+        "{hops} You have {horizon} turns."
     ),
     "tags": (
         "Answer the question by searching a collection of short passages. In each turn reason inside <think> and </think>, "
         "then act: <search>query</search> shows the passages that fit the query best, <answer>answer</answer> gives the "
         "final answer, as short as possible: a name, a year, yes or no.\n"
-        "A question usually needs two searches: the first tells what to look up next. You have {horizon} turns."
+        "{hops} You have {horizon} turns."
     ),
 }
+
+TWO_HOPS = "A question usually needs two searches: the first tells what to look up next."
+HOPS_TOLD = {"nq": "A question needs one passage; if the first search does not find it, search with other words."}  # by set
 
 # relation -> how a fact is said; {e} entity, {v} value, {d} value with its article
 FACTS: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,44 @@
+"""What can be scored on the mini question sets without searching (docs/results/search_qa.md).
+
+    python scripts/closed_book.py
+
+Two guesses, both made from the train split alone and scored by exact match on test: always the most frequent answer, and the
+most frequent answer of the train question that shares most words with the test question ("question only").
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tstar_envs import list_envs
+from tstar_envs.envs.search_qa.metrics import exact_match, normalize_answer
+from tstar_envs.envs.search_qa.tasks import QATask, load_set
+
+
+def score(answers: list[str], tasks: list[QATask]) -> float:
+    """Mean exact match."""
+    return sum(exact_match(a, t.golden_answers) for a, t in zip(answers, tasks, strict=True)) / len(tasks)
+
+
+def baselines(name: str) -> tuple[float, float]:
+    """Exact match on test of the majority answer and of the nearest train question's answer."""
+    found = load_set(name, "mini")
+    train, test = ([found.tasks[i] for i in found.by_split[split]] for split in ("train", "test"))
+    majority = Counter(t.golden_answers[0] for t in train).most_common(1)[0][0]
+    by_words = [(frozenset(normalize_answer(t.question).split()), t.golden_answers[0]) for t in train]
+    nearest = []
+    for task in test:
+        words = frozenset(normalize_answer(task.question).split())
+        overlaps = [len(words & known) / len(words | known) for known, _ in by_words]
+        best = max(overlaps)
+        tied = Counter(answer for (_, answer), overlap in zip(by_words, overlaps, strict=True) if overlap == best)
+        nearest.append(tied.most_common(1)[0][0])
+    return score([majority] * len(test), test), score(nearest, test)
+
+
+if __name__ == "__main__":
+    print("| set | majority answer | question only |\n|---|---|---|")
+    for entry in list_envs():
+        if entry.family == "search_qa":
+            majority, question_only = baselines(entry.kwargs["dataset"])
+            print(f"| `{entry.id}` | {majority:.1%} | {question_only:.1%} |")

@@ -1,0 +1,121 @@
+"""The mini tier's Natural Questions: one relation of one entity, in lower case and without a question mark.
+
+They are asked of the passages that the HotpotQA questions use, so no corpus is added and none of its ranks can change.
+``python -m tstar_envs.envs.search_qa.nq --out FOLDER`` writes ``<split>.jsonl.gz`` and ``MANIFEST.json``; the build fails
+if a proof fails: those of single questions at ``rejection``, those of whole splits at ``generate.check_split``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tstar_envs.core import SPLITS
+from tstar_envs.envs.search_qa import generate, templates
+from tstar_envs.envs.search_qa.env import HORIZONS
+from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
+from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.questions import Question, hop
+from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import QATask, task_from_question, task_to_line
+from tstar_envs.envs.search_qa.world import WORK_KINDS, Entity
+from tstar_envs.stable_random import StableRandom
+
+# relation -> frames; {D} is the entity, {a} maker noun, {v} what the maker did. The rest as in two-hop questions.
+FRAMES: dict[str, tuple[str, ...]] = {
+    **templates.FRAMES,
+    "creator": (
+        "who {v} {D}", "who is the {a} of {D}", "name the {a} of {D}", "who is the {a} behind {D}", "by whom was {D} made",
+        "who made {D}"),
+    "company": (
+        "who published {D}", "which company released {D}", "what company published {D}", "who is the publisher of {D}",
+        "by which company was {D} released", "name of the company that released {D}"),
+    "year": (
+        "when did {D} come out", "in which year was {D} released", "what year did {D} come out", "when was {D} released",
+        "release year of {D}", "in what year did {D} appear"),
+}  # fmt: skip
+# type -> how the entity is called; a work always with its kind, since it may have a namesake of another
+SUBJECTS: dict[str, tuple[str, ...]] = {
+    "person": ("{X}", "the person {X}", "the person named {X}"),
+    "work": ("the {k} {X}", "the {k} called {X}", "the {k} named {X}"),
+    "company": ("{X}", "the company {X}", "the company called {X}"),
+    "school": ("{X}", "the school {X}", "the school called {X}"),
+    "city": ("{X}", "the city {X}", "the city of {X}"),
+}
+
+
+def question(mini: MiniWorld, entity: Entity, relation: str, split: str, draw: StableRandom) -> Question:
+    """One fact as a question in the wordings of one split."""
+    frames, subjects = FRAMES[relation], SUBJECTS[entity.type]
+    pairs = templates.split_templates(f"nq/{entity.type}-{relation}", len(frames), len(subjects))[split]
+    frame, subject = draw.choice(pairs)
+    maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
+    described = subjects[subject].format(X=entity.name, k=entity.kind)
+    text = frames[frame].format(D=described, a=maker, v=verb).lower().rstrip("?")
+    look_up = hop(mini.world, entity, relation)
+    return Question(text, look_up.value, relation, f"nq/{entity.type}-{relation}/{frame}/{subject}", (look_up,))
+
+
+def questions(mini: MiniWorld, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
+    """One question about each fact of a region, in random order. Occupations are few, so they are not asked for."""
+    entities = mini.world.entities
+    facts = [(s, r) for s, r in mini.world.facts if entities[s].region == region and r in FRAMES]
+    return (question(mini, entities[s], r, split, draw) for s, r in draw.shuffled(facts))
+
+
+def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
+    """Why a question must not ship, "" if it may.
+
+    Proved: the graph gives exactly its answer; no other passage holds entity and answer; the question does not contain its
+    answer; every back end finds the passage with one of the two queries, at depth 1 and 3, within the horizon.
+    """
+    (only,) = asked.hops
+    world = mini.world
+    kind = world.entities[only.passage].kind
+    twins = [i for i, e in world.entities.items() if e.name == only.entity and e.kind == kind and (i, only.relation) in world.facts]
+    if {world.object_name(i, only.relation) for i in twins} != {asked.answer}:
+        return "answer not unique"
+    if normalize_answer(asked.answer) in normalize_answer(asked.text):
+        return "answer in question"
+    return prover.look_up_rejection(asked, HORIZONS["nq"])
+
+
+def build(seed: int = generate.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+    """The world of the mini tier and the questions of the three splits, all proved."""
+    mini = generate.make_world(seed, generate.REGIONS)
+    generate.check_names(mini.world)
+    prover = Prover(mini, {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS})
+    splits: dict[str, list[QATask]] = {}
+    for split in SPLITS:
+        drawn = questions(mini, split, split, StableRandom(f"{seed}/nq/{split}"))
+        kept = itertools.islice((q for q in drawn if not rejection(mini, prover, q)), generate.SIZES[split])
+        splits[split] = [task_from_question(f"nq-mini-{split}-{n:04d}", split, q) for n, q in enumerate(kept)]
+        generate.check_split(split, splits[split], generate.SIZES[split])
+    generate.check_disjoint(splits)
+    return mini, splits
+
+
+def files(splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
+    """File name (without ``.gz``) -> bytes."""
+    return {f"{split}.jsonl": "".join(task_to_line(t) + "\n" for t in tasks).encode() for split, tasks in splits.items()}
+
+
+def main() -> None:
+    """Command line of the generator.
+
+    Raises:
+        generate.ProofFailed: what was made is not what is promised.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--seed", type=int, default=generate.SEED)
+    arguments = parser.parse_args()
+    splits = build(arguments.seed)[1]
+    generate.write(arguments.out, files(splits), arguments.seed, module="nq")
+    print(", ".join(f"{len(t)} {s}" for s, t in splits.items()) + f" questions in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
