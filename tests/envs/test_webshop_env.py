@@ -127,6 +127,58 @@ def test_tags_and_keys() -> None:
     assert same[0]["state_key"] == words[0]["state_key"]
 
 
+def test_our_form_says_what_was_opened_and_read() -> None:
+    env = WebShopEnv(data="mini")
+    env.reset(seed=0)
+    page = env.step("search[floor lamp]")[0]
+    code = page.splitlines()[1].split(":")[0]
+    assert "Already" not in page + env.step(f"click[{code}]")[0]
+    env.step("click[features]")
+    assert "\nAlready read: features\n" in env.step("click[< prev]")[0]
+    assert f"\nAlready opened: {code}\n" in env.step("click[< prev]")[0]
+    assert "Already" not in env.step("click[next >]")[0]  # it is not on this page
+    assert "Already" not in env.step("search[floor lamp]")[0].replace(f"Already opened: {code}", "")
+
+
+def test_the_expert_leaves_another_product_for_what_it_has_seen() -> None:
+    reasons: set[str] = set()
+    for wording in range(4):
+        shop = practice_shop(f"faults {wording}")
+        env = WebShopEnv(shop=shop, split="train", horizon=60)
+        for task_id in env.task_ids():
+            task = shop.tasks[task_id]
+            for number in shop.catalogue.search(task.query)[:5]:
+                product = shop.catalogue.product(number)
+                if product["asin"] != task.goal["asin"]:
+                    env.reset(options={"task": task_id})
+                    env.step(f"search[{task.query}]")
+                    shown = env.step(f"click[{product['asin'].lower()}]")[0]
+                    reasons.add(_reason_for_leaving(env, shop.catalogue.price(number), task.goal, product, wording, shown))
+    assert reasons == {"price", "option", "attribute"}
+
+
+def _reason_for_leaving(env: WebShopEnv, price: float, goal: Any, product: Any, wording: int, shown: str) -> str:
+    """Lets the expert read and go back; its reason for going back must be true and must have been shown."""
+    while "Action: click[< prev]" not in (reply := env.oracle(wording=wording) or ""):
+        shown += env.step(reply)[0]
+        shown += env.step("click[< prev]")[0]  # from the page that the expert reads
+    thought = reply.splitlines()[0]
+    words = f" {thought} ".replace(",", " ").replace(".", " ").replace(":", " ")
+    assert env.step(reply)[4]["action_valid"]
+    if product["Price"] in thought:
+        assert price > goal["price_upper"]
+        return "price"
+    if any(f" {value} " in words for value in goal["goal_options"]):
+        offered = {value for values in product["options"].values() for value in values}
+        assert not offered.issuperset(goal["goal_options"])
+        return "option"
+    lacking = [attribute for attribute in goal["attributes"] if attribute in thought]
+    assert lacking
+    assert not any(attribute in shown.lower() for attribute in lacking)
+    assert "Already read: description, features" in shown or not product["Description"]
+    return "attribute"
+
+
 def test_paging_never_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
     env = WebShopEnv(shop=practice_shop("paging"), split="train")
     env.reset(options={"task": 0})

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies import tokenizer
 
+from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 
@@ -61,3 +62,23 @@ def test_a_bracket_makes_no_new_word_and_leaves_no_space() -> None:
     ids = tokenizer().encode(text, add_special_tokens=False)
     assert tokenizer().convert_ids_to_tokens(ids)[ids.index(tokenizer().convert_tokens_to_ids("[")) + 1].startswith("\u0120")
     assert tokenizer().decode(ids) == text
+
+
+def test_a_code_is_cut_alike_wherever_it_stands() -> None:
+    units = tiny_family("webshop").units
+    codes = ["b04e0nn7c7", "b0kf26egw0", "b011d05zyx"]
+    texts = [f"Product {code}: Lamp\n{code}: Lamp, {code}\nclick[{code}]" for code in codes] * 50
+    cut = train_tokenizer([*texts, "in 4e boxes, b0 and b0kf"] * 3, 400, units=units)
+    places = (f"{mark}{codes[1]}:" for mark in ("", " ", "\n", "["))
+    pieces = {tuple(p.strip("\u0120") for p in cut.tokenize(text)) for text in places}
+    codes_only = {tuple(p for p in row if p not in ("[", "\u010a", ":", "")) for row in pieces}
+    assert codes_only == {("b0", "kf", "26", "eg", "w0")}
+    for text in ("b0kf26egw", "b0kf26egw01", "ab0kf26egw0", "b0, 26eg"):  # no codes
+        assert "b0" not in cut.tokenize(text)
+        assert cut.decode(cut.encode(text, add_special_tokens=False)) == text
+
+
+def test_without_units_words_are_cut_as_gpt2_does() -> None:
+    text = "it's 12 o'clock,  isn't it? b04e0nn7c7\n\n x"
+    plain = train_tokenizer([text] * 30, 330)
+    assert plain.tokenize(text) == train_tokenizer([text] * 30, 330, units="\x00").tokenize(text)

@@ -17,6 +17,7 @@ class TinyFamily:
         max_tokens: longest reply.
         vocabulary: size of the tokenizer, special tokens included.
         symbols: see ``train_tokenizer``.
+        units: see ``train_tokenizer``.
         words: texts that are always one token.
         look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
         mistakes: share of turns in the warm start at which something else is done than the expert does (and not imitated).
@@ -34,6 +35,7 @@ class TinyFamily:
     max_tokens: int = 48
     vocabulary: int = 2304
     symbols: str = ""
+    units: str = ""
     words: tuple[str, ...] = ()
     look_back: tuple[tuple[int, ...], ...] = ()
     mistakes: float = 0.08
@@ -51,8 +53,15 @@ FAMILIES: dict[str, TinyFamily] = {
     # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.
     # Its conversations are ten times as long as those of search-QA, so an iteration has fewer and they end earlier in training.
     "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.25, iterations=24, tasks=8, horizon=20),
-    # Half of the original's results per page: titles and codes are most of what there is to read.
-    "webshop": TinyFamily(env_options={"page_size": 5}, max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.15),
+    # Half of the original's results per page: titles and codes are most of what there is to read. The page before tells what a
+    # description said. A code is "b0" and four pairs: a pair is seen again and again, a code never, and single characters
+    # repeat so often on a page that copying loses its place.
+    "webshop": TinyFamily(
+        env_options={"page_size": 5}, context="step", history=1, max_tokens=64, vocabulary=3392,
+        units=r" ?\bb0(?=[0-9a-z]{8}\b)|(?<=\bb0)[0-9a-z]{2}(?=[0-9a-z]{6}\b)|(?<=\bb0[0-9a-z]{2})[0-9a-z]{2}(?=[0-9a-z]{4}\b)"
+        r"|(?<=\bb0[0-9a-z]{4})[0-9a-z]{2}(?=[0-9a-z]{2}\b)|(?<=\bb0[0-9a-z]{6})[0-9a-z]{2}\b",
+        look_back=((1, 2), (1,)), mistakes=0.2, iterations=24, tasks=8, tree_history="state",
+    ),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,

@@ -14,9 +14,13 @@ from transformers import PreTrainedTokenizerFast
 
 PAD = "<|pad|>"
 END = "<|end|>"
+# How byte-level BPE cuts text into words (GPT-2's rule, which ``ByteLevel`` applies by default).
+_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "", fixed: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocabulary: int, symbols: str = "", fixed: Sequence[str] = (), units: str = ""
+) -> PreTrainedTokenizerFast:
     """Train on text.
 
     Args:
@@ -25,10 +29,15 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, symbols: str = "", fi
         symbols: regular expression of characters that are always a token of their own (the cells of a grid, whose place in a
             row must not change how they are cut).
         fixed: texts that are always one token each; they come on top of ``vocabulary``.
+        units: regular expression of texts that are words of their own whatever they are made of, so that letters and digits in
+            one are not parted (the parts of a product's code).
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(Regex(r"\[(?=\S)"), "[ ")
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if units:
+        own = pre_tokenizers.Split(Regex(f"{units}|{_WORDS}"), "isolated")
+        words = pre_tokenizers.Sequence([own, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(symbols), "isolated"), words]) if symbols else words
     )

@@ -38,8 +38,8 @@ SCHEDULES = {
         ImitationSchedule(steps=4_000, matrix_rate=0.01, other_rate=1.5e-3),
         ImitationSchedule(steps=2_500, matrix_rate=0.008, other_rate=1.2e-3, decay=1.0),
     ),
-    # A whole purchase has about a thousand tokens, so a batch has few.
-    "webshop": (ImitationSchedule(steps=3_000, batch=4, matrix_rate=0.01, other_rate=1.5e-3),),
+    # Rows are single turns with the page before, twice as long as those of the planning families.
+    "webshop": (ImitationSchedule(steps=5_500, batch=12, matrix_rate=0.007, other_rate=1.2e-3, decay=0.8, processes=2),),
     "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
 }
 # Families whose weights are not shipped yet.
@@ -111,7 +111,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     family = tiny_family(entry.family)
     texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), _TOKENIZER_ROWS)
     pieces = (str(piece) for row in texts for piece in row.ids)
-    tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words)
+    tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
     save_tiny(new_tiny(tokenizer, seed, family.look_back), tokenizer, out)
     stages = SCHEDULES.get(entry.family, _COMMON)
     if steps is not None:

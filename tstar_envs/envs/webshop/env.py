@@ -29,7 +29,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     ## Observation
     A string. ``observation="text"`` is the original's text exactly, ``"text_rich"`` its form with marked buttons,
-    ``"text_options"`` (default) ours: shorter, and the chosen options are shown, which the original's text hides. After an
+    ``"text_options"`` (default) ours: shorter, and the chosen options are shown, which the original's text hides, and what was
+    opened and read. After an
     invalid action the first two repeat the page, as the original does; ours says what was wrong.
 
     ## Rewards
@@ -63,10 +64,10 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     ``Thought: I search for floor lamp.\nAction: search[floor lamp]``
 
     ## Rules version history
-    1: first version.
+    1: first version. 2: ``text_options`` says which products of the page were opened and which pages of the product were read.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     default_horizon = 15
     longest_observation = 200_000
 

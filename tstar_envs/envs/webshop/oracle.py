@@ -1,6 +1,7 @@
-"""The expert of WebShop: searches, finds the product, reads what the page does not show, chooses the options, buys.
+"""The expert of WebShop: searches, finds the product, reads its description, chooses the options, buys.
 
-It knows the target; its thoughts say what a careful buyer can see. The distance is the number of steps its plan still has.
+It knows the target; its thoughts say what a careful buyer can see. On another product (it opens none itself) it reads until
+the fault shows, and goes back. The distance is the number of steps its plan still has.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from functools import lru_cache
 from tstar_envs.envs.webshop import text
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
 from tstar_envs.envs.webshop.goals import ShopTask
-from tstar_envs.envs.webshop.reward import option_matches
-from tstar_envs.envs.webshop.rules import ShopState, admissible, clickables, parse_action, results, search
+from tstar_envs.envs.webshop.reward import has_attribute, option_matches
+from tstar_envs.envs.webshop.rules import ShopState, admissible, clickables, current_product, parse_action, results, search
 from tstar_envs.envs.webshop.rules import click as clicked
 from tstar_envs.stable_random import StableRandom
 
@@ -48,21 +49,43 @@ def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
     return chosen
 
 
+def unseen(product: Product, task: ShopTask, state: ShopState) -> list[str]:
+    """The wanted attributes that neither the title nor a page read so far shows."""
+    pages = _sub_pages(product)
+    seen = " ".join([product["Title"].lower(), *(pages[page] for page in state.read if page in pages)])
+    return [attribute for attribute in task.goal["attributes"] if attribute.lower() not in seen]
+
+
 def unread(product: Product, task: ShopTask, state: ShopState) -> str:
-    """The next sub page that a careful buyer reads: one that shows a wanted attribute which title and read pages do not."""
-    seen = product["Title"].lower()
-    pages = {"description": product["Description"].lower(), "features": " ".join(product["BulletPoints"]).lower()}
-    seen += " ".join(pages[page] for page in state.read if page in pages)
-    hidden = [attribute for attribute in task.goal["attributes"] if attribute.lower() not in seen]
-    for page, words in pages.items():
-        if page not in state.read and any(attribute.lower() in words for attribute in hidden):
-            return page
-    # Where no page shows it, or the title shows all, the description is still read once before buying.
-    return "" if state.read else "description" if product["Description"] or not product["BulletPoints"][0] else "features"
+    """The next sub page that a careful buyer reads, "" for none: the description before buying, the features if something is unseen."""
+    pages = [page for page, words in _sub_pages(product).items() if words]
+    if pages and not state.read:
+        return pages[0]
+    return next((page for page in pages if page not in state.read), "") if unseen(product, task, state) else ""
 
 
-def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str] | None:
-    """What the expert does next and why (a key of ``text.THOUGHTS``), None if the state is lost."""
+def _sub_pages(product: Product) -> dict[str, str]:
+    return {"description": product["Description"].lower(), "features": " ".join(product["BulletPoints"]).lower()}
+
+
+def fault(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str] | None:
+    """What a careful buyer sees to be wrong with the product looked at, as a reason and its detail; None before it is seen."""
+    product = current_product(catalogue, state)
+    if catalogue.price(catalogue.find(state.asin) or 0) > task.goal["price_upper"]:
+        return "too dear", product["Price"]
+    wanted = task.goal["goal_options"]
+    offered = [value for values in product["options"].values() for value in values]
+    for value in wanted.values() if isinstance(wanted, Mapping) else wanted:
+        if not any(option_matches(value, offer) for offer in offered):
+            return "no option", value
+    if unread(product, task, state):
+        return None
+    lacking = [attribute for attribute in task.goal["attributes"] if not has_attribute(product, attribute)]
+    return ("no attribute", " and ".join(lacking)) if lacking else ("wrong product", "")
+
+
+def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str, str] | None:
+    """What the expert does next, why (a key of ``text.THOUGHTS``) and a detail of that reason; None if the state is lost."""
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
         return None
@@ -71,26 +94,36 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
     if query is None:
         return None
     if state.page == "search":
-        return f"search[{query}]", "search"
+        return f"search[{query}]", "search", ""
     if state.page == "results":
         found = catalogue.search_terms(state.terms)
         if target not in found:
-            return f"search[{query}]", "search again"
+            return f"search[{query}]", "search again", ""
         there = found.index(target) // state.page_size + 1
         if there == state.number:
-            return f"click[{product['asin'].lower()}]", "open"
-        return ("click[next >]", "next page") if there > state.number else ("click[< prev]", "earlier page")
-    if state.asin != product["asin"]:
-        return "click[< prev]", "wrong product" if state.page == "item" else "leave sub page"
+            return f"click[{product['asin'].lower()}]", *_why_open(product, task)
+        return ("click[next >]", "next page", "") if there > state.number else ("click[< prev]", "earlier page", "")
+    looked_at = current_product(catalogue, state)
     if state.page == "sub":
-        return "click[< prev]", "has attribute"
-    page = unread(product, task, state)
+        found_here = [a for a in task.goal["attributes"] if a.lower() in _sub_pages(looked_at).get(state.sub, "")]
+        return "click[< prev]", "has attribute" if found_here else "lacks attribute", " and ".join(found_here)
+    if state.asin != product["asin"]:
+        wrong = fault(catalogue, task, state)
+        if wrong is not None:
+            return "click[< prev]", *wrong
+    page = unread(looked_at, task, state)
     if page:
-        return f"click[{page}]", "read"
+        return f"click[{page}]", "read", " and ".join(unseen(looked_at, task, state))
     for name, value in wanted_options(product, task).items():
         if dict(state.options).get(name) != value and clickables(catalogue, state).get(value) == f"option {name}":
-            return f"click[{value}]", "option"
-    return "click[buy now]", "buy"
+            return f"click[{value}]", "option", ""
+    return "click[buy now]", "buy", ""
+
+
+def _why_open(product: Product, task: ShopTask) -> tuple[str, str]:
+    """What speaks for a product as the results show it."""
+    shown = [attribute for attribute in task.goal["attributes"] if attribute.lower() in product["Title"].lower()]
+    return ("open by title", " and ".join(shown)) if shown else ("open", "")
 
 
 def next_step(catalogue: Catalogue, task: ShopTask, state: ShopState, wording: int) -> tuple[str, str] | None:
@@ -98,8 +131,8 @@ def next_step(catalogue: Catalogue, task: ShopTask, state: ShopState, wording: i
     step = next_action(catalogue, task, state)
     if step is None:
         return None
-    action, reason = step
-    return text.thought(reason, wording, action=parse_action(action).argument, attributes=task.goal["attributes"]), action
+    action, reason, detail = step
+    return text.thought(reason, wording, parse_action(action).argument, task.goal["attributes"], detail), action
 
 
 def distance(catalogue: Catalogue, task: ShopTask, state: ShopState) -> float | None:
@@ -128,8 +161,12 @@ def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: Stable
     offered = [a for a in admissible(catalogue, state) if a != "click[buy now]"]
     if state.page == "results":
         shown = [catalogue.product(number)["asin"] for number in results(catalogue, state)]
-        others = [f"click[{asin.lower()}]" for asin in shown if asin != task.goal["asin"]]
-        action = draw.choice(others or offered)
+        others = [asin for asin in shown if asin != task.goal["asin"]]
+        # What a buyer takes for the right one has a wanted attribute in its title.
+        words = [attribute.lower() for attribute in task.goal["attributes"]]
+        titles = {catalogue.product(n)["asin"]: catalogue.product(n)["Title"].lower() for n in results(catalogue, state)}
+        likely = [asin for asin in others if any(word in titles[asin] for word in words)]
+        action = draw.choice([f"click[{asin.lower()}]" for asin in likely or others] or offered)
         return "This one looks right.", action
     action = draw.choice(offered)
     return f"I try {parse_action(action).argument}.", action

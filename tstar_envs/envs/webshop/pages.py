@@ -1,7 +1,8 @@
 """What a page says: the original's two text forms, and ours, which shows the chosen options.
 
 A page is a row of nodes, as the original's HTML has them; ``text`` joins them with `` [SEP] ``, ``text_rich`` marks
-buttons. ``text_options`` is shorter, has a line per thing, and leaves out the instruction where it was said already.
+buttons. ``text_options`` is shorter, has a line per thing, leaves out the instruction where it was said already, and says
+what was opened and read.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def as_rich_text(page: list[Node], state: ShopState) -> str:
 
 
 def with_options(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> str:
-    """Our form: a line per thing, the chosen options named."""
+    """Our form: a line per thing; the chosen options, what was read and what was opened are named, as a browser marks visited links."""
     if state.page == "search":
         return f"Instruction: {instruction}\nButtons: search"
     if state.page == "done":
@@ -99,6 +100,8 @@ def with_options(catalogue: Catalogue, state: ShopState, instruction: str, rewar
         found = len(catalogue.search_terms(state.terms))
         products = (catalogue.product(number) for number in results(catalogue, state))
         lines = [f"{product['asin'].lower()}: {product['Title']} ({product['Price']})" for product in products]
+        opened = [asin.lower() for asin in state.visited if f"{asin.lower()}:" in "\n".join(lines)]
+        lines += [f"Already opened: {', '.join(opened)}"] * bool(opened)
         back = "< prev, " if state.number > 1 else ""
         return "\n".join([f"Page {state.number} of {found} results", *lines, f"Buttons: {back}next >, back to search"])
     product = current_product(catalogue, state)
@@ -111,6 +114,7 @@ def with_options(catalogue: Catalogue, state: ShopState, instruction: str, rewar
         f"Option {name} ({f'chosen: {chosen[name]}' if name in chosen else 'not chosen'}): {'; '.join(values)}"
         for name, values in product["options"].items()
     ]
+    lines += [f"Already read: {', '.join(state.read)}"] * bool(state.read)
     return "\n".join([*lines, "Buttons: description, features, reviews, buy now, < prev, back to search"])
 
 

@@ -20,7 +20,7 @@ PROMPTS = {
     "tags": _RULES + "\n\nReply with <think>what you think</think><action>one action</action>",
 }
 
-# {a} is what is searched or clicked, {w} the wanted attributes.
+# {a} is what is searched or clicked, {w} the wanted attributes, {d} the detail of the reason (``oracle.next_action``).
 THOUGHTS: dict[str, tuple[str, str, str, str]] = {
     "search": ("I search for {a}.", "First I look for {a}.", "Let me search for {a}.", "I need {a}, so I search for that."),
     "search again": (
@@ -38,18 +38,37 @@ THOUGHTS: dict[str, tuple[str, str, str, str]] = {
     "earlier page": (
         "I go back a page.", "It was on an earlier page.", "I turn back to the previous page.", "The page before had a better one.",
     ),
+    "open by title": (
+        "{d} is in the title of {a}, I open it.", "The title with {d} is that of {a}. I look at it.",
+        "I want {d} and see it in the title of {a}.", "{d}: that says {a}, and the price fits. I open it.",
+    ),
     "wrong product": (
         "This product does not fit, I go back.", "Not all wishes are met here. Back to the results.", "This is not the one, I go back.",
         "I return to the results, this does not fit.",
     ),
-    "leave sub page": ("I go back.", "Back to the product.", "I have read this, back.", "That is enough, I go back."),
+    "too dear": (
+        "{d} is more than I may pay, I go back.", "Too expensive: {d}. Back to the results.",
+        "The price of {d} is over the limit, I go back.", "{d} does not fit the limit. Back.",
+    ),
+    "no option": (
+        "There is no {d} here, I go back.", "It does not come in {d}. Back to the results.", "I need {d}, which this one lacks. Back.",
+        "{d} is not offered, I return to the results.",
+    ),
+    "no attribute": (
+        "I read it all and {d} is not there, I go back.", "Nothing says {d}. Back to the results.", "It lacks {d}, I go back.",
+        "{d} is missing here, I return to the results.",
+    ),
     "read": (
-        "I read the {a} to check for {w}.", "Does it have {w}? I look at the {a}.", "Before I buy I read the {a}: it should have {w}.",
-        "The {a} should tell about {w}.",
+        "I read the {a} to check for {d}.", "Does it have {d}? I look at the {a}.", "Before I buy I read the {a}: it should have {d}.",
+        "The {a} should tell about {d}.",
     ),
     "has attribute": (
-        "I have checked it for {w}. Back to the product.", "This is what I wanted to know about {w}, I go back.",
-        "Read. It was about {w}; back to the product.", "I know about {w} now, back.",
+        "It says {d}. Back to the product.", "Here it is: {d}. I go back.", "{d} stands here; back to the product.",
+        "Good, {d}. I go back.",
+    ),
+    "lacks attribute": (
+        "Nothing that I look for stands here. I go back.", "This does not help, back to the product.", "No word of it here. Back.",
+        "I see none of my wishes here, I go back.",
     ),
     "option": ("I choose {a}.", "The instruction wants {a}.", "I need {a}, I click it.", "{a} is the option asked for."),
     "buy": (
@@ -59,7 +78,8 @@ THOUGHTS: dict[str, tuple[str, str, str, str]] = {
 }  # fmt: skip
 
 
-def thought(reason: str, wording: int, action: str, attributes: Sequence[str]) -> str:
+def thought(reason: str, wording: int, action: str, attributes: Sequence[str], detail: str) -> str:
     """A thought in one of the four wordings."""
     wordings = THOUGHTS[reason]
-    return wordings[wording % len(wordings)].format(a=action, w=" and ".join(attributes) or "what is asked for")
+    wanted = " and ".join(attributes) or "what is asked for"
+    return wordings[wording % len(wordings)].format(a=action, w=wanted, d=detail or wanted)
