@@ -41,6 +41,31 @@ def test_other_heads_keep_their_random_start() -> None:
     assert rows.tolist() == [True] * 96 + [False] * 32
 
 
+def test_copying_heads_expect_what_followed_before() -> None:
+    """On random tokens that are repeated the second half is easier than the first, before any training."""
+    half = torch.randint(300, len(tokenizer()), (8, 60), generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([half, half], 1)
+
+    def gain(**start) -> float:
+        with torch.no_grad():
+            logits = new_tiny(tokenizer(), 0, ((1, 2), (1,)), **start)(rows).logits
+        losses = torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), rows[:, 1:], reduction="none")
+        return float(losses[:, :59].mean() - losses[:, 60:].mean())
+
+    assert gain(base=100_000.0, copying=True) > 0.5
+    assert abs(gain(base=100_000.0)) < 0.2
+
+
+def test_heads_look_back_under_a_larger_base_too() -> None:
+    model = new_tiny(tokenizer(), 0, ((1, 2),), 100_000.0)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        attentions = model(torch.randint(0, len(tokenizer()), (4, 40)), output_attentions=True).attentions
+    seen = torch.arange(10, 40)
+    assert attentions[0][:, 0, seen, seen - 1].mean() > 0.8
+    assert attentions[0][:, 1, seen, seen - 2].mean() > 0.8
+
+
 @pytest.fixture(scope="module")
 def places():
     return train_tokenizer(["Boxes: (1, 2), (3, 4)\n#_X#\n"] * 50, 300, r"[#_X]|\n", (" (1, 2)", " (3, 4)"))

@@ -20,6 +20,8 @@ class TinyFamily:
         units: see ``train_tokenizer``.
         words: texts that are always one token.
         look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
+        rope_base: of the rotary position embedding; larger where the context is longer.
+        copying: whether heads start by copying; see ``policy.copy_heads``.
         mistakes: share of turns in the warm start at which something else is done than the expert does (and not imitated).
         mix: environments of the family by short name, with how often each is practised in the warm start.
         iterations: of a training run.
@@ -38,6 +40,8 @@ class TinyFamily:
     units: str = ""
     words: tuple[str, ...] = ()
     look_back: tuple[tuple[int, ...], ...] = ()
+    rope_base: float = 100.0
+    copying: bool = False
     mistakes: float = 0.08
     mix: dict[str, float] = field(default_factory=dict)
     iterations: int = 64
@@ -60,7 +64,7 @@ FAMILIES: dict[str, TinyFamily] = {
         env_options={"page_size": 5}, context="step", history=1, max_tokens=64, vocabulary=3392,
         units=r" ?\bb0(?=[0-9a-z]{8}\b)|(?<=\bb0)[0-9a-z]{2}(?=[0-9a-z]{6}\b)|(?<=\bb0[0-9a-z]{2})[0-9a-z]{2}(?=[0-9a-z]{4}\b)"
         r"|(?<=\bb0[0-9a-z]{4})[0-9a-z]{2}(?=[0-9a-z]{2}\b)|(?<=\bb0[0-9a-z]{6})[0-9a-z]{2}\b",
-        look_back=((1, 2), (1,)), mistakes=0.2, iterations=24, tasks=8, tree_history="state",
+        look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True, mistakes=0.2, iterations=24, tasks=8, tree_history="state",
     ),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(

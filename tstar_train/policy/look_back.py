@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import torch
 from transformers import Qwen2ForCausalLM
 
-# Size of the biases per rotated pair: the score of the wanted distance is some 4 nats above that of its neighbours.
+# Size of the biases per rotated pair at base 100: the score of the wanted distance is some 4 nats above that of its neighbours.
 _STRENGTH = 4.6
+_BASE = 100.0
 # What the content of a token adds to those scores at the start, against an ordinary head.
 _CONTENT = 0.1
 
@@ -30,8 +31,10 @@ def look_back(model: Qwen2ForCausalLM, offsets: Sequence[Sequence[int]], base: f
     config = model.config
     size = config.hidden_size // config.num_attention_heads
     # Rotary embedding turns the pair (i, i + size/2) of a head by the position times this angle.
-    angles = base ** (-torch.arange(size // 2) / (size // 2))
-    key = torch.cat([torch.full((size // 2,), _STRENGTH), torch.zeros(size // 2)])
+    angles = _angles(base, size)
+    # A larger base turns fewer pairs between neighbours: the same 4 nats take larger biases.
+    strength = _STRENGTH * float(((1 - _angles(_BASE, size).cos()).sum() / (1 - angles.cos()).sum()).sqrt())
+    key = torch.cat([torch.full((size // 2,), strength), torch.zeros(size // 2)])
     with torch.no_grad():
         for layer, distances in zip(model.model.layers, offsets, strict=False):
             for head, distance in enumerate(distances):
@@ -42,4 +45,8 @@ def look_back(model: Qwen2ForCausalLM, offsets: Sequence[Sequence[int]], base: f
                 attention.k_proj.bias[rows] = key
                 # The key turned back by the distance: both agree in every pair where the query stands that much later.
                 turn = angles * distance
-                attention.q_proj.bias[rows] = _STRENGTH * torch.cat([turn.cos(), -turn.sin()])
+                attention.q_proj.bias[rows] = strength * torch.cat([turn.cos(), -turn.sin()])
+
+
+def _angles(base: float, size: int) -> torch.Tensor:
+    return base ** (-torch.arange(size // 2) / (size // 2))

@@ -23,6 +23,7 @@ from transformers.utils import logging
 
 from tstar_envs import BadData, MissingData, list_envs
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
+from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.look_back import look_back
 from tstar_train.policy.tokenizer import END, PAD
 
@@ -55,26 +56,30 @@ class Policy:
         return sum(p.numel() for p in self.model.parameters())
 
 
-def tiny_config(vocabulary: int, pad: int, end: int) -> Qwen2Config:
+def tiny_config(vocabulary: int, pad: int, end: int, base: float = ROPE_BASE) -> Qwen2Config:
     """The built-in architecture: Qwen2, about 1.1M parameters.
 
-    RoPE's base is small: contexts are some hundred tokens long, and the usual base of 10,000 leaves most of a 32-dimensional
+    RoPE's ``base`` is small: contexts are some hundred tokens long, and the usual base of 10,000 leaves most of a 32-dimensional
     head's rotations unused there.
     """
     return Qwen2Config(
         vocab_size=vocabulary, hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=4096, rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE},
+        num_key_value_heads=4, max_position_embeddings=4096, rope_parameters={"rope_type": "default", "rope_theta": base},
         tie_word_embeddings=True, attention_dropout=0.0, initializer_range=0.08, pad_token_id=pad, eos_token_id=end,
         bos_token_id=None, use_cache=False,
     )  # fmt: skip
 
 
-def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int, offsets: Sequence[Sequence[int]] = ()) -> Qwen2ForCausalLM:
-    """A tiny model with random weights, the same for the same seed; ``offsets``: see ``look_back``."""
+def new_tiny(
+    tokenizer: PreTrainedTokenizerBase, seed: int, offsets: Sequence[Sequence[int]] = (), base: float = ROPE_BASE, copying: bool = False
+) -> Qwen2ForCausalLM:
+    """A tiny model with random weights, the same for the same seed; ``offsets``: see ``look_back``; ``copying``: ``copy_heads``."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id))
-    look_back(model, offsets, ROPE_BASE)
+        model = Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, base))
+    look_back(model, offsets, base)
+    if copying:
+        copy_heads(model, seed)
     model.eval()
     return model
 

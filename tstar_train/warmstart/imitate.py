@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ class ImitationSchedule:
         decay: share of the steps over which the rates fall linearly to zero at the end.
         warmup: steps over which they rise at the start.
         processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
+        rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
     """
 
     steps: int = 20_000
@@ -35,6 +37,7 @@ class ImitationSchedule:
     decay: float = 0.7
     warmup: int = 100
     processes: int = 1
+    rows: Literal["expert", "quotes"] = "expert"
 
     def rate(self, step: int) -> float:
         """Factor of the peak rates at a step."""
