@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium as gym
 
-from tstar_envs.errors import ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
@@ -220,8 +220,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return {}
 
     @classmethod
-    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> None:
-        """Called by GroupEnv before the rows step one by one: a family may do shared work here (one search request)."""
+    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+        """Called by GroupEnv before the rows step one by one: a family may do shared work here (one search request).
+
+        Returns:
+            Index of a row -> why it cannot step now; empty if all can.
+        """
+        return {}
 
     # Gymnasium ------------------------------------------------------------------------------------------------------
 
@@ -291,6 +296,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
         Raises:
             ResetNeeded: before ``reset`` or after the end of an episode.
+            InfrastructureError: what the environment relies on failed (a search service); nothing was played, so that the same
+                step may be tried again. Never a reward of 0.
         """
         task, state = self._task, self._state
         if self._over or task is None or state is None:

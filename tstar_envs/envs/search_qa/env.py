@@ -10,7 +10,7 @@ from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
-from tstar_envs.errors import UnknownOption, UnknownTask
+from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.react import parse_reply
 from tstar_envs.stable_random import StableRandom
 
@@ -167,18 +167,24 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return self._searcher.search([query], self._topk)[0]
 
     @classmethod
-    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> None:
-        """Send the new queries of all rows to the retriever in one request."""
-        wanted: dict[str, list[SearchQAEnv]] = {}
-        for env, reply in zip(envs, replies, strict=True):
+    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+        """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
+        wanted: dict[str, list[tuple[int, SearchQAEnv]]] = {}
+        for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(parse_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv) and rules.cached(env._running()[1], parsed.argument) is None:
-                wanted.setdefault(parsed.argument, []).append(env)
-        if wanted:
-            first = next(iter(wanted.values()))[0]
-            for (query, rows), passages in zip(wanted.items(), first._searcher.search(list(wanted), first._topk), strict=True):
-                for env in rows:
-                    env._fetched = {query: passages}
+                wanted.setdefault(parsed.argument, []).append((row, env))
+        if not wanted:
+            return {}
+        _, first = next(iter(wanted.values()))[0]
+        try:
+            found = first._searcher.search(list(wanted), first._topk)
+        except RetrieverError as error:  # tried often enough: no row asks again on its own
+            return {row: error for rows in wanted.values() for row, _ in rows}
+        for (query, rows), passages in zip(wanted.items(), found, strict=True):
+            for _, env in rows:
+                env._fetched = {query: passages}
+        return {}
 
     def _state_fingerprint(self, task: QATask, state: QAState) -> str:
         return f"{state.seen!r}\0{state.answer!r}"
