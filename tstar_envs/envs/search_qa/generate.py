@@ -61,7 +61,11 @@ class MiniWorld:
 
 def make_world(seed: int | str, regions: Mapping[str, RegionSize], taken: Sequence[str] = ()) -> MiniWorld:
     """A world and its passages; ``taken`` names are avoided."""
-    world = build_world(seed, dict(regions), taken)
+    return with_passages(build_world(seed, dict(regions), taken), seed)
+
+
+def with_passages(world: World, seed: int | str) -> MiniWorld:
+    """A world with one passage for each entity."""
     draw = StableRandom(f"{seed}/passages")
     corpus = [(e.id, f'"{e.title}"\n{passages.render(world, e, draw)}') for e in world.entities.values()]
     return MiniWorld(world, corpus)
@@ -206,6 +210,18 @@ def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:
         raise ProofFailed(f"{split}: always answering {answer!r} would be right {count} times in {size}")
 
 
+def check_lengths(mini: MiniWorld) -> None:
+    """Every passage is short enough that three fit any observation.
+
+    Raises:
+        ProofFailed: naming the first that is not.
+    """
+    for id_, contents in mini.corpus:
+        words = len(contents.partition("\n")[2].split())
+        if not passages.SHORTEST <= words <= passages.LONGEST:
+            raise ProofFailed(f"passage {id_} has {words} words: {contents!r}")
+
+
 def check_names(world: World) -> None:
     """No invented word equals a real name, so nothing can be answered from memory."""
     words = {w.casefold() for name in dir(lexicon) if name.endswith("_WORDS") for w in getattr(lexicon, name)}
@@ -229,10 +245,7 @@ def build(seed: int = SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     """The mini tier: world, corpus and the HotpotQA questions of the three splits, all proved."""
     mini = make_world(seed, REGIONS)
     check_names(mini.world)
-    for id_, contents in mini.corpus:
-        words = len(contents.partition("\n")[2].split())
-        if not passages.SHORTEST <= words <= passages.LONGEST:
-            raise ProofFailed(f"passage {id_} has {words} words: {contents!r}")
+    check_lengths(mini)
     prover = Prover(mini, {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS})
     splits = {split: draw_split(mini, prover, split, SIZES[split], seed) for split in SPLITS}
     for split, tasks in splits.items():
@@ -241,10 +254,14 @@ def build(seed: int = SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     return mini, splits
 
 
+def corpus_bytes(mini: MiniWorld) -> bytes:
+    """The corpus as Search-R1's lines."""
+    return "".join(json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus).encode()
+
+
 def files(mini: MiniWorld, splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
     """File name (without ``.gz``) -> bytes."""
-    corpus = "".join(json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus)
-    result = {"corpus.jsonl": corpus.encode()}
+    result = {"corpus.jsonl": corpus_bytes(mini)}
     for split, tasks in splits.items():
         result[f"hotpotqa.{split}.jsonl"] = "".join(task_to_line(t) + "\n" for t in tasks).encode()
     return result

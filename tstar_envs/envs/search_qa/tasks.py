@@ -15,6 +15,8 @@ from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_entries
 from tstar_envs.errors import BadData, MissingData
 
 MINI_FOLDER = Path(__file__).parent / "data"
+SECOND_FOLDER = MINI_FOLDER / "world2"
+SECOND_WORLD = ("triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle")  # sets of the mini tier over the second corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def load_set(name: str, data: str) -> QASet:
     full = Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser() / "search_qa"
     if data == "auto":
         data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
-    folder = {"mini": MINI_FOLDER, "full": full}.get(data, Path(data))
+    mini = SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
+    folder = {"mini": mini, "full": full}.get(data, Path(data))
     tier = data if data in ("mini", "full") else "path"
     corpus = _corpus(folder)
     if corpus is None:
