@@ -129,7 +129,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if unknown:
             valid = ", ".join(sorted(self.option_types()))
             raise UnknownOption(f"{self._name()} has no option {sorted(unknown)[0]!r}; valid: {valid}")
-        check_option("split", split, self.splits)
+        self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
         if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
@@ -360,6 +360,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
         return self._task, self._state
 
+    def _check_split(self, split: str) -> None:
+        """Raise UnknownOption unless the environment has this split."""
+        if split not in self.splits:
+            raise UnknownOption(f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}")
+
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
 
@@ -432,6 +437,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         Args:
             n: how many; the first n tasks of the train split.
             style: one of ``prompt_styles``, default the environment's.
+
+        Raises:
+            UnknownOption: more than there are train tasks, or no train split at all.
         """
         style = style or self.prompt_style
         check_option("style", style, self.prompt_styles)

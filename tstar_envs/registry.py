@@ -26,6 +26,7 @@ class EnvEntry:
         summary: one line.
         kwargs: what distinguishes this id within its class.
         splits: its splits.
+        train_on: for an id without a train split, the id of those whose training carries over to it.
     """
 
     id: str
@@ -37,6 +38,7 @@ class EnvEntry:
     summary: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     splits: tuple[str, ...] = SPLITS
+    train_on: str = ""
 
     @property
     def name(self) -> str:

@@ -126,11 +126,16 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
     """One environment of the run, which checks the options before anything is played.
 
     Raises:
-        UnknownOption: an option that the environment does not have, or one that the run decides.
+        UnknownOption: an option that the environment does not have, one that the run decides, or nothing to train on.
     """
     entry = find_entry(config.env)
     if "split" in config.env_options:  # it would be in force in play, but not in the choice of tasks
         raise UnknownOption(f"split is no option of its own here: use --split {config.env_options['split']}")
+    if "train" not in entry.splits:
+        raise UnknownOption(
+            f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {find_entry(entry.train_on).name}, "
+            f"then evaluate with: python -m tstar_envs eval --env {entry.name} --agent tiny:RUN/checkpoints/NUMBER"
+        )
     cls = entry.load_class()
     return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.core import PROMPT_STYLES, SPLITS, Outcome, TextEnv, check_option
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
@@ -15,6 +15,7 @@ from tstar_envs.react import parse_reply
 from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
+TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
 HORIZONS = {"nq": 4}  # one look-up with two queries, the answer, and one step to spare; elsewhere the default
 
 
@@ -84,6 +85,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
         if options.get("horizon") is None:  # None is the set's own
             options["horizon"] = HORIZONS.get(dataset)
+        self.splits = SPLITS if qa_set is not None else splits_of(dataset)
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -104,11 +106,11 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     def survey(cls, *, dataset: str = "hotpotqa", data: str = "auto", **options: Any) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; reads the question files only."""
         found = load_set(dataset, data)
-        return found.tier, {split: len(found.by_split.get(split, ())) for split in cls.splits}
+        return found.tier, {split: len(found.by_split.get(split, ())) for split in splits_of(dataset)}
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
-        check_option("split", split or self.split, self.splits)
+        self._check_split(split or self.split)
         return self._set.by_split.get(split or self.split, ())
 
     def _load_task(self, task_id: str) -> tuple[QATask, str]:
@@ -219,3 +221,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         if style == "search_r1":
             return search_r1.PROMPT
         return text.PROMPTS[style].format(hops=self._hops_told, horizon=self.horizon)
+
+
+def splits_of(dataset: str) -> tuple[str, ...]:
+    """The splits of a question set."""
+    return ("test",) if dataset in TEST_ONLY else SPLITS

@@ -48,13 +48,17 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its golden answer and the hops that lead there; ``kind`` is one of ``KINDS``."""
+    """A question with its golden answer and the hops that lead there; ``kind`` is one of ``KINDS``, or a kind of another set.
+
+    ``aliases`` are further golden answers.
+    """
 
     text: str
     answer: str
     kind: str
     template: str
     hops: tuple[Hop, ...]
+    aliases: tuple[str, ...] = ()
 
     @property
     def type(self) -> str:
