@@ -16,7 +16,7 @@ from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
 TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
-HORIZONS = {"nq": 4}  # one look-up with two queries, the answer, and one step to spare; elsewhere the default
+HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4}  # one look-up with two queries, the answer, and one step to spare; elsewhere the default
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
