@@ -58,7 +58,7 @@ class QASet:
 
 def task_from_question(id_: str, split: str, question: Question) -> QATask:
     """A task straight from the generator."""
-    return QATask(id_, split, question.text, (question.answer,), question.kind, question.template, question.hops)
+    return QATask(id_, split, question.text, (question.answer, *question.aliases), question.kind, question.template, question.hops)
 
 
 def task_to_line(task: QATask) -> str:
