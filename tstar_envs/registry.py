@@ -26,6 +26,7 @@ class EnvEntry:
         summary: one line.
         kwargs: what distinguishes this id within its class.
         splits: its splits.
+        train_on: for an id without a train split, the id of those whose training carries over to it.
     """
 
     id: str
@@ -37,6 +38,7 @@ class EnvEntry:
     summary: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     splits: tuple[str, ...] = SPLITS
+    train_on: str = ""
 
     @property
     def name(self) -> str:
@@ -85,8 +87,19 @@ ENTRIES: tuple[EnvEntry, ...] = (
         for name, horizon, summary in (
             ("2WikiMultihopQA", 8, "compositional, inference, comparison and bridge-comparison questions over a searchable corpus"),
             ("MuSiQue", 8, "chains of two to four facts, straight and branching, over a searchable corpus"),
-            ("Bamboogle", 6, "125 two-hop test questions that chain relations of no other set"),
         )
+    ),
+    EnvEntry(
+        id="tstar/Bamboogle",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=6,
+        rules_version="1",
+        extra="search",
+        summary="125 two-hop test questions that chain relations of no other set",
+        kwargs={"dataset": "bamboogle"},
+        splits=("test",),
+        train_on="tstar/MuSiQue",
     ),
     EnvEntry(
         id="tstar/WebShop",

@@ -27,7 +27,7 @@ class QATask:
         id: unique in its set.
         split: train, valid or test.
         question: as asked.
-        golden_answers: any of them is right.
+        golden_answers: any of them is right; the first is the main one, the rest are aliases.
         kind: what kind of question ("" if the file does not say).
         template: id of its wording ("" if unknown).
         hops: the chain of look-ups; empty where the file gives none.
