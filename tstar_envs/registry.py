@@ -73,6 +73,34 @@ ENTRIES: tuple[EnvEntry, ...] = (
         summary="lower-case questions about one fact over a searchable corpus",
         kwargs={"dataset": "nq"},
     ),
+    *(
+        EnvEntry(
+            id=f"tstar/{name}",
+            family="search_qa",
+            entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+            horizon=horizon,
+            rules_version="1",
+            extra="search",
+            summary=summary,
+            kwargs={"dataset": name.lower()},
+        )
+        for name, horizon, summary in (
+            ("2WikiMultihopQA", 8, "compositional, inference, comparison and bridge-comparison questions over a searchable corpus"),
+            ("MuSiQue", 8, "chains of two to four facts, straight and branching, over a searchable corpus"),
+        )
+    ),
+    EnvEntry(
+        id="tstar/Bamboogle",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=6,
+        rules_version="1",
+        extra="search",
+        summary="125 two-hop test questions that chain relations of no other set",
+        kwargs={"dataset": "bamboogle"},
+        splits=("test",),
+        train_on="tstar/MuSiQue",
+    ),
     EnvEntry(
         id="tstar/WebShop",
         family="webshop",

@@ -16,13 +16,15 @@ from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
 TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
-HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4}  # one look-up with two queries, the answer, and one step to spare; elsewhere the default
+# One look-up with two queries, the answer, and one step to spare; up to four look-ups, the answer and three second queries;
+# elsewhere the default.
+HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4, "2wikimultihopqa": 8, "musique": 8}
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
     r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
-    two look-ups (NQ's one) in a world of invented names, so nothing can be known beforehand.
+    one to four look-ups (HotpotQA's two) in a world of invented names, so nothing can be known beforehand.
 
     ## Action space
     A string. ``search[query]`` shows the best ``topk`` passages, ``finish[answer]`` ends the episode. ReAct replies,
@@ -40,7 +42,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Nothing searched yet.
 
     ## Episode end
-    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ: 4).
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ, TriviaQA and PopQA: 4; 2WikiMultihopQA and MuSiQue: 8).
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
@@ -56,7 +58,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
 
     ## Registered ids
-    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4)
+    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4), ``tstar/TriviaQA`` (clues that only together fix the
+    answer), ``tstar/PopQA`` (the long tail in fixed forms, for testing only), ``tstar/2WikiMultihopQA`` and ``tstar/MuSiQue`` (up to
+    four look-ups, horizon 8), ``tstar/Bamboogle`` (two look-ups, 125 questions for testing only)
 
     ## Prompt example
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``

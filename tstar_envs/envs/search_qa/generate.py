@@ -14,7 +14,7 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,33 +169,57 @@ class Prover:
         return steps
 
 
-def draw_split(mini: MiniWorld, prover: Prover, split: str, size: int, seed: int | str) -> list[QATask]:
-    """Questions of one split in the shares of each kind, proved one by one, in random order."""
-    draw = StableRandom(f"{seed}/questions/{split}")
+def collect(
+    kinds: Mapping[str, int],
+    candidates: Callable[[str], Iterator[Question]],
+    rejection: Callable[[Question], str],
+    yes_no: Collection[str] = (),
+) -> list[Question]:
+    """As many questions of each kind as wanted, proved one by one, none about the same facts twice.
+
+    Args:
+        kinds: kind -> how many; of a kind in ``yes_no`` half of them (rounded down) for each answer.
+        candidates: kind -> questions without end.
+        rejection: why a question may not be taken, "" if it may.
+        yes_no: the kinds that ask for yes or no.
+
+    Raises:
+        ProofFailed: too few candidates are fit.
+    """
     chosen: list[Question] = []
-    for kind in KINDS:
-        wanted = round(SHARES[kind] * size)
+    for kind, wanted in kinds.items():
         seen: set[object] = set()
         kept = {"yes": 0, "no": 0, "other": 0}
         drawn = 0
-        for question in QuestionMaker(mini.world, split, split, draw).candidates(kind):
+        for question in candidates(kind):
             drawn += 1
             if drawn > 200 * wanted:
-                raise ProofFailed(f"{split}/{kind}: only {sum(kept.values())} of {wanted} questions after {drawn} draws")
+                raise ProofFailed(f"{kind}: only {sum(kept.values())} of {wanted} questions after {drawn} draws")
             facts = (kind, *sorted((h.passage, h.relation) for h in question.hops))
             side = question.answer if question.answer in kept else "other"
             full = side != "other" and kept[side] >= wanted // 2
-            if full or facts in seen or prover.rejection(question):
+            if full or facts in seen or rejection(question):
                 continue
             seen.add(facts)
             kept[side] += 1
             chosen.append(question)
-            if sum(kept.values()) >= wanted // 2 * 2 if kind in YES_NO else sum(kept.values()) >= wanted:
+            if sum(kept.values()) >= wanted // 2 * 2 if kind in yes_no else sum(kept.values()) >= wanted:
                 break
-    return [
-        task_from_question(f"hotpotqa-mini-{split}-{number:04d}", split, question)
-        for number, question in enumerate(draw.shuffled(chosen))
-    ]
+    return chosen
+
+
+def draw_split(mini: MiniWorld, prover: Prover, split: str, size: int, seed: int | str) -> list[QATask]:
+    """Questions of one split in the shares of each kind, in random order."""
+    draw = StableRandom(f"{seed}/questions/{split}")
+    kinds = {kind: round(SHARES[kind] * size) for kind in KINDS}
+    # One maker for each kind, all on one stream of chance.
+    chosen = collect(kinds, lambda kind: QuestionMaker(mini.world, split, split, draw).candidates(kind), prover.rejection, YES_NO)
+    return numbered("hotpotqa", split, draw.shuffled(chosen))
+
+
+def numbered(name: str, split: str, questions: Iterable[Question]) -> list[QATask]:
+    """Questions as tasks of a set of the mini tier."""
+    return [task_from_question(f"{name}-mini-{split}-{number:04d}", split, question) for number, question in enumerate(questions)]
 
 
 def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:

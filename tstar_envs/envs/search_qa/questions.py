@@ -48,9 +48,15 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its golden answer and the hops that lead there; ``kind`` is one of ``KINDS``, or a kind of another set.
+    """A question with its golden answer and the hops that lead there.
 
-    ``aliases`` are further golden answers.
+    Attributes:
+        text: as asked.
+        answer: the golden answer.
+        kind: what kind of question; HotpotQA's are ``KINDS``.
+        template: id of its wording.
+        hops: the look-ups, in order.
+        aliases: other golden answers.
     """
 
     text: str

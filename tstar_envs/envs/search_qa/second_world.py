@@ -65,7 +65,8 @@ def _aliases(world: World, id_: str) -> tuple[str, ...]:
         return (f"Republic of {entity.name}", f"Land of {entity.name}")
     if entity.type == "work":
         return (f"{entity.kind} {entity.name}", entity.title)
-    return (f"{entity.type} {entity.name}", f"{entity.type} of {entity.name}")
+    other = f"city of {entity.name}" if entity.type == "city" else f"{entity.name} ({entity.type})"
+    return (f"{entity.type} {entity.name}", other)
 
 
 def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRandom, names: Names) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tstar_envs.envs.search_qa import lexicon
 from tstar_envs.stable_random import StableRandom
@@ -80,6 +81,22 @@ class World:
         entity = Entity(f"{type_}{len(self.entities):05d}", type_, name, kind or type_, region)
         self.entities[entity.id] = entity
         return entity.id
+
+    @cached_property
+    def by_subject(self) -> dict[str, list[tuple[str, str]]]:
+        """Subject -> (relation, object) of its facts; made at first use, when the world is complete."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for (subject, relation), value in self.facts.items():
+            found.setdefault(subject, []).append((relation, value))
+        return found
+
+    @cached_property
+    def by_object(self) -> dict[str, list[tuple[str, str]]]:
+        """Object -> (subject, relation) of the facts about it; made at first use, when the world is complete."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for (subject, relation), value in self.facts.items():
+            found.setdefault(value, []).append((subject, relation))
+        return found
 
     def object_name(self, subject: str, relation: str) -> str:
         """The object of a fact as text.
