@@ -55,6 +55,7 @@ def _other_forms(world: World, entity: Entity) -> list[str]:
         first, last = entity.name.split()
         forms = [f"{first[0]}. {last}", last]
         forms += [f"{work} {entity.name}"] if (work := told("occupation")) else []
+        forms += [f"{entity.name} (born {year})"] if (year := told("birth_year")) else []
         return forms + ([f"{entity.name} of {place}"] if (place := told("birthplace")) else [])
     if entity.type == "work":
         maker = told("creator")

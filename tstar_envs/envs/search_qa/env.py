@@ -42,7 +42,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Nothing searched yet.
 
     ## Episode end
-    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ, TriviaQA and PopQA: 4; 2WikiMultihopQA and MuSiQue: 8).
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ, TriviaQA and PopQA: 4; 2WikiMultihopQA and
+    MuSiQue: 8).
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,

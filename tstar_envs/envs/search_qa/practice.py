@@ -10,7 +10,8 @@ import itertools
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.envs.search_qa import bamboogle, musique, nq, two_wiki
+from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, two_wiki
+from tstar_envs.envs.search_qa.aliases import accepted_answers
 from tstar_envs.envs.search_qa.generate import SHARES, MiniWorld, make_world
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
 from tstar_envs.envs.search_qa.second_corpus import make_second_world
@@ -38,7 +39,7 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
         for split in ("valid", "test")
         for task_id in shipped.by_split[split]
         for hop in shipped.tasks[task_id].hops
-        for name in (hop.entity, hop.value)
+        for name in (*hop.entity.split(" and "), hop.value)  # TriviaQA looks for clues: "Garnet School and 1871"
     }
     return frozenset(name for name in names if " " in name)
 
@@ -61,6 +62,15 @@ def _questions(mini: MiniWorld, dataset: str, count: int, draw: StableRandom) ->
     """Questions in the style of a set, some ``count`` of them."""
     if dataset == "nq":
         return list(itertools.islice(nq.questions(mini, "train", "train", draw), count))
+    if dataset == "triviaqa":
+        index, answers = triviaqa.ClueIndex(mini.world), accepted_answers(mini.world)
+        found = triviaqa.conjunctions(mini, index, "train", draw)
+        asked = (triviaqa.question(mini, answers, entity, relations, "train", draw) for entity, relations in found)
+        return [next(triviaqa.with_two_queries(question)) for question in itertools.islice(asked, count)]
+    if dataset == "popqa":  # its forms are fixed, so it has no wordings of a train split
+        answers = accepted_answers(mini.world)
+        tail = draw.shuffled(list(popqa.long_tail(mini, "train", draw)))
+        return [popqa.question(mini, answers, entity, relation) for entity, relation in tail[:count]]
     if dataset in RECIPES:
         recipe = RECIPES[dataset]
         candidates = {kind: recipe.candidates(mini.world, "train", "train", draw, kind) for kind in recipe.shares}

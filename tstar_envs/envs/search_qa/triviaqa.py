@@ -6,22 +6,20 @@ the second world; the build fails if a proof fails: those of single questions at
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from tstar_envs.core import SPLITS
-from tstar_envs.envs.search_qa import generate, second_corpus, templates
+from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, templates
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
-from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, QATask, task_from_question, task_to_line
+from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import World
 from tstar_envs.stable_random import StableRandom
 
@@ -114,7 +112,9 @@ def question(
     noun = entity.kind if entity.type == "work" else entity.type
     text = FRAMES[frame].format(n=noun, c=f"{', '.join(put[:-1])} and {put[-1]}")
     told = [f"{relation.replace('_', ' ')} {value}" for relation, value in zip(ordered, objects, strict=True)]
-    queries = (" ".join(objects), f"{noun} {' '.join(told)}" if entity.type == "work" else " ".join(told))
+    described = f"{noun} " if entity.type == "work" else ""
+    # Three ways to search; a question ships with two of them.
+    queries = (" ".join(objects), described + " ".join(told), described + " ".join(put))
     name, *others = answers(id_)
     look_up = Hop(" and ".join(objects), "clues", name, id_, queries)
     return Question(text, name, f"{entity.type}-{len(relations)}", f"{family}/{frame}/{way}", (look_up,), tuple(others))
@@ -122,6 +122,13 @@ def question(
 
 def _spoken(relation: str, value: str) -> str:
     return f"{'an' if value[0] in 'aeiou' else 'a'} {value}" if relation == "occupation" else value
+
+
+def with_two_queries(asked: Question) -> Iterator[Question]:
+    """The question with each two of its ways to search."""
+    (only,) = asked.hops
+    for queries in itertools.combinations(only.queries, 2):
+        yield replace(asked, hops=(replace(only, queries=queries),))
 
 
 def rejection(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]) -> str:
@@ -159,12 +166,16 @@ def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QAT
     for split in SPLITS:
         draw = StableRandom(f"{seed}/triviaqa/{split}")
         drawn = ((question(mini, answers, id_, rs, split, draw), rs) for id_, rs in conjunctions(mini, index, split, draw))
-        proved = (asked for asked, relations in drawn if not rejection(mini, prover, index, asked, relations))
-        kept = itertools.islice(proved, generate.SIZES[split])
-        splits[split] = [task_from_question(f"triviaqa-mini-{split}-{n:04d}", split, q) for n, q in enumerate(kept)]
+        proved = (_proved(mini, prover, index, asked, relations) for asked, relations in drawn)
+        splits[split] = generate.numbered("triviaqa", split, itertools.islice(filter(None, proved), generate.SIZES[split]))
         generate.check_split(split, splits[split], generate.SIZES[split])
     check_disjoint(splits)
     return mini, splits
+
+
+def _proved(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]) -> Question | None:
+    """The question with two queries that pass every proof, None if no two do."""
+    return next((q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), None)
 
 
 def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
@@ -176,21 +187,5 @@ def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
     generate.check_disjoint({split: [by_answer(task) for task in tasks] for split, tasks in splits.items()})
 
 
-def files(splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
-    """File name (without ``.gz``) -> bytes."""
-    return {f"{split}.jsonl": "".join(task_to_line(t) + "\n" for t in tasks).encode() for split, tasks in splits.items()}
-
-
-def main() -> None:
-    """Command line of the generator."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=SECOND_FOLDER / "triviaqa", help="folder for the files")
-    parser.add_argument("--seed", type=int, default=second_corpus.SEED)
-    arguments = parser.parse_args()
-    splits = build(arguments.seed)[1]
-    generate.write(arguments.out, files(splits), arguments.seed, module="triviaqa")
-    print(", ".join(f"{len(t)} {s}" for s, t in splits.items()) + f" questions in {arguments.out}")
-
-
 if __name__ == "__main__":
-    main()
+    second_sets.run_command("triviaqa", "triviaqa", lambda seed: build(seed)[1])
