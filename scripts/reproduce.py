@@ -22,7 +22,7 @@ from rich.console import Console
 
 from tstar_envs import EnvEntry, find_entry
 from tstar_train.config import Config
-from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
+from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
 from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
@@ -40,7 +40,7 @@ PROCESSES = 2
 def measured(path: Path) -> dict[str, Measurement]:
     """The measurements of a run's folder."""
     record = json.loads((path / "evaluation.json").read_text())
-    return {k: Measurement(*(record[k][f] for f in ("per_task", "greedy_per_task", "kinds"))) for k in ("before", "after") if k in record}
+    return {k: Measurement.from_report(record[k]) for k in ("before", "after") if k in record}
 
 
 def preset(entry: EnvEntry, split: str, seed: int = 0) -> Config:
@@ -59,8 +59,7 @@ def start_measurement(config: Config, out: Path, console: Console) -> Measuremen
         result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
         team.close()
         path.write_text(json.dumps(result.report()))
-    record = json.loads(path.read_text())
-    return Measurement(record["per_task"], record["greedy_per_task"], record["kinds"])
+    return Measurement.from_report(json.loads(path.read_text()))
 
 
 def reinforce(method: str, config: Config, path: Path, before: Measurement, console: Console) -> None:
@@ -109,22 +108,23 @@ def table(out: Path, seeds: list[int]) -> str:
     rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training CPU-s |"]
     rows.append("|---|---|---|---|---|---|---|---|")
     for method in METHODS:
-        differences = []
+        gains = []
         for seed in seeds:
             path = out / f"{method}-{seed}"
             if not (path / "evaluation.json").is_file() or "after" not in measured(path):
                 continue
             before, after = measured(path)["before"], measured(path)["after"]
             difference, low, high = paired_difference(before, after)
-            differences.append(np.asarray(after.per_task) - np.asarray(before.per_task))
+            gains.append(differences(before, after))
             rows.append(
                 f"| {method} | {seed} | {before.mean:.3f} | {after.mean:.3f} | {difference:+.3f} ({low:+.3f} to {high:+.3f}) "
                 f"| {before.greedy:.3f} | {after.greedy:.3f} | {cpu_seconds(path):.0f} |"
             )
-        if differences:
-            mean = np.mean(differences, axis=0)
+        if gains:
+            mean = np.mean(gains, axis=0)
+            mean = mean[~np.isnan(mean)]  # tasks that infrastructure kept one of the runs from
             low, high = bootstrap_interval(mean)
-            rows.append(f"| **{method}** | mean of {len(differences)} | | | **{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f}) | | | |")
+            rows.append(f"| **{method}** | mean of {len(gains)} | | | **{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f}) | | | |")
     return "\n".join(rows)
 
 

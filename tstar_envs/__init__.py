@@ -7,6 +7,7 @@ env = gym.make("tstar/HotpotQA")
 from tstar_envs.core import Snapshot, TextEnv
 from tstar_envs.errors import (
     BadData,
+    InfrastructureError,
     MissingData,
     MissingExtra,
     ResetNeeded,
@@ -27,9 +28,10 @@ from tstar_envs.stable_random import StableRandom
 __version__ = "0.1.0"
 
 __all__ = [
-    "BadData", "EnvEntry", "Episode", "GroupEnv", "MissingData", "MissingExtra", "Reply", "ResetNeeded", "RetrieverError",
-    "Snapshot", "SolverLimit", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "append_episode",
-    "find_entry", "list_envs", "make_group", "parse_options", "parse_reply", "read_episodes", "register_all", "render_reply",
+    "BadData", "EnvEntry", "Episode", "GroupEnv", "InfrastructureError", "MissingData", "MissingExtra", "Reply", "ResetNeeded",
+    "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask",
+    "append_episode", "find_entry", "list_envs", "make_group", "parse_options", "parse_reply", "read_episodes", "register_all",
+    "render_reply",
 ]  # fmt: skip
 
 register_all()

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium as gym
 
-from tstar_envs.errors import ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
@@ -129,7 +129,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if unknown:
             valid = ", ".join(sorted(self.option_types()))
             raise UnknownOption(f"{self._name()} has no option {sorted(unknown)[0]!r}; valid: {valid}")
-        check_option("split", split, self.splits)
+        self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
         if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
@@ -220,8 +220,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return {}
 
     @classmethod
-    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> None:
-        """Called by GroupEnv before the rows step one by one: a family may do shared work here (one search request)."""
+    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+        """Called by GroupEnv before the rows step one by one: a family may do shared work here (one search request).
+
+        Returns:
+            Index of a row -> why it cannot step now; empty if all can.
+        """
+        return {}
 
     # Gymnasium ------------------------------------------------------------------------------------------------------
 
@@ -291,6 +296,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
         Raises:
             ResetNeeded: before ``reset`` or after the end of an episode.
+            InfrastructureError: what the environment relies on failed (a search service); nothing was played, so that the same
+                step may be tried again. Never a reward of 0.
         """
         task, state = self._task, self._state
         if self._over or task is None or state is None:
@@ -352,6 +359,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if self._task is None or self._state is None:
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
         return self._task, self._state
+
+    def _check_split(self, split: str) -> None:
+        """Raise UnknownOption unless the environment has this split."""
+        if split not in self.splits:
+            raise UnknownOption(f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}")
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
@@ -425,6 +437,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         Args:
             n: how many; the first n tasks of the train split.
             style: one of ``prompt_styles``, default the environment's.
+
+        Raises:
+            UnknownOption: more than there are train tasks, or no train split at all.
         """
         style = style or self.prompt_style
         check_option("style", style, self.prompt_styles)

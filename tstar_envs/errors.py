@@ -55,5 +55,13 @@ class SolverLimit(TStarError, RuntimeError):
     """A solver gave up at its bound: whether there is a solution is not known."""
 
 
-class RetrieverError(TStarError, ConnectionError):
-    """The search service did not answer as it should. Infrastructure, never the agent's fault."""
+class InfrastructureError(TStarError):
+    """Something an environment relies on failed: no fault of the agent, and the episode says nothing about it.
+
+    Raised by ``step`` before anything of the step was played. Who plays many episodes marks this one as failed and leaves it
+    out; it is never scored 0.
+    """
+
+
+class RetrieverError(InfrastructureError, ConnectionError):
+    """The search service did not answer as it should, after all tries."""

@@ -2,7 +2,8 @@
 
 Unlike Gymnasium's vector environments no row restarts by itself, so no policy call is spent on a finished episode, and
 the task of a row is named, never inferred from a seed. Shared work of a step (one search request for all rows) is done
-by the family's ``prepare_group_step``.
+by the family's ``prepare_group_step``. Where infrastructure fails (a search service that stays down) the error is raised before
+anything was played; or, if asked for, only the rows that are concerned leave, without a result, and the others play on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import ResetNeeded, UnknownOption
+from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption
 from tstar_envs.registry import find_entry
 
 Infos = list[dict[str, Any] | None]
@@ -24,12 +25,14 @@ class GroupEnv:
         envs: the rows' environments.
         tasks: the tasks, by id or index within the split.
         group_size: rows per task.
+        errors: for each row why its episode failed, None where it did not (see ``step``).
     """
 
     def __init__(self, envs: Sequence[TextEnv[Any, Any]], tasks: Sequence[str | int], group_size: int) -> None:
         self.envs = list(envs)
         self.tasks = list(tasks)
         self.group_size = group_size
+        self.errors: list[InfrastructureError | None] = [None] * len(self.envs)
         self._running = [False] * len(self.envs)
 
     def __len__(self) -> int:
@@ -46,61 +49,78 @@ class GroupEnv:
                 raise UnknownOption(f"reset needs {len(self.tasks)} tasks, as many as the group was made for, got {len(tasks)}")
             self.tasks = list(tasks)
         results = [env.reset(options={"task": self.tasks[r // self.group_size]}) for r, env in enumerate(self.envs)]
+        self.errors = [None] * len(self.envs)
         self._running = [True] * len(self.envs)
         return [obs for obs, _ in results], [info for _, info in results]
 
-    def replay(self, prefixes: Sequence[Sequence[str]]) -> None:
+    def replay(self, prefixes: Sequence[Sequence[str]], *, tolerant: bool = False) -> None:
         """Start every row anew and play recorded replies again, so that each stands where its prefix ends.
 
         Args:
             prefixes: per row, the replies to play; they may differ in number.
+            tolerant: see ``step``.
 
         Raises:
+            InfrastructureError: see ``step``.
             ResetNeeded: a prefix goes on after its episode is over.
         """
         if len(prefixes) != len(self.envs):
             raise UnknownOption(f"replay needs {len(self.envs)} prefixes, one for each row, got {len(prefixes)}")
         self.reset()
         for turn in range(max(map(len, prefixes), default=0)):
-            rows = [r for r, prefix in enumerate(prefixes) if turn < len(prefix)]
-            type(self.envs[0]).prepare_group_step([self.envs[r] for r in rows], [prefixes[r][turn] for r in rows])
-            for row in rows:
-                _, _, terminated, truncated, _ = self.envs[row].step(prefixes[row][turn])
-                self._running[row] = not (terminated or truncated)
+            rows = [r for r, prefix in enumerate(prefixes) if turn < len(prefix) and self.errors[r] is None]
+            self._play({row: prefixes[row][turn] for row in rows}, tolerant)
 
     def step(
-        self, replies: Sequence[str | None]
+        self, replies: Sequence[str | None], *, tolerant: bool = False
     ) -> tuple[list[str | None], list[float | None], list[bool | None], list[bool | None], Infos]:
         """Play one reply per row.
 
         Args:
             replies: a string for each running row, None for each finished one.
+            tolerant: a row whose infrastructure fails leaves and ``errors`` says why, instead of the error being raised.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos, one entry per row; None where the row was finished before.
+            Observations, rewards, terminated, truncated and infos, one entry per row; None where the row was finished before, or
+            has failed now: a failed row has no reward, not one of 0.
 
         Raises:
+            InfrastructureError: a search service failed; nothing was played, so that the same step may be tried again.
             ResetNeeded: a reply for a finished row, or none for a running one.
         """
         if len(replies) != len(self.envs):
             raise UnknownOption(f"step needs {len(self.envs)} replies (None for finished rows), got {len(replies)}")
         for row, (reply, running) in enumerate(zip(replies, self._running, strict=True)):
             if (reply is not None) != running:
-                state = "is still running and needs a reply" if running else "has finished and takes None; call reset() to start anew"
+                left = "has finished" if self.errors[row] is None else f"has failed ({self.errors[row]})"
+                state = "is still running and needs a reply" if running else f"{left} and takes None; call reset() to start anew"
                 raise ResetNeeded(f"row {row} {state}")
-        rows = [r for r, running in enumerate(self._running) if running]
-        texts = [str(replies[r]) for r in rows]
-        if rows:
-            type(self.envs[0]).prepare_group_step([self.envs[r] for r in rows], texts)
+        results = self._play({row: str(reply) for row, reply in enumerate(replies) if reply is not None}, tolerant)
         observations: list[str | None] = [None] * len(self.envs)
         rewards: list[float | None] = [None] * len(self.envs)
         terminated: list[bool | None] = [None] * len(self.envs)
         truncated: list[bool | None] = [None] * len(self.envs)
         infos: Infos = [None] * len(self.envs)
-        for row, text in zip(rows, texts, strict=True):
-            observations[row], rewards[row], terminated[row], truncated[row], infos[row] = self.envs[row].step(text)
-            self._running[row] = not (terminated[row] or truncated[row])
+        for row, result in results.items():
+            observations[row], rewards[row], terminated[row], truncated[row], infos[row] = result
         return observations, rewards, terminated, truncated, infos
+
+    def _play(self, replies: dict[int, str], tolerant: bool) -> dict[int, tuple[str, float, bool, bool, dict[str, Any]]]:
+        """Play one reply in each of some rows; a row that fails has no result."""
+        if not replies:
+            return {}
+        rows = list(replies)
+        failed = type(self.envs[0]).prepare_group_step([self.envs[row] for row in rows], list(replies.values()))
+        for index, error in failed.items():
+            if not tolerant:
+                raise error
+            self.errors[rows[index]], self._running[rows[index]] = error, False
+        results = {}
+        for row in rows:
+            if self.errors[row] is None:
+                results[row] = self.envs[row].step(replies[row])
+                self._running[row] = not (results[row][2] or results[row][3])
+        return results
 
     @property
     def running(self) -> list[bool]:

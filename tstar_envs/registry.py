@@ -26,6 +26,7 @@ class EnvEntry:
         summary: one line.
         kwargs: what distinguishes this id within its class.
         splits: its splits.
+        train_on: for an id without a train split, the id of those whose training carries over to it.
     """
 
     id: str
@@ -37,6 +38,7 @@ class EnvEntry:
     summary: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     splits: tuple[str, ...] = SPLITS
+    train_on: str = ""
 
     @property
     def name(self) -> str:
@@ -70,6 +72,56 @@ ENTRIES: tuple[EnvEntry, ...] = (
         extra="search",
         summary="lower-case questions about one fact over a searchable corpus",
         kwargs={"dataset": "nq"},
+    ),
+    *(
+        EnvEntry(
+            id=f"tstar/{name}",
+            family="search_qa",
+            entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+            horizon=horizon,
+            rules_version="1",
+            extra="search",
+            summary=summary,
+            kwargs={"dataset": name.lower()},
+        )
+        for name, horizon, summary in (
+            ("2WikiMultihopQA", 8, "compositional, inference, comparison and bridge-comparison questions over a searchable corpus"),
+            ("MuSiQue", 8, "chains of two to four facts, straight and branching, over a searchable corpus"),
+        )
+    ),
+    EnvEntry(
+        id="tstar/TriviaQA",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=4,
+        rules_version="1",
+        extra="search",
+        summary="quiz questions whose clues only together fix the answer, over a searchable corpus",
+        kwargs={"dataset": "triviaqa"},
+    ),
+    EnvEntry(
+        id="tstar/PopQA",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=4,
+        rules_version="1",
+        extra="search",
+        summary="1,000 test questions in fixed forms about little known entities",
+        kwargs={"dataset": "popqa"},
+        splits=("test",),
+        train_on="tstar/NQ",
+    ),
+    EnvEntry(
+        id="tstar/Bamboogle",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=6,
+        rules_version="1",
+        extra="search",
+        summary="125 two-hop test questions that chain relations of no other set",
+        kwargs={"dataset": "bamboogle"},
+        splits=("test",),
+        train_on="tstar/MuSiQue",
     ),
     EnvEntry(
         id="tstar/WebShop",

@@ -11,6 +11,7 @@ import numpy as np
 
 from tstar_envs import EnvEntry, Episode
 from tstar_train.config import EvaluationConfig
+from tstar_train.rollout.failures import failed
 from tstar_train.rollout.team import Team
 
 _RESAMPLES = 10_000
@@ -26,28 +27,36 @@ class Measurement:
     """One policy on the held-out tasks; all figures are fractions of 1.
 
     Attributes:
-        per_task: mean reward at temperature 1 of each task, in order of task.
-        greedy_per_task: reward of the greedy episode of each task.
+        per_task: mean reward at temperature 1 of each task, in order of task; None where all of its episodes failed for want of
+            infrastructure.
+        greedy_per_task: reward of the greedy episode of each task; None where it failed so.
         kinds: kind of each task ("" if unknown).
+        failed: how many episodes failed so; they are in no figure.
     """
 
-    per_task: list[float]
-    greedy_per_task: list[float]
+    per_task: list[float | None]
+    greedy_per_task: list[float | None]
     kinds: list[str] = field(default_factory=list)
+    failed: int = 0
+
+    @classmethod
+    def from_report(cls, record: dict[str, Any]) -> Measurement:
+        """From what ``report`` gave."""
+        return cls(record["per_task"], record["greedy_per_task"], record["kinds"], record.get("failed", 0))
 
     @property
     def mean(self) -> float:
         """Mean over tasks at temperature 1."""
-        return float(np.mean(self.per_task)) if self.per_task else 0.0
+        return _mean(self.per_task) or 0.0
 
     @property
     def greedy(self) -> float | None:
         """Mean over tasks of the greedy episodes, None if there are none."""
-        return float(np.mean(self.greedy_per_task)) if self.greedy_per_task else None
+        return _mean(self.greedy_per_task)
 
     def report(self) -> dict[str, Any]:
         """For ``evaluation.json``."""
-        low, high = bootstrap_interval(np.asarray(self.per_task))
+        low, high = bootstrap_interval(np.array([value for value in self.per_task if value is not None]))
         return {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy, "by_kind": self.by_kind(), **asdict(self)}
 
     def by_kind(self) -> dict[str, dict[str, Any]]:
@@ -58,8 +67,8 @@ class Measurement:
         return {
             kind: {
                 "tasks": len(indexes),
-                "mean": float(np.mean([self.per_task[i] for i in indexes])),
-                "greedy": float(np.mean([self.greedy_per_task[i] for i in indexes])) if self.greedy_per_task else None,
+                "mean": _mean([self.per_task[i] for i in indexes]),
+                "greedy": _mean([self.greedy_per_task[i] for i in indexes]) if self.greedy_per_task else None,
             }
             for kind, indexes in sorted(rows.items())
             if kind
@@ -70,12 +79,22 @@ def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig) -> Measu
     """Play the held-out tasks at temperature 1 and greedily.
 
     The noise is the same for every policy and every run, so that differences between them are paired.
+
+    Raises:
+        InfrastructureError: most episodes failed.
     """
     episodes = team.evaluate(tasks, config.split, config.samples, 1.0, "evaluation")
     greedy = team.evaluate(tasks, config.split, 1, 0.0, "evaluation") if config.greedy else []
-    rewards = np.array([e.reward for e in episodes]).reshape(len(tasks), config.samples)
+    rewards = [None if failed(e) else e.reward for e in episodes]
+    per_task = [_mean(rewards[start : start + config.samples]) for start in range(0, len(rewards), config.samples)]
     kinds = [_kind(e) for e in episodes[:: config.samples]]
-    return Measurement(rewards.mean(axis=1).tolist(), [e.reward for e in greedy], kinds)
+    return Measurement(per_task, [None if failed(e) else e.reward for e in greedy], kinds, sum(map(failed, [*episodes, *greedy])))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Mean of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _kind(episode: Episode) -> str:
@@ -97,8 +116,16 @@ def bootstrap_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, 
     return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
 
 
+def differences(before: Measurement, after: Measurement) -> np.ndarray:
+    """What each task gained; NaN where one of the two is not known."""
+    # None becomes NaN.
+    difference: np.ndarray = np.asarray(after.per_task, dtype=float) - np.asarray(before.per_task, dtype=float)
+    return difference
+
+
 def paired_difference(before: Measurement, after: Measurement) -> tuple[float, float, float]:
     """(difference of the means, lower and upper end of its 95 % interval), paired by task."""
-    difference = np.asarray(after.per_task) - np.asarray(before.per_task)
+    difference = differences(before, after)
+    difference = difference[~np.isnan(difference)]
     low, high = bootstrap_interval(difference)
     return float(difference.mean()) if len(difference) else 0.0, low, high

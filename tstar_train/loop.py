@@ -15,6 +15,7 @@ from tstar_train.algorithms.advantages import grpo, relative_weight_change
 from tstar_train.config import Config
 from tstar_train.optim.update import UpdateStats
 from tstar_train.policy.model import Policy
+from tstar_train.rollout.failures import stop_if_most_failed
 from tstar_train.rollout.share import GroupResult, Played
 from tstar_train.rollout.team import Team
 from tstar_train.tree import Divergence
@@ -62,8 +63,12 @@ def iterate(learner: Learner, config: Config, tasks: Sequence[str], number: int)
         config: the run's options.
         tasks: ids of this iteration's tasks.
         number: of the iteration, from 0.
+
+    Raises:
+        InfrastructureError: most episodes failed; nothing has been learnt from the others.
     """
     played = learner.team.play(tasks, number)  # rollout, tree and valuation, grafting
+    stop_if_most_failed(played.failed, len(tasks) * config.rollout.group)
     started = time.perf_counter()
     stats = improve(learner, config, number)
     if learner.reference is not None:
@@ -142,7 +147,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
     trajectories = [t for r in results for t in r.trajectories]
     steps = [s for t in trajectories for s in t.steps]
     replies = [len(turn.reply) for t in trajectories for turn in t.turns]
-    failed = [t for t in trajectories if not t.episode.success]
+    lost = [t for t in trajectories if not t.episode.success]
     equal = [len({t.reward for t in r.trajectories}) == 1 for r in results]
     metrics: dict[str, Any] = {
         "reward": _mean([t.reward for t in trajectories]),
@@ -151,6 +156,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
         "episode_length": _mean([len(t.steps) for t in trajectories]),
         "response_tokens": _mean(replies),
         "zero_variance_groups": _mean(equal),
+        "failed_episodes": len(played.failed),
         "entropy": stats.entropy,
     }
     if trajectories and "f1" in trajectories[0].episode.extra:
@@ -160,7 +166,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
         divergences = [(r, d) for r in results for d in r.divergences]
         repaired = {(g.group, g.worst_step[0]) for g in grafts.kept}
         metrics |= {
-            "grafting_coverage": _mean([(t.group, t.member) in repaired for t in failed]),
+            "grafting_coverage": _mean([(t.group, t.member) in repaired for t in lost]),
             "anchor_reuse": _mean([anchor(r, d) in grafted for r, d in divergences]),
             "grafts": len(grafts.kept),
             "grafts_model": sum(g.source == "model" for g in grafts.kept),

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from tstar_envs import MissingExtra, StableRandom, TextEnv, UnknownOption, find_entry
+from tstar_envs import InfrastructureError, MissingExtra, StableRandom, TextEnv, UnknownOption, find_entry
 from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
 from tstar_train.config import Config
 from tstar_train.config_check import check
@@ -48,6 +48,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
     Raises:
         UnknownOption: the folder holds another run, a value is out of its range, or an option does not fit the environment.
         MissingExtra: TensorBoard is not installed.
+        InfrastructureError: most episodes failed (a search service is down); what was done before is saved.
     """
     check(config)
     if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
@@ -78,13 +79,16 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
                 before = measure(learner.team, held_out, config.evaluation)
             recorded = {**_header(config, held_out), "before": before.report()}
             folder.write("evaluation.json", recorded)
-        before = _measurement(recorded["before"])
+        before = Measurement.from_report(recorded["before"])
         stopped = _train(config, folder, learner, tasks, progress, console, started)
         if stopped:
             console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
             return {}
         console.print(f"measuring the result on {len(held_out)} held-out tasks ...", highlight=False)
         after = measure(learner.team, held_out, config.evaluation)
+    except InfrastructureError as error:
+        again = f"python -m tstar_train --resume {out}"
+        raise InfrastructureError(f"{error}. What was done so far is saved; when that is mended, go on with: {again}") from error
     finally:
         learner.team.close()
         folder.close()
@@ -122,11 +126,17 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
     """One environment of the run, which checks the options before anything is played.
 
     Raises:
-        UnknownOption: an option that the environment does not have, or one that the run decides.
+        UnknownOption: an option that the environment does not have, one that the run decides, or nothing to train on.
     """
     entry = find_entry(config.env)
     if "split" in config.env_options:  # it would be in force in play, but not in the choice of tasks
         raise UnknownOption(f"split is no option of its own here: use --split {config.env_options['split']}")
+    if "train" not in entry.splits:
+        other = find_entry(entry.train_on).name
+        raise UnknownOption(
+            f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {other}, "
+            f"then evaluate with: python -m tstar_envs eval --env {entry.name} --agent tiny:RUN/checkpoints/NUMBER"
+        )
     cls = entry.load_class()
     return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
 
@@ -166,13 +176,25 @@ def _train(
         while progress.iteration < config.iterations and not stop_wanted():
             if config.minutes is not None and progress.seconds > 60 * config.minutes:
                 break
-            result = iterate(learner, config, tasks_of_iteration(tasks, config, progress.iteration), progress.iteration)
+            try:
+                result = iterate(learner, config, tasks_of_iteration(tasks, config, progress.iteration), progress.iteration)
+            except InfrastructureError:  # raised before anything was learnt, so the state is that after the last iteration
+                display.stop()
+                if saved != progress.iteration:
+                    save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
+                raise
             progress.iteration += 1
-            progress.episodes += config.rollout.tasks * config.rollout.group
+            progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
             progress.seconds = before + time.perf_counter() - begun
             progress.wall_seconds = time.time() - started
             folder.log(progress.iteration, result, progress.seconds)
             display.update(progress.iteration, result.metrics, progress.seconds / progress.iteration)
+            if lost := result.played.failed:
+                played = config.rollout.tasks * config.rollout.group
+                console.print(
+                    f"iteration {progress.iteration}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
+                    style="yellow", markup=False, highlight=False,
+                )  # fmt: skip
             if progress.iteration % config.checkpoint_every == 0:
                 save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
                 saved = progress.iteration
@@ -214,10 +236,6 @@ def _header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
     return {"metric": metric, "split": config.evaluation.split, "tasks": len(held_out), "samples": config.evaluation.samples}
 
 
-def _measurement(record: dict[str, Any]) -> Measurement:
-    return Measurement(record["per_task"], record["greedy_per_task"], record["kinds"])
-
-
 def _summary(config: Config, before: Measurement, after: Measurement, progress: Progress, seconds: float) -> dict[str, Any]:
     difference, low, high = paired_difference(before, after)
     return {
@@ -248,6 +266,8 @@ def _print_result(console: Console, before: Measurement, after: Measurement, sum
         table.add_row(kind, str(row["tasks"]), _percent(row["mean"], row["greedy"]), _percent(theirs[kind]["mean"], theirs[kind]["greedy"]))
     table.add_row("all", str(len(before.per_task)), _percent(before.mean, before.greedy), _percent(after.mean, after.greedy), style="bold")
     console.print(table)
+    if lost := before.failed + after.failed:
+        console.print(f"{lost} episodes failed for want of infrastructure and are in no figure", style="yellow", highlight=False)
     console.print(
         f"{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
         f"(95 % interval {summary['ci_low']:+.1%} to {summary['ci_high']:+.1%}, paired by task), "
@@ -257,8 +277,8 @@ def _print_result(console: Console, before: Measurement, after: Measurement, sum
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
 
 
-def _percent(mean: float, greedy: float | None) -> str:
-    return f"{mean:.1%}" + (f" ({greedy:.1%})" if greedy is not None else "")
+def _percent(mean: float | None, greedy: float | None) -> str:
+    return ("-" if mean is None else f"{mean:.1%}") + (f" ({greedy:.1%})" if greedy is not None else "")
 
 
 def resume_run(out: Path, console: Console) -> dict[str, Any]:

@@ -65,6 +65,9 @@ class RunFolder:
                 episode = trajectory.episode
                 episode.extra = {**episode.extra, "iteration": number, "advantages": [round(float(a), 6) for a in advantages]}
                 append_episode(self.path / "episodes.jsonl", episode)
+        for episode in result.played.failed:
+            episode.extra = {**episode.extra, "iteration": number}
+            append_episode(self.path / "episodes.jsonl", episode)
         trees = [self._tree(group, result) for group in shown if group.tree is not None]
         if trees:
             self.write(f"trees/{number:04d}.json", {"iteration": number, "trees": trees})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_process
+from service_process import ServiceProcess
 
 from tstar_envs import Episode, read_episodes
 
@@ -21,6 +22,16 @@ class Slow(RandomAgent):
     env_options = {"topk": 1}
     def act(self, observation, info):
         time.sleep(0.005)
+        return super().act(observation, info)
+"""
+
+SLOW_ORACLE = """
+import time
+from tstar_envs.bench.agents.oracle import OracleAgent
+
+class Slow(OracleAgent):
+    def act(self, observation, info):
+        time.sleep(0.05)
         return super().act(observation, info)
 """
 
@@ -56,6 +67,32 @@ def test_several_samples_get_an_interval_by_task(run: Run) -> None:
     done = run(*base("--agent", "random", "--tasks", "4", "--samples", "3"))
     assert done.returncode == 0 and "12 (4 tasks)" in done.stdout
     assert "Wilson, per episode" in done.stdout and "by task" in done.stdout
+
+
+def test_a_service_that_goes_away_costs_no_score(run: Run, tmp_path: Path) -> None:
+    """Killed in the middle of a run: what failed is told, in no rate, and played again once the service is back."""
+    (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
+    with ServiceProcess() as service:
+        command = base("--agent", "slow_agent:Slow", "--tasks", "12", "--option", f"retriever={service.url}", "--out", "o.jsonl")
+        path = tmp_path / "o.jsonl"
+        with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True) as process:
+            while not path.exists() or path.read_bytes().count(b"\n") < 3:
+                assert process.poll() is None, "it ended before the service did"
+                time.sleep(0.01)
+            service.kill()
+            out, err = process.communicate(timeout=100)
+        episodes = list(read_episodes(path))
+        failed = [e for e in episodes if e.ended == "error"]
+        good = len(episodes) - len(failed)
+        assert process.returncode == 2 and len(failed) == 5 and "stopped after 5 episodes in a row" in err
+        assert service.url in err and "python -m retriever serve" in err
+        assert "100.0%" in out and f"{12 - len(episodes)} not played yet" in out
+        assert all(e.error.startswith("RetrieverError: ") and e.reward == 0.0 and not e.success for e in failed)
+        service.start()
+        done = run(*command)
+    assert done.returncode == 0 and f"resuming: {good} of 12" in done.stdout and "100.0%" in done.stdout
+    latest = {e.task: e for e in read_episodes(path)}
+    assert len(latest) == 12 and all(e.success and e.ended == "terminated" for e in latest.values())
 
 
 def comparable(path: Path) -> list[str]:

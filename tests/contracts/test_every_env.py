@@ -16,7 +16,7 @@ import pytest
 from contract_walk import FOR_EVERY_ENV, GARBAGE, digest, make, reply_for, walk
 from gymnasium.utils.env_checker import check_env
 
-from tstar_envs import EnvEntry, ResetNeeded, TextEnv, UnknownOption, UnknownTask, parse_reply
+from tstar_envs import EnvEntry, ResetNeeded, TextEnv, UnknownOption, UnknownTask, find_entry, parse_reply
 
 pytestmark = FOR_EVERY_ENV
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,29 +196,42 @@ def test_oracle_is_deterministic_and_draws_nothing(entry: EnvEntry) -> None:
     state = env.np_random.bit_generator.state
     assert env.oracle() == env.oracle()
     actions = {parse_reply(env.oracle(wording) or "").action for wording in range(10)}
-    env.mistake(1), env.progress(), env.snapshot(), env.demonstrations(1)
+    env.mistake(1), env.progress(), env.snapshot(), "train" in entry.splits and env.demonstrations(1)
     assert len(actions) == 1
     assert env.np_random.bit_generator.state == state
 
 
 def test_reset_by_id_and_index(entry: EnvEntry) -> None:
-    env = make(entry.id, split="valid")
+    split = entry.splits[len(entry.splits) // 2]  # not the default one, where there are several
+    env = make(entry.id, split=split)
     ids = env.task_ids()
-    assert list(ids) == list(env.task_ids("valid")) and len(set(ids)) == len(ids)
+    assert list(ids) == list(env.task_ids(split)) and len(set(ids)) == len(ids)
     assert env.reset(options={"task": 1})[1]["task_id"] == ids[1]
     assert env.reset(options={"task": np.int64(2)})[1]["task_id"] == ids[2]
     assert env.reset(seed=4, options={"task": ids[-1]})[1]["task_id"] == ids[-1]
     elsewhere = env.task_ids("test")[0]
     info = env.reset(options={"task": elsewhere})[1]
     assert (info["task_id"], info["split"]) == (elsewhere, "test")
-    assert {env.reset(seed=s)[1]["split"] for s in range(5)} == {"valid"}
+    assert {env.reset(seed=s)[1]["split"] for s in range(5)} == {split}
     for wrong in (len(ids), -1, True, 1.0, "no such task", [0]):
         with pytest.raises(UnknownTask):
             env.reset(options={"task": wrong})
     with pytest.raises(UnknownOption, match="'task'"):
         env.reset(options={"level": 3})
-    with pytest.raises(UnknownOption, match="valid"):
-        env.task_ids("dev")
+
+
+def test_a_split_that_it_does_not_have_is_refused_by_name(entry: EnvEntry) -> None:
+    env = make(entry.id)
+    for wrong in {"train", "valid", "dev"} - set(entry.splits):
+        with pytest.raises(UnknownOption) as caught:
+            env.task_ids(wrong)
+        assert all(repr(name) in str(caught.value) for name in (*entry.splits, wrong)) and "\n" not in str(caught.value)
+        with pytest.raises(UnknownOption, match="split must be one of"):
+            make(entry.id, split=wrong)
+    if "train" not in entry.splits:
+        assert "train" in find_entry(entry.train_on).splits
+        with pytest.raises(UnknownOption, match="'train'"):
+            env.demonstrations(1)
 
 
 def test_splits_share_no_task(entry: EnvEntry) -> None:
@@ -250,6 +263,8 @@ def test_prompt_and_demonstrations(entry: EnvEntry) -> None:
     for style, cue in (("react", "Action:"), ("tags", "<think>")):
         prompt = env.prompt(style)
         assert "9" in prompt and cue in prompt
+        if "train" not in entry.splits:
+            continue
         shown = env.demonstrations(2, style)
         assert len(shown) == 2 and all(cue in text for text in shown)
     assert make(entry.id, prompt_style="tags").prompt() == make(entry.id).prompt("tags")
@@ -257,14 +272,15 @@ def test_prompt_and_demonstrations(entry: EnvEntry) -> None:
         env.step("still too early")
     env.reset(seed=1)
     env.step(reply_for(env, 0))
-    snapshot = env.snapshot()
-    first = env.demonstrations(1)[0]
-    assert env.snapshot() == snapshot
-    train_task = env.reset(options={"task": env.task_ids("train")[0]})
-    assert first.startswith(train_task[0])
-    for wrong in (-1, len(env.task_ids("train")) + 1):
-        with pytest.raises(UnknownOption):
-            env.demonstrations(wrong)
+    if "train" in entry.splits:
+        snapshot = env.snapshot()
+        first = env.demonstrations(1)[0]
+        assert env.snapshot() == snapshot
+        train_task = env.reset(options={"task": env.task_ids("train")[0]})
+        assert first.startswith(train_task[0])
+        for wrong in (-1, len(env.task_ids("train")) + 1):
+            with pytest.raises(UnknownOption):
+                env.demonstrations(wrong)
     with pytest.raises(UnknownOption, match="react"):
         env.prompt("xml")
 

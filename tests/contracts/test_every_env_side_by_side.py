@@ -147,8 +147,8 @@ def test_vector_environments(entry: EnvEntry, kind: str, mode: AutoresetMode) ->
 
 
 def test_make_vec(entry: EnvEntry) -> None:
-    vector = gym.make_vec(entry.id, num_envs=2, vectorization_mode="sync", split="train")
-    single = make(entry.id, split="train")
+    vector = gym.make_vec(entry.id, num_envs=2, vectorization_mode="sync", split=entry.splits[0])
+    single = make(entry.id, split=entry.splits[0])
     assert isinstance(single, TextEnv)
     assert vector.reset(seed=3)[0] == (single.reset(seed=3)[0], single.reset(seed=4)[0])
     vector.close()

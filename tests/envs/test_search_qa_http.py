@@ -3,51 +3,30 @@
 import json
 import os
 import pickle
-import re
 import socket
-import subprocess
-import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
+from service_process import ServiceProcess
 
-from tstar_envs import Episode, RetrieverError, make_group
+from tstar_envs import Episode, ResetNeeded, RetrieverError, make_group
 from tstar_envs.bench.runner import play_missing
 from tstar_envs.bench.stats import summarise
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 from tstar_envs.registry import find_entry
 
-ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60
-
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
     """Address of ``python -m retriever serve`` over the mini corpus, on a free port of the loopback."""
-    pytest.importorskip("uvicorn")
-    command = [sys.executable, "-u", "-m", "retriever", "serve", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            assert process.stdout is not None
-            said, deadline = "", time.monotonic() + START_SECONDS
-            while "ready" not in said and time.monotonic() < deadline:
-                line = process.stdout.readline()
-                assert line, f"the service ended: {said}"
-                said += line
-            found = re.search(r"http://[\d.]+:\d+", said)
-            assert found is not None, said
-            yield found.group()
-        finally:
-            process.kill()
+    with ServiceProcess() as process:
+        yield process.url
 
 
 def transcript(retriever: str, task: int, topk: int) -> list[object]:
@@ -307,6 +286,33 @@ def test_bad_answers(status: int, body: bytes, message: str) -> None:
         with pytest.raises(RetrieverError):
             group.step(["search[x]", "finish[y]"])
         assert group.running == [True, True], "nothing was played, so the step can be tried again"
+
+
+def test_a_tolerant_group_goes_on_with_the_rows_that_did_not_need_the_service() -> None:
+    with ServiceProcess() as process:
+        group = make_group("hotpotqa", [0, 1], 2, retriever=process.url)
+        alone = make_group("hotpotqa", [0, 1], 2)
+        for each in (group, alone):
+            each.reset()
+        first: list[str | None] = [env.oracle() for env in alone.envs]
+        assert group.step(first, tolerant=True) == alone.step(first) and group.errors == [None] * 4
+        process.kill()
+        again = str(first[1])  # answered from the episode's cache, so it needs no service
+        observations, rewards, terminated, truncated, infos = group.step(["search[x]", again, "finish[y]", "search[z]"], tolerant=True)
+        assert [reward is None for reward in rewards] == [True, False, False, True], "a failed row has no reward, not one of 0"
+        assert group.running == [False, True, False, False]
+        assert [error is not None and "python -m retriever serve" in str(error) for error in group.errors] == [True, False, False, True]
+        assert [column[0] for column in (observations, terminated, truncated, infos)] == [None] * 4
+        with pytest.raises(ResetNeeded, match="row 0 has failed .*no search service"):
+            group.step(["search[x]", "search[x]", None, None])
+        process.start()
+        group.reset()
+        assert group.errors == [None] * 4 and group.running == [True] * 4
+        process.kill()
+        group.replay([["search[x]", "search[y]"], [], ["junk"], []], tolerant=True)
+        assert group.running == [False, True, True, True] and group.errors[0] is not None
+        with pytest.raises(RetrieverError):
+            group.replay([["search[x]"], [], [], []])
 
 
 def test_search_r1_answers_are_read() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tstar_envs  # noqa: F401  # registers the ids
+from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify
 from tstar_train.policy.model import load_policy
@@ -106,3 +107,12 @@ def test_nothing_to_verify_plays_nothing(policy):
     grafts = Grafts()
     run_verify(policy, grafts, [])
     assert grafts.played_on == 0 and not grafts.kept
+
+
+def test_a_thought_that_could_not_be_played_on_is_dropped(policy, found):
+    grafts, failed = make_grafts(policy, found)
+    count = len(grafts.kept)
+    nobody = EnvSpec("hotpotqa", {"topk": 1, "searcher": HttpSearcher("http://127.0.0.1:9", tries=1)})
+    verify(grafts, failed, nobody, LocalEngine(policy), policy.codec, split="train", seed="v", sampling=GREEDY)
+    assert grafts.dropped["could not be played on"] > 0 and all(g.verified is not None for g in grafts.kept)
+    assert len(grafts.kept) + grafts.dropped["could not be played on"] + grafts.dropped["earned no more when played on"] >= count > 0

@@ -38,7 +38,7 @@ class EvalCommand:
     agent: str
     """random, oracle, tiny, tiny:PATH (a trained policy), or module:object (an agent, a class or factory of one, or a function)."""
     split: str = "test"
-    """train, valid or test."""
+    """train, valid or test (some environments have test alone)."""
     tasks: int | None = None
     """Play the first N tasks of the split; default: all."""
     samples: int = 1

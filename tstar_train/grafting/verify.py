@@ -13,12 +13,13 @@ from tstar_train.grafting.graft import Graft, Grafts, thought_text
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec, Sampling, play_on, transcript_of
 from tstar_train.rollout.engine import Engine
+from tstar_train.rollout.failures import failed, mark_failed
 from tstar_train.rollout.types import Trajectory
 
 
 def verify(
     grafts: Grafts,
-    failed: Sequence[Trajectory],
+    lost: Sequence[Trajectory],
     spec: EnvSpec,
     engine: Engine,
     codec: Codec,
@@ -31,10 +32,11 @@ def verify(
     """Play every kept graft on, write what it earned into it, and drop those that earned no more than the failed episode.
 
     A thought of the policy's own that does not help is first replaced by the successful branch's, which is played on likewise.
+    One that infrastructure kept from being played on is dropped too: what it would have earned is not known.
 
     Args:
         grafts: changed in place.
-        failed: for each kept graft, the trajectory that its rejected thought comes from.
+        lost: for each kept graft, the trajectory that its rejected thought comes from.
         spec: the environment.
         engine: the policy.
         codec: turns to ids.
@@ -45,22 +47,27 @@ def verify(
     """
 
     def play(chosen: Sequence[int], name: str) -> None:
-        cases = [(grafts.kept[n], failed[n]) for n in chosen]
+        cases = [(grafts.kept[n], lost[n]) for n in chosen]
         _play_on(cases, spec, engine, codec, split, f"{seed}/{name}", sampling)
         grafts.played_on += len(cases)
 
-    def useless() -> list[int]:
-        return [n for n, (g, t) in enumerate(zip(grafts.kept, failed, strict=True)) if g.verified is None or g.verified <= t.reward]
+    def unknown() -> list[int]:
+        return [n for n, g in enumerate(grafts.kept) if g.verified is None]
 
-    play(range(len(failed)), "first")
+    def useless() -> list[int]:
+        return [n for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True)) if g.verified is not None and g.verified <= t.reward]
+
+    play(range(len(lost)), "first")
     replaced = [n for n in useless() if grafts.kept[n].source == "model" and grafts.kept[n].successful and fallback != "none"]
     for n in replaced:
         graft = grafts.kept[n]
         graft.rectified, graft.source, graft.thought = graft.successful, "z_plus", thought_text(codec, graft.successful)
     grafts.dropped["earned no more when played on"] += len(useless())
     play(replaced, "second")
-    dropped = set(useless())
-    grafts.dropped["successful thought earned no more either"] += len(dropped & set(replaced))
+    if unknown():
+        grafts.dropped["could not be played on"] += len(unknown())
+    grafts.dropped["successful thought earned no more either"] += len(set(useless()) & set(replaced))
+    dropped = {*useless(), *unknown()}
     grafts.kept = [g for n, g in enumerate(grafts.kept) if n not in dropped]
 
 
@@ -71,18 +78,20 @@ def _play_on(
     if not cases:
         return
     group = spec.group([t.episode.task for _, t in cases], 1, split)
-    group.replay([[step.reply for step in t.steps[: g.worst_step[1]]] for g, t in cases])
+    group.replay([[step.reply for step in t.steps[: g.worst_step[1]]] for g, t in cases], tolerant=True)
     prompt = group.envs[0].prompt()
     trajectories, lines = [], []
-    for number, (graft, failed) in enumerate(cases):
+    for number, ((graft, lost), error) in enumerate(zip(cases, group.errors, strict=True)):
         turn = graft.worst_step[1]
-        line = transcript_of(failed.episode, codec, prompt, sampling)
-        for old, step in zip(failed.turns[:turn], failed.steps[:turn], strict=True):
+        line = transcript_of(lost.episode, codec, prompt, sampling)
+        for old, step in zip(lost.turns[:turn], lost.steps[:turn], strict=True):
             line.add(old.reply, step.observation)
         lines.append(line)
-        episode = replace(failed.episode, steps=list(failed.steps[:turn]), extra={}, reward=0.0, success=False)
-        trajectories.append(Trajectory(failed.group, number, episode))
+        episode = replace(lost.episode, steps=list(lost.steps[:turn]), extra={}, reward=0.0, success=False)
+        if error is not None:
+            mark_failed(episode, error)
+        trajectories.append(Trajectory(lost.group, number, episode))
     begun = [graft.rectified for graft, _ in cases]
     play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
     for (graft, _), trajectory in zip(cases, trajectories, strict=True):
-        graft.verified = trajectory.reward
+        graft.verified = None if failed(trajectory.episode) else trajectory.reward

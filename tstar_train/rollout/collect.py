@@ -1,4 +1,4 @@
-"""Playing episodes with an engine: all rows of all groups side by side, finished rows leave."""
+"""Playing episodes with an engine: all rows of all groups side by side, finished and failed rows leave."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from tstar_envs import Episode, GroupEnv, Step, find_entry, make_group
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.rollout.engine import Engine, Sample
+from tstar_train.rollout.failures import mark_failed
 from tstar_train.rollout.transcript import Transcript
 from tstar_train.rollout.types import Trajectory, Turn
 
@@ -77,7 +78,7 @@ def collect(
         progress: called with the number of rows still playing, before each turn.
 
     Returns:
-        Trajectories in order of task, then member.
+        Trajectories in order of task, then member; those whose infrastructure failed are marked so (``rollout.failures``).
     """
     group = spec.group(tasks, size, split)
     observations, infos = group.reset()
@@ -110,6 +111,8 @@ def play_on(
 ) -> None:
     """Play every running row to its end, writing into its trajectory and its transcript.
 
+    A row whose infrastructure fails ends without a result: its episode is marked as failed.
+
     Args:
         group: environments, one per row.
         engine: samples replies.
@@ -140,9 +143,13 @@ def play_on(
             # Kept as sampled: what is decoded here is never encoded again.
             replies[r] = codec.decode(sample.ids)
             trajectories[r].turns.append(Turn(context, sample.ids, sample.logprobs, thought_length(codec, sample.ids)))
-        stepped, rewards, terminated, truncated, step_infos = group.step(replies)
+        stepped, rewards, terminated, truncated, step_infos = group.step(replies, tolerant=True)
         for r, sample in zip(rows, samples, strict=True):
-            step_info, answer, reply = step_infos[r], stepped[r], replies[r]
+            step_info, answer, reply, error = step_infos[r], stepped[r], replies[r], group.errors[r]
+            if error is not None:
+                mark_failed(trajectories[r].episode, error)
+                trajectories[r].turns.pop()  # it was never played
+                continue
             if step_info is None or answer is None or reply is None:
                 raise RuntimeError(f"row {r} was stepped but gave no result")
             episode = trajectories[r].episode

@@ -23,6 +23,7 @@ from tstar_train.optim.update import UpdateStats, base_backward, surgical_backwa
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.types import TokenSequence, Trajectory, join_rows, rows_of
 from tstar_train.tree import Divergence, Tree, build_tree
@@ -33,7 +34,7 @@ class GroupResult:
     """What was made of one group.
 
     Attributes:
-        trajectories: its members.
+        trajectories: its members, without those that failed for want of infrastructure.
         advantages: per member, one number per turn.
         tree: None if it was not built.
         divergences: where to graft.
@@ -47,9 +48,18 @@ class GroupResult:
 
 @dataclass
 class Played:
-    """What a share's tasks gave: groups in order of task, grafts, the work of the KL estimates, seconds per phase."""
+    """What a share's tasks gave.
+
+    Attributes:
+        groups: in order of task; one of which every episode failed is missing.
+        failed: episodes that failed for want of infrastructure, which are in no group.
+        grafts: kept and dropped.
+        work: of the KL estimates.
+        seconds: per phase.
+    """
 
     groups: list[GroupResult] = field(default_factory=list)
+    failed: list[Episode] = field(default_factory=list)
     grafts: Grafts = field(default_factory=Grafts)
     work: KLWork = field(default_factory=KLWork)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -86,8 +96,8 @@ class Share:
             sampling=sampling_of(config, config.rollout.temperature), first_group=first,
         )  # fmt: skip
         clock.phase("rollout")
-        played = Played(seconds=clock.seconds)
-        groups = [trajectories[i * size : (i + 1) * size] for i in range(len(tasks))]
+        played = Played(failed=[t.episode for t in trajectories if failed(t.episode)], seconds=clock.seconds)
+        groups = [g for i in range(len(tasks)) if (g := _without_failed(trajectories[i * size : (i + 1) * size]))]
         trees = [self._tree(group, number, played.work) for group in groups]
         clock.phase("tree")
         played.groups = [self._value(group, tree) for group, tree in zip(groups, trees, strict=True)]
@@ -99,9 +109,10 @@ class Share:
                 temperature=config.graft.temperature, fallback=config.graft.fallback,
             )  # fmt: skip
             if config.graft.verify:
-                failed = [played.groups[g.group - first].trajectories[g.worst_step[0]] for g in played.grafts.kept]
+                by_task = {g.trajectories[0].group: g.trajectories for g in played.groups}
+                lost = [by_task[g.group][g.worst_step[0]] for g in played.grafts.kept]
                 verify(
-                    played.grafts, failed, self._training_spec, self._engine, codec, split=config.split,
+                    played.grafts, lost, self._training_spec, self._engine, codec, split=config.split,
                     seed=f"{config.seed}/verify/{number}", sampling=sampling_of(config, config.rollout.temperature),
                     fallback=config.graft.fallback,
                 )  # fmt: skip
@@ -180,7 +191,11 @@ class Share:
         return self._gradient(), stats
 
     def evaluate(self, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str) -> list[Episode]:
-        """Play tasks without learning; the seed does not name the weights, so before and after share their noise."""
+        """Play tasks without learning; the seed does not name the weights, so before and after share their noise.
+
+        Raises:
+            InfrastructureError: most episodes of a batch failed.
+        """
         self._engine.sync({})
         rows = max(1, self._config.rollout.batch // samples)
         episodes = []
@@ -190,7 +205,9 @@ class Share:
                 sampling=sampling_of(self._config, temperature),
             )  # fmt: skip
             self._engine.forget()
-            episodes += [t.episode for t in trajectories]
+            batch = [t.episode for t in trajectories]
+            stop_if_most_failed([e for e in batch if failed(e)], len(batch))  # early: every batch waits for what is down
+            episodes += batch
         return episodes
 
     def _clear(self) -> None:
@@ -202,6 +219,14 @@ class Share:
         vector = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
         self._clear()
         return vector
+
+
+def _without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
+    """The members that have a result, numbered anew: trees, grafts and the report count members by their place."""
+    ordered = sorted(group, key=lambda t: failed(t.episode))
+    for place, trajectory in enumerate(ordered):
+        trajectory.member = trajectory.episode.sample = place
+    return [t for t in ordered if not failed(t.episode)]
 
 
 def _shortened(spec: EnvSpec, horizon: int | None) -> EnvSpec:

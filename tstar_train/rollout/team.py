@@ -71,6 +71,7 @@ class Team:
         whole = Played()
         for played in self._all("play", [(part, number, start) for part, start in zip(parts, starts, strict=True)]):
             whole.groups += played.groups
+            whole.failed += played.failed
             whole.grafts.kept += played.grafts.kept
             whole.grafts.dropped += played.grafts.dropped
             whole.grafts.played_on += played.grafts.played_on

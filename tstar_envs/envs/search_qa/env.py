@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.core import PROMPT_STYLES, SPLITS, Outcome, TextEnv, check_option
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
-from tstar_envs.errors import UnknownOption, UnknownTask
+from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.react import parse_reply
 from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
-HORIZONS = {"nq": 4}  # one look-up with two queries, the answer, and one step to spare; elsewhere the default
+TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
+# One look-up with two queries, the answer, and one step to spare; up to four look-ups, the answer and three second queries;
+# elsewhere the default.
+HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4, "2wikimultihopqa": 8, "musique": 8}
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
     r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
-    two look-ups (NQ's one) in a world of invented names, so nothing can be known beforehand.
+    one to four look-ups (HotpotQA's two) in a world of invented names, so nothing can be known beforehand.
 
     ## Action space
     A string. ``search[query]`` shows the best ``topk`` passages, ``finish[answer]`` ends the episode. ReAct replies,
@@ -39,7 +42,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Nothing searched yet.
 
     ## Episode end
-    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ: 4).
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ, TriviaQA and PopQA: 4; 2WikiMultihopQA and
+    MuSiQue: 8).
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
@@ -55,7 +59,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
 
     ## Registered ids
-    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4)
+    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4), ``tstar/TriviaQA`` (clues that only together fix the
+    answer), ``tstar/PopQA`` (the long tail in fixed forms, for testing only), ``tstar/2WikiMultihopQA`` and ``tstar/MuSiQue`` (up to
+    four look-ups, horizon 8), ``tstar/Bamboogle`` (two look-ups, 125 questions for testing only)
 
     ## Prompt example
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
@@ -84,6 +90,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
         if options.get("horizon") is None:  # None is the set's own
             options["horizon"] = HORIZONS.get(dataset)
+        self.splits = SPLITS if qa_set is not None else splits_of(dataset)
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -104,11 +111,11 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     def survey(cls, *, dataset: str = "hotpotqa", data: str = "auto", **options: Any) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; reads the question files only."""
         found = load_set(dataset, data)
-        return found.tier, {split: len(found.by_split.get(split, ())) for split in cls.splits}
+        return found.tier, {split: len(found.by_split.get(split, ())) for split in splits_of(dataset)}
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
-        check_option("split", split or self.split, self.splits)
+        self._check_split(split or self.split)
         return self._set.by_split.get(split or self.split, ())
 
     def _load_task(self, task_id: str) -> tuple[QATask, str]:
@@ -167,18 +174,24 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return self._searcher.search([query], self._topk)[0]
 
     @classmethod
-    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> None:
-        """Send the new queries of all rows to the retriever in one request."""
-        wanted: dict[str, list[SearchQAEnv]] = {}
-        for env, reply in zip(envs, replies, strict=True):
+    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+        """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
+        wanted: dict[str, list[tuple[int, SearchQAEnv]]] = {}
+        for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(parse_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv) and rules.cached(env._running()[1], parsed.argument) is None:
-                wanted.setdefault(parsed.argument, []).append(env)
-        if wanted:
-            first = next(iter(wanted.values()))[0]
-            for (query, rows), passages in zip(wanted.items(), first._searcher.search(list(wanted), first._topk), strict=True):
-                for env in rows:
-                    env._fetched = {query: passages}
+                wanted.setdefault(parsed.argument, []).append((row, env))
+        if not wanted:
+            return {}
+        _, first = next(iter(wanted.values()))[0]
+        try:
+            found = first._searcher.search(list(wanted), first._topk)
+        except RetrieverError as error:  # tried often enough: no row asks again on its own
+            return {row: error for rows in wanted.values() for row, _ in rows}
+        for (query, rows), passages in zip(wanted.items(), found, strict=True):
+            for _, env in rows:
+                env._fetched = {query: passages}
+        return {}
 
     def _state_fingerprint(self, task: QATask, state: QAState) -> str:
         return f"{state.seen!r}\0{state.answer!r}"
@@ -213,3 +226,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         if style == "search_r1":
             return search_r1.PROMPT
         return text.PROMPTS[style].format(hops=self._hops_told, horizon=self.horizon)
+
+
+def splits_of(dataset: str) -> tuple[str, ...]:
+    """The splits of a question set."""
+    return ("test",) if dataset in TEST_ONLY else SPLITS

@@ -14,7 +14,7 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,11 @@ class MiniWorld:
 
 def make_world(seed: int | str, regions: Mapping[str, RegionSize], taken: Sequence[str] = ()) -> MiniWorld:
     """A world and its passages; ``taken`` names are avoided."""
-    world = build_world(seed, dict(regions), taken)
+    return with_passages(build_world(seed, dict(regions), taken), seed)
+
+
+def with_passages(world: World, seed: int | str) -> MiniWorld:
+    """A world with one passage for each entity."""
     draw = StableRandom(f"{seed}/passages")
     corpus = [(e.id, f'"{e.title}"\n{passages.render(world, e, draw)}') for e in world.entities.values()]
     return MiniWorld(world, corpus)
@@ -109,6 +113,11 @@ class Prover:
     def look_up_rejection(self, question: Question, horizon: int) -> str:
         """The proofs that every kind of question shares: each hop is stated once, and the oracle is done within the horizon."""
         return "a hop is stated elsewhere" if self._stated_elsewhere(question) else self._lost(question, horizon)
+
+    def conjunction_rejection(self, question: Question, clues: Sequence[str], horizon: int) -> str:
+        """The same for a question whose one passage holds several clues: no other passage holds them all."""
+        together = frozenset.intersection(*map(self._mentioning, clues))
+        return "another passage holds the clues" if together != {question.hops[0].passage} else self._lost(question, horizon)
 
     def _stated_elsewhere(self, question: Question) -> bool:
         return any(self._stating(hop.entity, hop.value) != {hop.passage} for hop in question.hops)
@@ -160,33 +169,57 @@ class Prover:
         return steps
 
 
-def draw_split(mini: MiniWorld, prover: Prover, split: str, size: int, seed: int | str) -> list[QATask]:
-    """Questions of one split in the shares of each kind, proved one by one, in random order."""
-    draw = StableRandom(f"{seed}/questions/{split}")
+def collect(
+    kinds: Mapping[str, int],
+    candidates: Callable[[str], Iterator[Question]],
+    rejection: Callable[[Question], str],
+    yes_no: Collection[str] = (),
+) -> list[Question]:
+    """As many questions of each kind as wanted, proved one by one, none about the same facts twice.
+
+    Args:
+        kinds: kind -> how many; of a kind in ``yes_no`` half of them (rounded down) for each answer.
+        candidates: kind -> questions without end.
+        rejection: why a question may not be taken, "" if it may.
+        yes_no: the kinds that ask for yes or no.
+
+    Raises:
+        ProofFailed: too few candidates are fit.
+    """
     chosen: list[Question] = []
-    for kind in KINDS:
-        wanted = round(SHARES[kind] * size)
+    for kind, wanted in kinds.items():
         seen: set[object] = set()
         kept = {"yes": 0, "no": 0, "other": 0}
         drawn = 0
-        for question in QuestionMaker(mini.world, split, split, draw).candidates(kind):
+        for question in candidates(kind):
             drawn += 1
             if drawn > 200 * wanted:
-                raise ProofFailed(f"{split}/{kind}: only {sum(kept.values())} of {wanted} questions after {drawn} draws")
+                raise ProofFailed(f"{kind}: only {sum(kept.values())} of {wanted} questions after {drawn} draws")
             facts = (kind, *sorted((h.passage, h.relation) for h in question.hops))
             side = question.answer if question.answer in kept else "other"
             full = side != "other" and kept[side] >= wanted // 2
-            if full or facts in seen or prover.rejection(question):
+            if full or facts in seen or rejection(question):
                 continue
             seen.add(facts)
             kept[side] += 1
             chosen.append(question)
-            if sum(kept.values()) >= wanted // 2 * 2 if kind in YES_NO else sum(kept.values()) >= wanted:
+            if sum(kept.values()) >= wanted // 2 * 2 if kind in yes_no else sum(kept.values()) >= wanted:
                 break
-    return [
-        task_from_question(f"hotpotqa-mini-{split}-{number:04d}", split, question)
-        for number, question in enumerate(draw.shuffled(chosen))
-    ]
+    return chosen
+
+
+def draw_split(mini: MiniWorld, prover: Prover, split: str, size: int, seed: int | str) -> list[QATask]:
+    """Questions of one split in the shares of each kind, in random order."""
+    draw = StableRandom(f"{seed}/questions/{split}")
+    kinds = {kind: round(SHARES[kind] * size) for kind in KINDS}
+    # One maker for each kind, all on one stream of chance.
+    chosen = collect(kinds, lambda kind: QuestionMaker(mini.world, split, split, draw).candidates(kind), prover.rejection, YES_NO)
+    return numbered("hotpotqa", split, draw.shuffled(chosen))
+
+
+def numbered(name: str, split: str, questions: Iterable[Question]) -> list[QATask]:
+    """Questions as tasks of a set of the mini tier."""
+    return [task_from_question(f"{name}-mini-{split}-{number:04d}", split, question) for number, question in enumerate(questions)]
 
 
 def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:
@@ -204,6 +237,18 @@ def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:
     answer, count = answers.most_common(1)[0]
     if count >= MOST_COMMON_SHARE * size:
         raise ProofFailed(f"{split}: always answering {answer!r} would be right {count} times in {size}")
+
+
+def check_lengths(mini: MiniWorld) -> None:
+    """Every passage is short enough that three fit any observation.
+
+    Raises:
+        ProofFailed: naming the first that is not.
+    """
+    for id_, contents in mini.corpus:
+        words = len(contents.partition("\n")[2].split())
+        if not passages.SHORTEST <= words <= passages.LONGEST:
+            raise ProofFailed(f"passage {id_} has {words} words: {contents!r}")
 
 
 def check_names(world: World) -> None:
@@ -229,10 +274,7 @@ def build(seed: int = SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     """The mini tier: world, corpus and the HotpotQA questions of the three splits, all proved."""
     mini = make_world(seed, REGIONS)
     check_names(mini.world)
-    for id_, contents in mini.corpus:
-        words = len(contents.partition("\n")[2].split())
-        if not passages.SHORTEST <= words <= passages.LONGEST:
-            raise ProofFailed(f"passage {id_} has {words} words: {contents!r}")
+    check_lengths(mini)
     prover = Prover(mini, {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS})
     splits = {split: draw_split(mini, prover, split, SIZES[split], seed) for split in SPLITS}
     for split, tasks in splits.items():
@@ -241,10 +283,14 @@ def build(seed: int = SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     return mini, splits
 
 
+def corpus_bytes(mini: MiniWorld) -> bytes:
+    """The corpus as Search-R1's lines."""
+    return "".join(json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus).encode()
+
+
 def files(mini: MiniWorld, splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
     """File name (without ``.gz``) -> bytes."""
-    corpus = "".join(json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus)
-    result = {"corpus.jsonl": corpus.encode()}
+    result = {"corpus.jsonl": corpus_bytes(mini)}
     for split, tasks in splits.items():
         result[f"hotpotqa.{split}.jsonl"] = "".join(task_to_line(t) + "\n" for t in tasks).encode()
     return result

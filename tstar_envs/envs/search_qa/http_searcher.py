@@ -73,7 +73,10 @@ class HttpSearcher:
             self._one_by_one = True
             return self._ask(texts, topk)
         if response.status_code != 200:
-            raise RetrieverError(f"{self._url} answered {response.status_code}: {response.text[:200]}")
+            raise RetrieverError(
+                f"{self._url} answered {response.status_code}: {response.text[:200]}. See what it says there, or start another "
+                "with 'python -m retriever serve'"
+            )
         try:
             results = [[_passage(hit) for hit in hits] for hits in response.json()["result"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -101,7 +104,8 @@ class HttpSearcher:
                     if waited + pause > self._patience:
                         raise RetrieverError(
                             f"{self._url} answered {response.status_code} for {waited:.0f} s: {response.text[:200]}. "
-                            "Wait until it is ready, or give it more room (--queue, --threads)"
+                            "Wait until it is ready, give it more room (--queue, --threads), or start another with "
+                            "'python -m retriever serve'"
                         )
                     time.sleep(pause)
                     waited += pause

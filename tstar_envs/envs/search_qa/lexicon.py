@@ -89,3 +89,18 @@ OCCUPATIONS: tuple[str, ...] = tuple(
     farmer librarian soldier actor printer historian astronomer banker merchant photographer
     """.split()
 )
+# Of the second world alone.
+MORE_OCCUPATIONS: tuple[str, ...] = tuple(
+    """
+    judge surgeon weaver potter jeweller gardener baker carpenter diplomat geologist physicist explorer publisher editor
+    poet dancer violinist organist watchmaker shipbuilder surveyor pharmacist
+    """.split()
+)
+GENRES: tuple[str, ...] = tuple(
+    """
+    mystery romance comedy tragedy adventure satire fantasy horror drama fable epic parody thriller western allegory
+    melodrama folklore pastoral war crime travel history realism nature myth ballad
+    """.split()
+)
+AWARD_NOUNS: tuple[str, ...] = tuple("Prize Medal Award Order Trophy".split())  # second words of award names
+NICKNAMES: tuple[str, ...] = tuple("Old Young Tall Quiet Red Grey Bold Little Lucky Wise Silent Merry".split())  # before a given name

@@ -6,84 +6,11 @@ between fillers; the first sentence names the entity, later ones may say "they" 
 
 from __future__ import annotations
 
+from tstar_envs.envs.search_qa.wordings import FILLERS, WORDINGS
 from tstar_envs.envs.search_qa.world import PARTICIPLES, WORK_KINDS, Entity, World
 from tstar_envs.stable_random import StableRandom
 
 SHORTEST, LONGEST = 25, 60
-
-# relation -> wordings; {s} subject, {o} object, {d} object with its article, {a} maker, {v} past tense, {p} participle
-WORDINGS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("person", "birthplace"): (
-        "{s} was born in {o}.", "{s} came from {o}.", "{s} was a native of {o}.", "{s} grew up in {o}, the place of birth.",
-        "{s} first saw the light of day in {o}.", "The birthplace of {s} was {o}."),
-    ("person", "birth_year"): (
-        "{s} was born in {o}.", "The birth of {s} took place in {o}.", "{s} came into the world in {o}.",
-        "The year of birth was {o}.", "{s} was a child of the year {o}.", "Records give {o} as the year of birth."),
-    ("person", "occupation"): (
-        "{s} worked as {d}.", "{s} was {d} by trade.", "{s} earned a living as {d}.", "The occupation of {s} was {o}.",
-        "{s} made a name as {d}.", "By profession {s} was {d}."),
-    ("person", "school"): (
-        "{s} studied at {o}.", "{s} attended {o}.", "{s} was a student of {o}.", "{s} was educated at {o}.",
-        "{s} graduated from {o}.", "The school of {s} was {o}."),
-    ("person", "spouse"): (
-        "{s} married {o}.", "{s} was the spouse of {o}.", "{s} was married to {o}.", "{s} and {o} were a couple.",
-        "The marriage with {o} lasted a lifetime.", "{s} shared a home with the spouse {o}."),
-    ("work", "creator"): (
-        "{s} was {p} by {o}.", "The {a} of {s} is {o}.", "It was {o} who {v} {s}.", "{o} {v} {s}.",
-        "{s} is the work of the {a} {o}.", "{s} was {p} by the {a} {o}."),
-    ("work", "year"): (
-        "It appeared in {o}.", "It came out in {o}.", "It was released in {o}.", "The year of release was {o}.",
-        "The public first met it in {o}.", "It was first shown in {o}."),
-    ("work", "company"): (
-        "{o} released it.", "It was published by {o}.", "The publisher was {o}.", "{o} brought it to the public.",
-        "It was issued by {o}.", "The company behind the release was {o}."),
-    ("organisation", "founder"): (
-        "{s} was founded by {o}.", "The founder of {s} was {o}.", "{o} founded {s}.", "{s} was started by {o}.",
-        "{s} was the idea of {o}, its founder.", "It was {o} who set up {s}."),
-    ("organisation", "founding_year"): (
-        "It was founded in {o}.", "It opened in {o}.", "The year of its founding was {o}.", "It began its work in {o}.",
-        "It has existed since {o}.", "Its story began in {o}."),
-    ("organisation", "city"): (
-        "Its seat is in {o}.", "It is based in {o}.", "The head office is in {o}.", "It has its home in {o}.",
-        "Its main building stands in {o}.", "It is located in {o}."),
-    ("city", "country"): (
-        "{s} is found in {o}.", "{s} lies in {o}.", "{s} is located in {o}.", "{s} belongs to {o}.",
-        "{s} is one of the towns of {o}.", "{s} is part of {o}."),
-    ("city", "river"): (
-        "The river {o} flows through it.", "It stands on the river {o}.", "It was built on the banks of the {o} river.",
-        "The river {o} divides the town.", "Its mills used the water of the river {o}.", "Boats reach it by the river {o}."),
-}  # fmt: skip
-
-FILLERS: dict[str, tuple[str, ...]] = {
-    "person": (
-        "Little else is known about the early years.", "A small street is named in their honour.",
-        "Friends described a patient and quiet character.", "Several letters are kept in a public archive.",
-        "Later life was spent far from the public eye.", "A short portrait appeared in a magazine.",
-        "Colleagues praised the careful work.", "The family kept a large collection of old books.",
-        "A modest pension paid for the last journeys.", "Old age brought a love of gardens."),
-    "work": (
-        "Critics gave it mixed reviews at first.", "A restored version is kept in an archive.",
-        "It has been translated into several languages.", "It is often taught to young students.",
-        "Its success came slowly but lasted for decades.", "The first version was thought to be lost.",
-        "It won no award in its own time.", "A short extract is printed in many collections.",
-        "Many later artists named it as a model.", "The title caused a small public debate."),
-    "organisation": (
-        "It employs a small but loyal staff.", "Its archive is open to visitors.", "A fire destroyed part of its records.",
-        "It is known for high standards.", "Its sign shows a bird above an open book.", "It survived two hard decades.",
-        "Its public lectures draw large crowds.", "Visitors praise the old main hall.",
-        "A yearly prize bears its name.", "Its accounts were never made public."),
-    "city": (
-        "A weekly market is held on the old square.", "Its stone bridge is a popular sight.",
-        "The local museum shows tools and maps.", "Winters there are long and mild.", "Most visitors arrive in late summer.",
-        "Its old walls were taken down long ago.", "A small theatre opens every spring.",
-        "The town hall has a famous clock.", "Its bakers are known for dark bread.", "Trade made the town quite rich."),
-    "country": (
-        "Its coast is known for strong winds.", "Most of the land is used for farming.", "It has many lakes and low hills.",
-        "Its people speak two languages.", "Its flag shows three white stars.", "The mountains in the north are rarely visited.",
-        "Wool and timber are its main goods.", "Its railways are old but reliable."),
-}  # fmt: skip
-
-_LATER_SUBJECT = {"person": "they", "work": "it", "organisation": "it", "city": "it"}
 
 
 def family(entity: Entity) -> str:
@@ -127,19 +54,13 @@ def with_article(noun: str) -> str:
 
 
 def _lead(entity: Entity) -> str:
-    if entity.type in ("city", "country"):
-        return f"{entity.name} is a {entity.type}."
-    if entity.type == "work":
-        return f"{entity.name} is {with_article(entity.kind)}."
-    if entity.type in ("company", "school"):
-        return f"{entity.name} is a {entity.type}."
-    return ""
+    return "" if entity.type == "person" else f"{entity.name} is {with_article(entity.kind)}."
 
 
 def _fill(wording: str, world: World, entity: Entity, relation: str, first: bool) -> str:
     maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
     # Surname alone for people: shorter, and a reader (or policy) must link it to the title.
-    later = entity.name.split()[-1] if entity.type == "person" else _LATER_SUBJECT[family(entity)]
+    later = entity.name.split()[-1] if entity.type == "person" else "it"
     subject = entity.name if first or (entity.type != "person" and not wording.startswith("{s}")) else later
     value = world.object_name(entity.id, relation)
     text = wording.format(

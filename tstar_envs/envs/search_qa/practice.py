@@ -10,27 +10,36 @@ import itertools
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.envs.search_qa import nq
-from tstar_envs.envs.search_qa.generate import SHARES, make_world
+from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, two_wiki
+from tstar_envs.envs.search_qa.aliases import accepted_answers
+from tstar_envs.envs.search_qa.generate import SHARES, MiniWorld, make_world
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
-from tstar_envs.envs.search_qa.tasks import QASet, load_set, task_from_question
+from tstar_envs.envs.search_qa.second_corpus import make_second_world
+from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, SECOND_WORLD, QASet, load_set, task_from_question
 from tstar_envs.envs.search_qa.world import RegionSize
 from tstar_envs.stable_random import StableRandom
 
 SIZE = RegionSize(people=90, works=70, companies=16, schools=16, cities=30, countries=12)
+SECOND_SIZE = RegionSize(people=240, works=130, companies=24, schools=18, cities=40, countries=12, awards=12)
 QUESTIONS = 160
+# Bamboogle has no training questions: its practice is MuSiQue's, which chains other relations.
+RECIPES = {recipe.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE)} | {bamboogle.NAME: musique.RECIPE}
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
-    """Two-word names in the shipped valid and test tasks. Single words (countries, years) are closed classes."""
-    shipped = load_set(dataset, "mini")
+    """Two-word names in the shipped valid and test tasks; single words (countries, years) are closed classes.
+
+    The sets over the second corpus hold out each other's names too.
+    """
+    sets = [name for name in SECOND_WORLD if (SECOND_FOLDER / name).is_dir()] if dataset in SECOND_WORLD else [dataset]
     names = {
         name
+        for shipped in (load_set(name, "mini") for name in sets)
         for split in ("valid", "test")
         for task_id in shipped.by_split[split]
         for hop in shipped.tasks[task_id].hops
-        for name in (hop.entity, hop.value)
+        for name in (*hop.entity.split(" and "), hop.value)  # TriviaQA looks for clues: "Garnet School and 1871"
     }
     return frozenset(name for name in names if " " in name)
 
@@ -40,16 +49,31 @@ def practice_set(seed: int | str, questions: int = QUESTIONS, dataset: str = "ho
 
     The questions are not proved one by one: a caller that needs solvable ones plays them with the oracle.
     """
-    mini = make_world(f"practice/{seed}", {"train": SIZE}, sorted(held_out_names(dataset)))
     draw = StableRandom(f"practice/{seed}/questions")
-    chosen: list[Question] = []
-    if dataset == "nq":
-        chosen += itertools.islice(nq.questions(mini, "train", "train", draw), questions)
-    else:
-        maker = QuestionMaker(mini.world, "train", "train", draw)
-        for kind, share in SHARES.items():
-            candidates = maker.candidates(kind)
-            chosen += [next(candidates) for _ in range(max(1, round(share * questions)))]
-    tasks = [task_from_question(f"practice-{seed}-{n:04d}", "train", q) for n, q in enumerate(draw.shuffled(chosen))]
+    build, size = (make_second_world, SECOND_SIZE) if dataset in SECOND_WORLD else (make_world, SIZE)
+    mini = build(f"practice/{seed}", {"train": size}, sorted(held_out_names(dataset)))
+    chosen = draw.shuffled(_questions(mini, dataset, questions, draw))
+    tasks = [task_from_question(f"practice-{seed}-{n:04d}", "train", q) for n, q in enumerate(chosen)]
     ids = tuple(t.id for t in tasks)
     return QASet(dataset, "practice", {t.id: t for t in tasks}, {"train": ids}, Path()), mini.corpus
+
+
+def _questions(mini: MiniWorld, dataset: str, count: int, draw: StableRandom) -> list[Question]:
+    """Questions in the style of a set, some ``count`` of them."""
+    if dataset == "nq":
+        return list(itertools.islice(nq.questions(mini, "train", "train", draw), count))
+    if dataset == "triviaqa":
+        index, answers = triviaqa.ClueIndex(mini.world), accepted_answers(mini.world)
+        found = triviaqa.conjunctions(mini, index, "train", draw)
+        asked = (triviaqa.question(mini, answers, entity, relations, "train", draw) for entity, relations in found)
+        return [next(triviaqa.with_two_queries(question)) for question in itertools.islice(asked, count)]
+    if dataset == "popqa":  # its forms are fixed, so it has no wordings of a train split
+        answers = accepted_answers(mini.world)
+        tail = draw.shuffled(list(popqa.long_tail(mini, "train", draw)))
+        return [popqa.question(mini, answers, entity, relation) for entity, relation in tail[:count]]
+    if dataset in RECIPES:
+        recipe = RECIPES[dataset]
+        candidates = {kind: recipe.candidates(mini.world, "train", "train", draw, kind) for kind in recipe.shares}
+        return [question for kind, number in recipe.counts(count).items() for question in itertools.islice(candidates[kind], number)]
+    maker = QuestionMaker(mini.world, "train", "train", draw)
+    return [q for kind, share in SHARES.items() for q in itertools.islice(maker.candidates(kind), max(1, round(share * count)))]

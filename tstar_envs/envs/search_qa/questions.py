@@ -48,13 +48,25 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its golden answer and the hops that lead there; ``kind`` is one of ``KINDS``."""
+    """A question with its golden answer and the hops that lead there.
+
+    Attributes:
+        text: as asked.
+        answer: the golden answer.
+        kind: what kind of question; HotpotQA's are ``KINDS``.
+        template: id of its wording.
+        hops: the look-ups, in order.
+        aliases: other golden answers.
+        popularity: how well known the entity is that is asked about, 0 where the set does not go by it.
+    """
 
     text: str
     answer: str
     kind: str
     template: str
     hops: tuple[Hop, ...]
+    aliases: tuple[str, ...] = ()
+    popularity: int = 0
 
     @property
     def type(self) -> str:

@@ -23,7 +23,15 @@ PROMPTS = {
 }
 
 TWO_HOPS = "A question usually needs two searches: the first tells what to look up next."
-HOPS_TOLD = {"nq": "A question needs one passage; if the first search does not find it, search with other words."}  # by set
+_ONE_HOP = "A question needs one passage; if the first search does not find it, search with other words."
+_MORE_HOPS = "A question needs two to four searches: what they find tells what to look up next."
+HOPS_TOLD = {  # by set
+    "nq": _ONE_HOP,
+    "popqa": _ONE_HOP,
+    "triviaqa": "A question needs one passage that fits all of its clues; if the first search does not find it, search with other words.",
+    "2wikimultihopqa": _MORE_HOPS,
+    "musique": _MORE_HOPS,
+}
 
 # relation -> how a fact is said; {e} entity, {v} value, {d} value with its article
 FACTS: dict[str, tuple[str, ...]] = {
@@ -40,13 +48,33 @@ FACTS: dict[str, tuple[str, ...]] = {
     "river": ("{e} stands on {v}", "{v} is the river of {e}"),
     "year": ("{e} came out in {v}", "{v} is the year of {e}"),
     "occupation": ("{e} was {d}", "{v} is the occupation of {e}"),
+    "father": ("{e} was a child of {v}", "{v} is the father of {e}"),
+    "mother": ("{e} was a child of {v}", "{v} is the mother of {e}"),
+    "death_year": ("{e} died in {v}", "{v} is the death year of {e}"),
+    "employer": ("{e} worked for {v}", "{v} is the employer of {e}"),
+    "award": ("{e} received the {v}", "the {v} went to {e}"),
+    "genre": ("{e} is a work of {v}", "{v} is the genre of {e}"),
+    "based_on": ("{e} is based on {v}", "{v} is the source of {e}"),
+    "mayor": ("the mayor of {e} was {v}", "{v} was mayor of {e}"),
+    "capital": ("the capital of {e} is {v}", "{v} is the capital of {e}"),
+    "president": ("the president of {e} was {v}", "{v} was president of {e}"),
+    "independence_year": ("{e} is independent since {v}", "{v} is the year of the independence of {e}"),
+    "presenter": ("the {e} is given by {v}", "{v} gives the {e}"),
+    "clues": ("{v} fits {e}", "{e} point to {v}"),
+    "first_year": ("the {e} was first given in {v}", "{v} is the first year of the {e}"),
 }
 _START = ("I need to find {e} first.", "First I look up {e}.", "The question starts from {e}.")
 _NEXT_BRIDGE = ("{f}, so I look that up next.", "{f}. That is what I need next.", "{f}, which I search for now.")
 _NEXT_COMPARISON = ("{f}. Now I need the other one.", "{f}; next comes the other one.", "{f}, so I look up the other one.")
+_NEXT_JOIN = ("{f}. Now I search for {e} together.", "{f}, so I look for what has {e}.", "{f}; next I look up {e} at once.")
 _AGAIN = ("That was not {e}, so I search with other words.", "I still need {e}; I try other words.")
 _ANSWER_BRIDGE = ("{f}, which is the answer.", "{f}. That answers the question.", "{f}, and that was asked.")
 _ANSWER_COMPARISON = ("{f}, so the answer is {a}.", "{f}. The answer is {a}.", "{f}, which makes it {a}.")
+
+
+def compares(kind: str) -> bool:
+    """Whether a question of this kind weighs the values of two entities."""
+    return kind in COMPARISONS or kind.startswith("same") or kind.endswith("comparison")
 
 
 def fact(hop: Hop, draw: StableRandom) -> str:
@@ -67,14 +95,16 @@ def thought(kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer
         draw: chooses the wording.
     """
     if position == len(hops):
-        bridge = kind not in COMPARISONS and not kind.startswith("same")
-        if bridge:
+        if not compares(kind):
             return draw.choice(_ANSWER_BRIDGE).format(f=fact(hops[-1], draw))
         return draw.choice(_ANSWER_COMPARISON).format(f=" and ".join(fact(h, draw) for h in hops), a=answer)
-    entity = hops[position].entity
+    asked = hops[position]
+    # A hop that joins what others found looks for an entity that is not known yet, by what is.
+    joins = asked.entity not in asked.queries[0]
+    entity = asked.queries[0] if joins else asked.entity
     if again:
         return draw.choice(_AGAIN).format(e=entity)
     if position == 0:
         return draw.choice(_START).format(e=entity)
-    wordings = _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
+    wordings = _NEXT_JOIN if joins else _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
     return draw.choice(wordings).format(f=fact(hops[position - 1], draw))

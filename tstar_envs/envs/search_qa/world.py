@@ -8,8 +8,9 @@ that chains two facts needs two passages. All seven question sets can be asked o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tstar_envs.envs.search_qa import lexicon
 from tstar_envs.stable_random import StableRandom
@@ -33,10 +34,12 @@ class Entity:
 
     Attributes:
         id: unique key, ``<type><number>``.
-        type: ``person``, ``work``, ``company``, ``school``, ``city`` or ``country``.
+        type: ``person``, ``work``, ``company``, ``school``, ``city``, ``country`` or ``award``.
         name: how passages and questions call it; unique, except that a work may have a namesake of another kind.
         kind: for works, a key of ``WORK_KINDS``; else equal to ``type``.
         region: which part of the world it belongs to.
+        popularity: how well known it is (Zipf's law over the world); 0 where the world does not say.
+        aliases: other answers that mean it; no alias fits two entities of a world.
     """
 
     id: str
@@ -44,6 +47,8 @@ class Entity:
     name: str
     kind: str
     region: str
+    popularity: int = 0
+    aliases: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -61,11 +66,7 @@ class RegionSize:
     schools: int
     cities: int
     countries: int
-
-    def scaled(self, factor: float) -> RegionSize:
-        """The same proportions at another size, at least two of each."""
-        return RegionSize(*(max(2, round(n * factor)) for n in (
-            self.people, self.works, self.companies, self.schools, self.cities, self.countries)))  # fmt: skip
+    awards: int = 0
 
 
 @dataclass
@@ -74,6 +75,28 @@ class World:
 
     entities: dict[str, Entity] = field(default_factory=dict)
     facts: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, type_: str, name: str, region: str, kind: str | None = None) -> str:
+        """A new entity; returns its id."""
+        entity = Entity(f"{type_}{len(self.entities):05d}", type_, name, kind or type_, region)
+        self.entities[entity.id] = entity
+        return entity.id
+
+    @cached_property
+    def by_subject(self) -> dict[str, list[tuple[str, str]]]:
+        """Subject -> (relation, object) of its facts; made at first use, when the world is complete."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for (subject, relation), value in self.facts.items():
+            found.setdefault(subject, []).append((relation, value))
+        return found
+
+    @cached_property
+    def by_object(self) -> dict[str, list[tuple[str, str]]]:
+        """Object -> (subject, relation) of the facts about it; made at first use, when the world is complete."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for (subject, relation), value in self.facts.items():
+            found.setdefault(value, []).append((subject, relation))
+        return found
 
     def object_name(self, subject: str, relation: str) -> str:
         """The object of a fact as text.
@@ -89,7 +112,7 @@ class World:
         return [e for e in self.entities.values() if e.type == kind and e.region == region]
 
 
-class _Names:
+class Names:
     """Draws two-word names without repetition; ``taken`` names are never drawn."""
 
     def __init__(self, draw: StableRandom, taken: Collection[str]) -> None:
@@ -97,6 +120,11 @@ class _Names:
         self._taken = set(taken)
 
     def new(self, pattern: str, *words: tuple[str, ...]) -> str:
+        """A free name: the pattern filled with one word of each list.
+
+        Raises:
+            ValueError: no free name was found.
+        """
         for _ in range(10_000):
             name = pattern.format(*(self._draw.choice(list_) for list_ in words))
             if name not in self._taken:
@@ -116,7 +144,7 @@ def build_world(seed: int | str, regions: dict[str, RegionSize], taken: Collecti
     """
     draw = StableRandom(seed)
     world = World()
-    names = _Names(draw, taken)
+    names = Names(draw, taken)
     # Countries are single words, so across regions they are dealt out rather than drawn.
     countries = [word for word in draw.shuffled(lexicon.COUNTRY_WORDS) if word not in taken]
     for region, size in regions.items():
@@ -124,54 +152,82 @@ def build_world(seed: int | str, regions: dict[str, RegionSize], taken: Collecti
     return world
 
 
-def _build_region(
-    world: World, region: str, size: RegionSize, draw: StableRandom, names: _Names, countries: list[str], namesakes: float
-) -> None:
-    def add(type_: str, name: str, kind: str | None = None) -> str:
-        entity = Entity(f"{type_}{len(world.entities):05d}", type_, name, kind or type_, region)
-        world.entities[entity.id] = entity
-        return entity.id
+def dealt(draw: StableRandom, items: Sequence[str], count: int) -> list[str]:
+    """``count`` items in random order, every one about equally often: a frequent object would be a good blind guess."""
+    return draw.shuffled([items[i % len(items)] for i in range(count)])
 
-    def cycle(items: list[str], count: int) -> list[str]:
-        # Every item about equally often: a frequent object would be a good blind guess.
-        return draw.shuffled([items[i % len(items)] for i in range(count)])
 
+def add_entities(
+    world: World, region: str, size: RegionSize, draw: StableRandom, names: Names, countries: list[str], namesakes: float
+) -> dict[str, list[str]]:
+    """The entities of a region, without facts.
+
+    Args:
+        world: takes them.
+        region: its name.
+        size: how many of each type.
+        draw: source of chance.
+        names: source of names.
+        countries: words for countries, of which the last are used up.
+        namesakes: share of works that get a namesake of another kind.
+
+    Returns:
+        Type -> ids in order of creation.
+
+    Raises:
+        ValueError: names or words for countries run out.
+    """
     if len(countries) < size.countries:
         raise ValueError(f"{size.countries} countries wanted for region {region!r}, {len(countries)} country words left")
-    country_ids = [add("country", countries.pop()) for _ in range(size.countries)]
-    city_ids = [add("city", names.new("{} {}", lexicon.PLACE_WORDS, lexicon.CITY_WORDS)) for _ in range(size.cities)]
-    person_ids = [add("person", names.new("{} {}", lexicon.FIRST_WORDS, lexicon.LAST_WORDS)) for _ in range(size.people)]
-    company_ids = [add("company", names.new("{} {}", lexicon.ORG_WORDS, lexicon.COMPANY_WORDS)) for _ in range(size.companies)]
-    school_ids = [add("school", names.new("{} {}", lexicon.ORG_WORDS, lexicon.SCHOOL_WORDS)) for _ in range(size.schools)]
+
+    def many(type_: str, count: int, *words: tuple[str, ...]) -> list[str]:
+        return [world.add(type_, names.new("{} {}", *words), region) for _ in range(count)]
+
+    ids = {
+        "country": [world.add("country", countries.pop(), region) for _ in range(size.countries)],
+        "city": many("city", size.cities, lexicon.PLACE_WORDS, lexicon.CITY_WORDS),
+        "person": many("person", size.people, lexicon.FIRST_WORDS, lexicon.LAST_WORDS),
+        "company": many("company", size.companies, lexicon.ORG_WORDS, lexicon.COMPANY_WORDS),
+        "school": many("school", size.schools, lexicon.ORG_WORDS, lexicon.SCHOOL_WORDS),
+        "work": [],
+    }
     kinds = list(WORK_KINDS)
-    work_ids: list[str] = []
     for _ in range(size.works):
         name, kind = names.new("{} of {}", lexicon.TITLE_NOUNS, lexicon.TITLE_WORDS), draw.choice(kinds)
-        work_ids.append(add("work", name, kind))
+        ids["work"].append(world.add("work", name, region, kind))
         if draw.chance(namesakes):
-            work_ids.append(add("work", name, draw.choice([k for k in kinds if k != kind])))
+            ids["work"].append(world.add("work", name, region, draw.choice([k for k in kinds if k != kind])))
+    ids["award"] = many("award", size.awards, lexicon.ORG_WORDS, lexicon.AWARD_NOUNS)
+    return ids
 
+
+def _build_region(
+    world: World, region: str, size: RegionSize, draw: StableRandom, names: Names, countries: list[str], namesakes: float
+) -> None:
+    ids = add_entities(world, region, size, draw, names, countries, namesakes)
+    country_ids, city_ids, person_ids = ids["country"], ids["city"], ids["person"]
+    company_ids, school_ids, work_ids = ids["company"], ids["school"], ids["work"]
     facts = world.facts
-    for city, country in zip(city_ids, cycle(country_ids, len(city_ids)), strict=True):
+    for city, country in zip(city_ids, dealt(draw, country_ids, len(city_ids)), strict=True):
         facts[city, "country"] = country
         facts[city, "river"] = draw.choice(lexicon.RIVER_WORDS)
-    for person, city in zip(person_ids, cycle(city_ids, len(person_ids)), strict=True):
+    for person, city in zip(person_ids, dealt(draw, city_ids, len(person_ids)), strict=True):
         facts[person, "birthplace"] = city
         facts[person, "birth_year"] = str(draw.choice(BIRTH_YEARS))
         facts[person, "occupation"] = draw.choice(lexicon.OCCUPATIONS)
-    for person, school in zip(person_ids, cycle(school_ids, len(person_ids)), strict=True):
+    for person, school in zip(person_ids, dealt(draw, school_ids, len(person_ids)), strict=True):
         facts[person, "school"] = school
     # Only one passage of a couple names the marriage; stated twice, the second hop could be skipped.
     couples = draw.shuffled(person_ids)
     for one, other in zip(couples[0::2], couples[1::2], strict=False):
         facts[one, "spouse"] = other
-    for organisation, founder in zip(company_ids + school_ids, cycle(person_ids, len(company_ids) + len(school_ids)), strict=True):
+    for organisation, founder in zip(company_ids + school_ids, dealt(draw, person_ids, len(company_ids) + len(school_ids)), strict=True):
         facts[organisation, "founder"] = founder
         facts[organisation, "founding_year"] = str(draw.choice(FOUNDING_YEARS))
-    for organisation, city in zip(company_ids + school_ids, cycle(city_ids, len(company_ids) + len(school_ids)), strict=True):
+    for organisation, city in zip(company_ids + school_ids, dealt(draw, city_ids, len(company_ids) + len(school_ids)), strict=True):
         facts[organisation, "city"] = city
-    for work, creator in zip(work_ids, cycle(person_ids, len(work_ids)), strict=True):
+    for work, creator in zip(work_ids, dealt(draw, person_ids, len(work_ids)), strict=True):
         facts[work, "creator"] = creator
         facts[work, "year"] = str(draw.choice(WORK_YEARS))
-    for work, company in zip(work_ids, cycle(company_ids, len(work_ids)), strict=True):
+    for work, company in zip(work_ids, dealt(draw, company_ids, len(work_ids)), strict=True):
         facts[work, "company"] = company

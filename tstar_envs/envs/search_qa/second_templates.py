@@ -1,0 +1,105 @@
+"""How questions over the second mini world are worded: frames around descriptions, which may nest.
+
+Templates are dealt to the splits by ``templates.split_templates``: a pair of a frame and the outermost description.
+"""
+
+from __future__ import annotations
+
+from tstar_envs.envs.search_qa import templates
+
+# What is asked in the end: relation -> frames; {D} describes the entity.
+FRAMES: dict[str, tuple[str, ...]] = {
+    **templates.FRAMES,
+    "father": (
+        "Who is the father of {D}?", "Who was the father of {D}?", "What is the name of the father of {D}?",
+        "Which person was the father of {D}?", "What was the name of the father of {D}?"),
+    "mother": (
+        "Who is the mother of {D}?", "Who was the mother of {D}?", "What is the name of the mother of {D}?",
+        "Which person was the mother of {D}?", "What was the name of the mother of {D}?"),
+    "death_year": (
+        "In which year did {D} die?", "When did {D} die?", "What is the year of death of {D}?", "In what year did {D} pass away?",
+        "What is the year when {D} died?", "In which year was the death of {D}?"),
+    "occupation": (
+        "What is the occupation of {D}?", "What was the occupation of {D}?", "What was the profession of {D}?",
+        "What kind of work did {D} do?", "What did {D} do for a living?"),
+    "employer": (
+        "Who employed {D}?", "For whom did {D} work?", "What was the employer of {D}?", "Where was {D} employed?",
+        "What is the name of the employer of {D}?", "Which employer did {D} work for?"),
+    "award": (
+        "Which award did {D} receive?", "What award did {D} win?", "What is the name of the award that {D} received?",
+        "Which award was given to {D}?", "With which award was {D} honoured?"),
+    "creator": (
+        "Who {v} {D}?", "Who is the {a} of {D}?", "By whom was {D} made?", "Who is the {a} behind {D}?",
+        "What is the name of the {a} of {D}?", "Which person made {D}?"),
+    "company": (
+        "Which company released {D}?", "Who published {D}?", "Who is the publisher of {D}?", "By which company was {D} released?",
+        "What is the name of the company that released {D}?", "What company published {D}?"),
+    "year": (
+        "In which year was {D} released?", "When did {D} come out?", "What year did {D} come out?", "When was {D} released?",
+        "What is the year of release of {D}?", "In what year did {D} appear?"),
+    "genre": (
+        "What is the genre of {D}?", "To which genre does {D} belong?", "Which genre does {D} belong to?", "What genre is {D}?",
+        "What is the name of the genre of {D}?"),
+    "mayor": (
+        "Who was the mayor of {D}?", "Who is the mayor of {D}?", "What is the name of the mayor of {D}?",
+        "Which person was mayor of {D}?", "Who held the office of mayor in {D}?"),
+    "capital": (
+        "What is the capital of {D}?", "Which city is the capital of {D}?", "What is the name of the capital of {D}?",
+        "Which city governs {D} as its capital?", "What is the capital city of {D}?"),
+    "president": (
+        "Who was the president of {D}?", "Who is the president of {D}?", "What is the name of the president of {D}?",
+        "Which person was president of {D}?", "Who led {D} as president?"),
+    "independence_year": (
+        "When did {D} become independent?", "In which year did {D} win independence?", "Since when has {D} been independent?",
+        "What is the year of the independence of {D}?", "In what year did {D} declare independence?"),
+    "presenter": (
+        "Who gives {D}?", "Who presents {D}?", "By whom is {D} given?", "Who awards {D}?", "What is the name of the giver of {D}?"),
+    "first_year": (
+        "When was {D} first given?", "In which year was {D} given for the first time?", "Since when has {D} been given?",
+        "What is the first year of {D}?", "In what year did the first winner receive {D}?"),
+}  # fmt: skip
+
+# How an entity is described through another: relation -> phrases; {D} describes the other, {a} and {v} as in FRAMES
+PHRASES: dict[str, tuple[str, ...]] = {
+    "creator": (
+        "the {a} of {D}", "the person who {v} {D}", "the {a} who {v} {D}", "the {a} behind {D}", "the person behind {D}",
+        "the maker of {D}"),
+    "company": (
+        "the company that released {D}", "the publisher of {D}", "the company that published {D}", "the company behind {D}",
+        "the company which brought out {D}", "the publisher that released {D}"),
+    "based_on": (
+        "the work that {D} is based on", "the work behind {D}", "the source of {D}", "the work from which {D} was adapted",
+        "the model for {D}"),
+    "award": (
+        "the award that {D} received", "the award given to {D}", "the award won by {D}", "the award that was given to {D}",
+        "the award that {D} won"),
+    "founder": (
+        "the founder of {D}", "the person who founded {D}", "the person who started {D}", "the person who set up {D}",
+        "the person behind {D}"),
+    "city": (
+        "the city where {D} is based", "the home city of {D}", "the city that is home to {D}", "the city in which {D} is located",
+        "the seat of {D}"),
+    "birthplace": (
+        "the city where {D} was born", "the birthplace of {D}", "the city in which {D} was born", "the place where {D} was born",
+        "the home town of {D}", "the city that {D} came from"),
+    "school": (
+        "the school of {D}", "the school that {D} attended", "the school where {D} studied", "the school at which {D} studied",
+        "the place where {D} studied"),
+    "employer": (
+        "the employer of {D}", "the place that employed {D}", "the place where {D} worked", "the place where {D} was employed",
+        "the one for whom {D} worked"),
+    "father": ("the father of {D}", "the father who raised {D}", "the person who was the father of {D}", "the male parent of {D}"),
+    "mother": ("the mother of {D}", "the mother who raised {D}", "the person who was the mother of {D}", "the female parent of {D}"),
+    "spouse": ("the spouse of {D}", "the person who married {D}", "the person married to {D}", "the person whom {D} married"),
+    "country": (
+        "the country of {D}", "the country that is home to {D}", "the country in which {D} lies", "the country where {D} is",
+        "the country to which {D} belongs"),
+}  # fmt: skip
+
+# How the entity that a question starts from is called.
+SUBJECTS: dict[str, str] = {"work": "the {k} {X}", "award": "the {X}"}
+
+
+def subject(type_: str, kind: str, name: str) -> str:
+    """A named entity; works with their kind, since they may have namesakes of another."""
+    return SUBJECTS.get(type_, "{X}").format(k=kind, X=name)
