@@ -16,6 +16,7 @@ import torch
 from tstar_envs import find_entry
 from tstar_train.grafting.graft import graft
 from tstar_train.grafting.verify import verify
+from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
@@ -40,7 +41,7 @@ def main() -> None:
     entry = find_entry(options.env)
     preset = tiny(entry)
     config = dataclasses.replace(preset, graft=dataclasses.replace(preset.graft, enabled=False))
-    policy = load_policy(options.model, entry.family)
+    policy = load_policy(options.model, policy_name(entry))
     spec = EnvSpec(config.env, dict(config.env_options))
     played = Share(policy, None, config, spec).play(list(make_env(config).task_ids("train"))[: options.tasks], 0, 0)
     found = [(g.trajectories, d) for g in played.groups for d in g.divergences]

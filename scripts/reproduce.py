@@ -23,7 +23,7 @@ from rich.console import Console
 from tstar_envs import EnvEntry, find_entry
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
-from tstar_train.policy.family import tiny_family
+from tstar_train.policy.family import policy_name, tiny_family
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
@@ -53,7 +53,7 @@ def start_measurement(config: Config, out: Path, console: Console) -> Measuremen
     """The start policy, measured once for all."""
     path = out / "start.json"
     if not path.is_file():
-        policy = load_policy("tiny", find_entry(config.env).family)
+        policy = load_policy("tiny", policy_name(find_entry(config.env)))
         team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), PROCESSES)
         console.print("measuring the start policy ...")
         result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
@@ -75,14 +75,14 @@ def more_imitation(
 ) -> None:
     """Go on imitating fresh demonstrations for the same CPU seconds, with rates that fall to zero."""
     entry = find_entry(config.env)
-    family = tiny_family(entry.family)
-    policy = load_policy("tiny", entry.family)
+    family = tiny_family(policy_name(entry))
+    policy = load_policy("tiny", policy_name(entry))
     torch.set_num_threads(1)
     practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
     rows = practice_rows(practice, policy.codec, 1000 + config.seed, style_of(family), family)
     schedule = ImitationSchedule(steps=10**6, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])
     # How many steps the seconds allow is measured first, so that the schedule ends where the seconds do.
-    probe = load_policy("tiny", entry.family)
+    probe = load_policy("tiny", policy_name(entry))
     begun = time.process_time()
     imitate(probe.model, rows, dataclasses.replace(schedule, steps=40), policy.codec.pad, lambda *_: None)
     steps = max(1, int(seconds / ((time.process_time() - begun) / 40)))

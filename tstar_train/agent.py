@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tstar_envs import ResetNeeded, find_entry
-from tstar_train.policy.family import TinyFamily, tiny_family
+from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.transcript import Transcript
@@ -80,9 +80,9 @@ def load_agent(
         max_tokens: longest reply; None: what the family's tiny policy is trained with, 512 for other models.
     """
     entry = find_entry(env_id)
-    policy = load_policy(model, entry.family)
+    policy = load_policy(model, policy_name(entry))
     if policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(1)
-    family = tiny_family(entry.family) if is_tiny(model) else TinyFamily(max_tokens=512)
+    family = tiny_family(policy_name(entry)) if is_tiny(model) else TinyFamily(max_tokens=512)
     prompt = entry.load_class()(**{**entry.kwargs, **family.env_options}).prompt()
     return PolicyAgent(policy, prompt, seed, temperature, max_tokens or family.max_tokens, family)

@@ -70,7 +70,7 @@ def _no_such_option(given: str, config: Config) -> str:
 def warmstart_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train warmstart --env ENV --out FOLDER``."""
     parser = argparse.ArgumentParser(prog="python -m tstar_train warmstart", description="Make a tiny policy by imitation.")
-    parser.add_argument("--env", default="hotpotqa", help="environment whose family the weights are for")
+    parser.add_argument("--env", default="hotpotqa", help="environment that the weights are for")
     parser.add_argument("--out", type=Path, required=True, help="folder for model, tokenizer and the record of how they were made")
     parser.add_argument("--steps", type=int, default=None, help="updates per stage (default: as the shipped weights)")
     parser.add_argument("--seed", type=int, default=0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tstar_envs import EnvEntry, UnknownOption
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
-from tstar_train.policy.family import tiny_family
+from tstar_train.policy.family import policy_name, tiny_family
 from tstar_train.policy.model import has_tiny, is_tiny, warmstart_advice
 
 
@@ -25,7 +25,7 @@ def tiny(entry: EnvEntry) -> Config:
     iterations, 1.5e-3 gained, 3e-3 lost (docs/results/hotpotqa.md). Where the warm start itself had a lower rate
     (Sokoban, Blocksworld) so has training. The fall to zero at the end takes the noise out.
     """
-    family = tiny_family(entry.family)
+    family = tiny_family(policy_name(entry))
     return Config(
         env=entry.id, model="tiny", iterations=family.iterations, checkpoint_every=16,
         env_options=dict(family.env_options),
@@ -47,12 +47,12 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
         UnknownOption: ``auto`` where the package ships no weights for this family.
     """
     if model == "auto":
-        if not has_tiny(entry.family):
+        if not has_tiny(policy_name(entry)):
             raise UnknownOption(
                 f"no built-in model for {entry.id} yet: name one (--model PATH or a Hugging Face name), "
                 f"or make one with: {warmstart_advice(entry.name)}"
             )
-        return tiny(entry), f"model: tiny (built in, trained for {entry.family}; --model auto takes it where it exists)"
+        return tiny(entry), f"model: tiny (built in, trained for {policy_name(entry)}; --model auto takes it where it exists)"
     if model == "tiny":
         return tiny(entry), "model: tiny (built in), with the tiny preset"
     if is_tiny(model):

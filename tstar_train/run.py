@@ -23,6 +23,7 @@ from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.evaluate import Measurement, measure, metric_name, paired_difference
 from tstar_train.loop import Learner, iterate, needs_reference
+from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
 from tstar_train.report import write_report
 from tstar_train.rollout.collect import EnvSpec
@@ -108,7 +109,7 @@ def build(config: Config) -> Learner:
     """Policy, reference, optimizer and team, as the options say."""
     entry = find_entry(config.env)
     device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    policy = load_policy(config.model, entry.family, device)
+    policy = load_policy(config.model, policy_name(entry), device)
     check_agreement(policy, LocalEngine(policy))
     small = policy.parameters < ONE_THREAD_BELOW
     if config.threads is not None or small:

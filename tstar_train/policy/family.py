@@ -1,9 +1,11 @@
-"""How the tiny policy of each family sees and plays its environments: the same in its warm start, in training and as an agent."""
+"""How each tiny policy sees and plays its environments: the same in its warm start, in training and as an agent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from tstar_envs import EnvEntry
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,12 @@ class TinyFamily:
 FAMILIES: dict[str, TinyFamily] = {
     # One passage per search fits a policy of a million parameters.
     "search_qa": TinyFamily(env_options={"topk": 1}, mix={"hotpotqa": 1.0}),
+    # The other six question sets share a policy: longer chains, a second world's relations, and names in lower case. Bamboogle is
+    # for measurement only; its relations are MuSiQue's in other pairs.
+    "question_sets": TinyFamily(
+        env_options={"topk": 1}, max_tokens=64, vocabulary=3584, look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True,
+        mix={"nq": 2.0, "triviaqa": 3.0, "popqa": 1.0, "2wikimultihopqa": 3.0, "musique": 4.0},
+    ),
     # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.
     # Its conversations are ten times as long as those of search-QA, so an iteration has fewer and they end earlier in training.
     "alfworld": TinyFamily(max_tokens=64, look_back=((1, 2), (1,)), mistakes=0.25, iterations=24, tasks=8, horizon=20),
@@ -84,6 +92,14 @@ FAMILIES: dict[str, TinyFamily] = {
 }
 
 
-def tiny_family(family: str) -> TinyFamily:
-    """The settings of a family, the defaults where it has none of its own."""
-    return FAMILIES.get(family, TinyFamily())
+_SHARED = dict.fromkeys(("nq", "triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle"), "question_sets")
+
+
+def policy_name(entry: EnvEntry) -> str:
+    """Which built-in policy plays an environment: its family's, or the one that the question sets other than HotpotQA share."""
+    return _SHARED.get(entry.name, entry.family)
+
+
+def tiny_family(policy: str) -> TinyFamily:
+    """The settings of a built-in policy (see ``policy_name``), the defaults where it has none of its own."""
+    return FAMILIES.get(policy, TinyFamily())

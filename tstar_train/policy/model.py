@@ -24,6 +24,7 @@ from transformers.utils import logging
 from tstar_envs import BadData, MissingData, list_envs
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
+from tstar_train.policy.family import policy_name
 from tstar_train.policy.look_back import look_back
 from tstar_train.policy.tokenizer import END, PAD
 
@@ -97,19 +98,19 @@ def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
     tokenizer.save_pretrained(folder)
 
 
-def load_policy(name: str, family: str, device: str = "cpu") -> Policy:
+def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
     """Load a policy.
 
     Args:
-        name: ``tiny`` (shipped with the package, one file per family), or a Hugging Face name or path.
-        family: environment family, for ``tiny``.
+        name: ``tiny`` (shipped with the package), or a Hugging Face name or path.
+        built_in: which of the shipped ones ``tiny`` is (see ``family.policy_name``).
         device: torch device.
 
     Raises:
-        MissingData: ``tiny`` has no weights for this family, or nothing is at that name or path.
+        MissingData: ``tiny`` has no weights of this name, or nothing is at that name or path.
         BadData: the files of a folder cannot be read as a model.
     """
-    source = _source(name, family)
+    source = _source(name, built_in)
     logging.disable_progress_bar()  # a bar for reading one small file would only disturb ours
     try:
         tokenizer = load_tokenizer(source)
@@ -130,17 +131,17 @@ def load_policy(name: str, family: str, device: str = "cpu") -> Policy:
     return Policy(model, codec, tokenizer, name)
 
 
-def _source(name: str, family: str) -> str | Path:
+def _source(name: str, built_in: str) -> str | Path:
     """The folder that a name means, or the name itself if it can only be a Hugging Face one."""
     if name == "tiny":
-        if not has_tiny(family):
+        if not has_tiny(built_in):
             trained = sorted(p.name for p in WEIGHTS.iterdir()) if WEIGHTS.is_dir() else []
-            env = next((e.name for e in list_envs() if e.family == family), family)
+            env = next((e.name for e in list_envs() if policy_name(e) == built_in), built_in)
             raise MissingData(
-                f"the tiny model has no weights for family {family!r} (it has: {', '.join(trained) or 'none'}); "
+                f"the tiny model has no weights for {built_in!r} (it has: {', '.join(trained) or 'none'}); "
                 f"make them with: {warmstart_advice(env)}"
             )
-        return WEIGHTS / family
+        return WEIGHTS / built_in
     path = Path(name).expanduser()
     if not path.exists():
         # Hugging Face names look like owner/name, which is also how a path may look.
@@ -184,6 +185,6 @@ def is_tiny(name: str) -> bool:
     return isinstance(record, dict) and (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
 
 
-def has_tiny(family: str) -> bool:
-    """Whether the package ships tiny weights for an environment family."""
-    return (WEIGHTS / family / "model.safetensors").is_file()
+def has_tiny(built_in: str) -> bool:
+    """Whether the package ships tiny weights of this name (see ``family.policy_name``)."""
+    return (WEIGHTS / built_in / "model.safetensors").is_file()

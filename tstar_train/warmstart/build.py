@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from tstar_envs import EnvEntry, TextEnv, find_entry
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.family import TinyFamily, tiny_family
+from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
@@ -31,6 +31,10 @@ SCHEDULES = {
     "search_qa": (
         ImitationSchedule(steps=12_000),
         ImitationSchedule(steps=5_000, matrix_rate=0.01, other_rate=1.5e-3, decay=1.0, processes=2),
+    ),
+    "question_sets": (
+        ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
+        ImitationSchedule(steps=3_000, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
     "blocksworld": (ImitationSchedule(steps=9_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
@@ -43,7 +47,7 @@ SCHEDULES = {
     # is lost again within 300 updates, at .004 it is kept.
     "webshop": (
         ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
-        ImitationSchedule(steps=4_000, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
+        ImitationSchedule(steps=2_800, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
     ),
     "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
 }
@@ -88,7 +92,7 @@ class PracticeMix:
     """
 
     def __init__(self, entry: EnvEntry, only: bool = False) -> None:
-        family = tiny_family(entry.family)
+        family = tiny_family(policy_name(entry))
         mix = {entry.name: 1.0} if only or not family.mix else family.mix
         self._options = family.env_options
         self._entries = [find_entry(name) for name in mix]
@@ -113,17 +117,17 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
         console: for progress.
     """
     torch.set_num_threads(1)
-    family = tiny_family(entry.family)
+    family = tiny_family(policy_name(entry))
     texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), _TOKENIZER_ROWS)
     pieces = (str(piece) for row in texts for piece in row.ids)
     tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
     save_tiny(new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying), tokenizer, out)
-    stages = SCHEDULES.get(entry.family, _COMMON)
+    stages = SCHEDULES.get(policy_name(entry), _COMMON)
     if steps is not None:
         stages = tuple(replace(stage, steps=steps) for stage in stages)
     record: dict[str, Any] = {
         "made_by": f"python -m tstar_train warmstart --env {entry.name} --seed {seed}",
-        "family": entry.family,
+        "policy": policy_name(entry),
         "rules_version": entry.rules_version,
         "torch": torch.__version__,
         "stages": [],
@@ -143,7 +147,8 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
         else:
             spawn(_stage, args=arguments, nprocs=schedule.processes)
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
-    record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style_of(tiny_family(entry.family))), **stage})
+    style = style_of(tiny_family(policy_name(entry)))
+    record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})
     console.print(f"stage done: loss {stage['losses'][-1][1] if stage['losses'] else float('nan'):.4f}", highlight=False)
 
 
@@ -157,7 +162,7 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     started = time.process_time()
     tokenizer = load_tokenizer(out)
     codec = PlainCodec(tokenizer, with_prompt=False)
-    model = load_policy(str(out), entry.family).model
+    model = load_policy(str(out), policy_name(entry)).model
     losses: list[tuple[int, float]] = []
 
     def report(step: int, loss: float, seconds: float) -> None:
@@ -165,7 +170,7 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
         if rank == 0:
             print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True)
 
-    family = tiny_family(entry.family)
+    family = tiny_family(policy_name(entry))
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
