@@ -90,6 +90,28 @@ ENTRIES: tuple[EnvEntry, ...] = (
         )
     ),
     EnvEntry(
+        id="tstar/TriviaQA",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=4,
+        rules_version="1",
+        extra="search",
+        summary="quiz questions whose clues only together fix the answer, over a searchable corpus",
+        kwargs={"dataset": "triviaqa"},
+    ),
+    EnvEntry(
+        id="tstar/PopQA",
+        family="search_qa",
+        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
+        horizon=4,
+        rules_version="1",
+        extra="search",
+        summary="1,000 test questions in fixed forms about little known entities",
+        kwargs={"dataset": "popqa"},
+        splits=("test",),
+        train_on="tstar/NQ",
+    ),
+    EnvEntry(
         id="tstar/Bamboogle",
         family="search_qa",
         entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",

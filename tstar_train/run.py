@@ -132,8 +132,9 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
     if "split" in config.env_options:  # it would be in force in play, but not in the choice of tasks
         raise UnknownOption(f"split is no option of its own here: use --split {config.env_options['split']}")
     if "train" not in entry.splits:
+        other = find_entry(entry.train_on).name
         raise UnknownOption(
-            f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {find_entry(entry.train_on).name}, "
+            f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {other}, "
             f"then evaluate with: python -m tstar_envs eval --env {entry.name} --agent tiny:RUN/checkpoints/NUMBER"
         )
     cls = entry.load_class()

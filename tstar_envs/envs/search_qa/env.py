@@ -16,9 +16,9 @@ from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
 TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
-# NQ: one look-up with two queries, the answer, and one step to spare; up to four look-ups, the answer and three second
-# queries; elsewhere the default.
-HORIZONS = {"nq": 4, "2wikimultihopqa": 8, "musique": 8}
+# One look-up with two queries, the answer, and one step to spare; up to four look-ups, the answer and three second queries;
+# elsewhere the default.
+HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4, "2wikimultihopqa": 8, "musique": 8}
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
@@ -42,7 +42,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Nothing searched yet.
 
     ## Episode end
-    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ: 4; 2WikiMultihopQA and MuSiQue: 8).
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ, TriviaQA and PopQA: 4; 2WikiMultihopQA and
+    MuSiQue: 8).
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
@@ -58,7 +59,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
 
     ## Registered ids
-    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4), ``tstar/2WikiMultihopQA`` and ``tstar/MuSiQue`` (up to
+    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4), ``tstar/TriviaQA`` (clues that only together fix the
+    answer), ``tstar/PopQA`` (the long tail in fixed forms, for testing only), ``tstar/2WikiMultihopQA`` and ``tstar/MuSiQue`` (up to
     four look-ups, horizon 8), ``tstar/Bamboogle`` (two look-ups, 125 questions for testing only)
 
     ## Prompt example

@@ -114,6 +114,11 @@ class Prover:
         """The proofs that every kind of question shares: each hop is stated once, and the oracle is done within the horizon."""
         return "a hop is stated elsewhere" if self._stated_elsewhere(question) else self._lost(question, horizon)
 
+    def conjunction_rejection(self, question: Question, clues: Sequence[str], horizon: int) -> str:
+        """The same for a question whose one passage holds several clues: no other passage holds them all."""
+        together = frozenset.intersection(*map(self._mentioning, clues))
+        return "another passage holds the clues" if together != {question.hops[0].passage} else self._lost(question, horizon)
+
     def _stated_elsewhere(self, question: Question) -> bool:
         return any(self._stating(hop.entity, hop.value) != {hop.passage} for hop in question.hops)
 

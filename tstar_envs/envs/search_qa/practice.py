@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.envs.search_qa import bamboogle, musique, nq, two_wiki
+from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, two_wiki
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.generate import SHARES, MiniWorld, make_world
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
@@ -43,7 +43,7 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
         for split in ("valid", "test")
         for task_id in shipped.by_split[split]
         for hop in shipped.tasks[task_id].hops
-        for name in (hop.entity, hop.value)
+        for name in (*hop.entity.split(" and "), hop.value)  # TriviaQA looks for clues: "Garnet School and 1871"
     }
     return frozenset(name for name in names if " " in name)
 
@@ -67,6 +67,10 @@ def _questions(mini: MiniWorld, dataset: str, count: int, draw: StableRandom) ->
     """Questions in the style of a set, some ``count`` of them."""
     if dataset == "nq":
         return list(itertools.islice(nq.questions(mini, "train", "train", draw), count))
+    if dataset == "triviaqa":
+        return list(itertools.islice(triviaqa.questions(mini, ChainProver(mini), "train", "train", draw), count))
+    if dataset == "popqa":  # its forms are fixed, so it has no wordings of a train split
+        return draw.shuffled(list(popqa.questions(mini, ChainProver(mini), "train", draw)))[:count]
     if dataset in RECIPES:
         recipe, prover = RECIPES[dataset], ChainProver(mini)
         chosen: list[Question] = []

@@ -57,6 +57,7 @@ class Question:
         template: id of its wording.
         hops: the look-ups, in order.
         aliases: other golden answers.
+        popularity: how well known the entity is that is asked about, 0 where the set does not go by it.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Question:
     template: str
     hops: tuple[Hop, ...]
     aliases: tuple[str, ...] = ()
+    popularity: int = 0
 
     @property
     def type(self) -> str:

@@ -95,10 +95,15 @@ def run(recipe: Recipe) -> None:
     Raises:
         ProofFailed: what was made is not what is promised.
     """
-    parser = argparse.ArgumentParser(description=f"writes the {recipe.name} set of the mini tier")
+    run_command(recipe.name, recipe.module, lambda seed: build(recipe, seed)[1])
+
+
+def run_command(name: str, module: str, make: Callable[[int], Mapping[str, Sequence[QATask]]]) -> None:
+    """The same for a set that is made in a way of its own: ``make`` gives its splits for a seed."""
+    parser = argparse.ArgumentParser(description=f"writes the {name} set of the mini tier")
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument("--seed", type=int, default=second_corpus.SEED)
     arguments = parser.parse_args()
-    splits = build(recipe, arguments.seed)[1]
-    generate.write(arguments.out, files(splits), arguments.seed, module=recipe.module)
+    splits = make(arguments.seed)
+    generate.write(arguments.out, files(splits), arguments.seed, module=module)
     print(", ".join(f"{len(t)} {s}" for s, t in splits.items()) + f" questions in {arguments.out}")

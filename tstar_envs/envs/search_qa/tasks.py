@@ -31,6 +31,7 @@ class QATask:
         kind: what kind of question ("" if the file does not say).
         template: id of its wording ("" if unknown).
         hops: the chain of look-ups; empty where the file gives none.
+        popularity: how well known the entity is that is asked about; 0 where the file does not say.
     """
 
     id: str
@@ -40,6 +41,7 @@ class QATask:
     kind: str = ""
     template: str = ""
     hops: tuple[Hop, ...] = ()
+    popularity: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class QASet:
 
 def task_from_question(id_: str, split: str, question: Question) -> QATask:
     """A task straight from the generator."""
-    return QATask(id_, split, question.text, (question.answer, *question.aliases), question.kind, question.template, question.hops)
+    golden = (question.answer, *question.aliases)
+    return QATask(id_, split, question.text, golden, question.kind, question.template, question.hops, question.popularity)
 
 
 def task_to_line(task: QATask) -> str:
@@ -66,12 +69,14 @@ def task_to_line(task: QATask) -> str:
     hops = [
         {"entity": h.entity, "relation": h.relation, "value": h.value, "passage": h.passage, "queries": list(h.queries)} for h in task.hops
     ]
-    record = {
+    record: dict[str, Any] = {
         "id": task.id,
         "question": task.question,
         "golden_answers": list(task.golden_answers),
         "metadata": {"kind": task.kind, "template": task.template, "hops": hops},
     }
+    if task.popularity:
+        record["metadata"]["popularity"] = task.popularity
     return json.dumps(record, ensure_ascii=False)
 
 
@@ -84,7 +89,10 @@ def _task(entry: Entry, split: str) -> QATask:
         raise BadData(
             f"{entry.where}: field 'metadata.hops' must be a list of objects with entity, relation, value, passage, queries ({error})"
         ) from error
-    return QATask(entry.id, split, entry.question, entry.answers, entry.kind, str(entry.metadata.get("template", "")), hops)
+    popularity = entry.metadata.get("popularity", 0)
+    if isinstance(popularity, bool) or not isinstance(popularity, int):
+        raise BadData(f"{entry.where}: field 'metadata.popularity' must be a whole number, found {popularity!r:.80}")
+    return QATask(entry.id, split, entry.question, entry.answers, entry.kind, str(entry.metadata.get("template", "")), hops, popularity)
 
 
 def _corpus(folder: Path) -> Path | None:

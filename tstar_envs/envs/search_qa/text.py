@@ -23,9 +23,12 @@ PROMPTS = {
 }
 
 TWO_HOPS = "A question usually needs two searches: the first tells what to look up next."
+_ONE_HOP = "A question needs one passage; if the first search does not find it, search with other words."
 _MORE_HOPS = "A question needs two to four searches: what they find tells what to look up next."
 HOPS_TOLD = {  # by set
-    "nq": "A question needs one passage; if the first search does not find it, search with other words.",
+    "nq": _ONE_HOP,
+    "popqa": _ONE_HOP,
+    "triviaqa": "A question needs one passage that fits all of its clues; if the first search does not find it, search with other words.",
     "2wikimultihopqa": _MORE_HOPS,
     "musique": _MORE_HOPS,
 }
@@ -57,6 +60,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "president": ("the president of {e} was {v}", "{v} was president of {e}"),
     "independence_year": ("{e} is independent since {v}", "{v} is the year of the independence of {e}"),
     "presenter": ("the {e} is given by {v}", "{v} gives the {e}"),
+    "clues": ("{v} fits {e}", "{e} point to {v}"),
     "first_year": ("the {e} was first given in {v}", "{v} is the first year of the {e}"),
 }
 _START = ("I need to find {e} first.", "First I look up {e}.", "The question starts from {e}.")

@@ -1,0 +1,191 @@
+"""The mini tier's TriviaQA: which entity do two or three clues fit, that only together tell which it is?
+
+``python -m tstar_envs.envs.search_qa.triviaqa --out FOLDER`` writes ``<split>.jsonl.gz`` and ``MANIFEST.json`` over the corpus of
+the second world; the build fails if a proof fails: those of single questions at ``rejection``, those of whole splits at ``build``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tstar_envs.core import SPLITS
+from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, templates
+from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
+from tstar_envs.envs.search_qa.chains import ChainProver
+from tstar_envs.envs.search_qa.env import HORIZONS
+from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
+from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.questions import Hop, Question
+from tstar_envs.envs.search_qa.tasks import QATask
+from tstar_envs.envs.search_qa.world import World
+from tstar_envs.stable_random import StableRandom
+
+FEWEST_ANSWERS = 3
+# type -> relation -> three ways to put a clue; {o} is the object. All clues of a question are put in the same way.
+CLUES: dict[str, dict[str, tuple[str, str, str]]] = {
+    "person": {
+        "birthplace": ("was born in {o}", "came from {o}", "was a native of {o}"),
+        "birth_year": ("was born in the year {o}", "came into the world in {o}", "was a child of the year {o}"),
+        "death_year": ("died in {o}", "lived until {o}", "passed away in {o}"),
+        "occupation": ("worked as {o}", "was {o} by trade", "made a name as {o}"),
+        "school": ("studied at {o}", "attended {o}", "was educated at {o}"),
+        "employer": ("was employed by {o}", "worked for {o}", "was on the staff of {o}"),
+        "award": ("received the {o}", "won the {o}", "was honoured with the {o}"),
+        "father": ("was a child of {o}", "had {o} as father", "called {o} father"),
+        "mother": ("was a child of {o}", "had {o} as mother", "called {o} mother"),
+    },
+    "work": {
+        "creator": ("was made by {o}", "is the work of {o}", "comes from the hand of {o}"),
+        "year": ("came out in {o}", "appeared in {o}", "was released in {o}"),
+        "company": ("was published by {o}", "was released by {o}", "was issued by {o}"),
+        "genre": ("belongs to the genre of {o}", "is a work of {o}", "is counted as {o}"),
+        "award": ("won the {o}", "received the {o}", "was honoured with the {o}"),
+    },
+    "company": {
+        "founder": ("was founded by {o}", "was set up by {o}", "was started by {o}"),
+        "founding_year": ("was founded in {o}", "opened in {o}", "dates from {o}"),
+        "city": ("is based in {o}", "has its seat in {o}", "is located in {o}"),
+    },
+    "city": {
+        "country": ("lies in {o}", "belongs to {o}", "is located in {o}"),
+        "river": ("stands on the river {o}", "lies on the {o}", "is divided by the {o}"),
+    },
+    "award": {
+        "presenter": ("is given by {o}", "is awarded by {o}", "is presented by {o}"),
+        "first_year": ("was first given in {o}", "has been given since {o}", "began in {o}"),
+        "city": ("is handed over in {o}", "has its ceremony in {o}", "is received in {o}"),
+    },
+}
+CLUES["school"] = CLUES["company"]
+FRAMES = (
+    "Which {n} {c}?", "What is the name of the {n} that {c}?", "Name the {n} that {c}.", "Can you name the {n} that {c}?",
+    "A quiz question asks for the {n} that {c}: what is the answer?", "One {n} {c}. Which one?",
+)  # fmt: skip
+
+
+class ClueIndex:
+    """Which entities of a type a clue fits, by the facts that the world states."""
+
+    def __init__(self, world: World) -> None:
+        self._fitting: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+        self._kinds = {id_: e.kind for id_, e in world.entities.items()}
+        for (subject, relation), value in world.facts.items():
+            self._fitting[self._kinds[subject], relation, value].add(subject)
+
+    def fitting(self, kind: str, clues: Sequence[tuple[str, str]]) -> set[str]:
+        """Ids of the entities of a kind that fit all clues (relation, object)."""
+        return set.intersection(*(self._fitting[kind, relation, value] for relation, value in clues))
+
+    def fixes(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
+        """Whether the clues fit this entity alone, and without any one of them others too."""
+        kind = self._kinds[id_]
+        fewer = (self.fitting(kind, [c for c in clues if c != left_out]) for left_out in clues)
+        return self.fitting(kind, clues) == {id_} and all(len(found) > 1 for found in fewer)
+
+
+def conjunctions(mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every (entity, relations) of a region whose facts together tell which it is, in random order."""
+    found = []
+    for entity in mini.world.entities.values():
+        if entity.region != region or entity.type not in CLUES:
+            continue
+        stated = [r for r in CLUES[entity.type] if (entity.id, r) in mini.world.facts]
+        for chosen in itertools.chain(itertools.combinations(stated, 2), itertools.combinations(stated, 3)):
+            if index.fixes(entity.id, [(r, mini.world.facts[entity.id, r]) for r in chosen]):
+                found.append((entity.id, chosen))
+    return iter(draw.shuffled(found))
+
+
+def question(
+    mini: MiniWorld, answers: Callable[[str], tuple[str, ...]], id_: str, relations: Sequence[str], split: str, draw: StableRandom
+) -> Question:
+    """One conjunction as a question in the wordings of one split."""
+    entity = mini.world.entities[id_]
+    ordered = draw.shuffled(relations)
+    family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
+    frame, way = draw.choice(templates.split_templates(family, len(FRAMES), len(CLUES["person"]["school"]))[split])
+    objects = [mini.world.object_name(id_, relation) for relation in ordered]
+    put = [CLUES[entity.type][r][way].format(o=_spoken(r, o)) for r, o in zip(ordered, objects, strict=True)]
+    noun = entity.kind if entity.type == "work" else entity.type
+    text = FRAMES[frame].format(n=noun, c=f"{', '.join(put[:-1])} and {put[-1]}")
+    told = [f"{relation.replace('_', ' ')} {value}" for relation, value in zip(ordered, objects, strict=True)]
+    described = f"{noun} " if entity.type == "work" else ""
+    # Three ways to search; a question ships with two of them.
+    queries = (" ".join(objects), described + " ".join(told), described + " ".join(put))
+    name, *others = answers(id_)
+    look_up = Hop(" and ".join(objects), "clues", name, id_, queries)
+    return Question(text, name, f"{entity.type}-{len(relations)}", f"{family}/{frame}/{way}", (look_up,), tuple(others))
+
+
+def _spoken(relation: str, value: str) -> str:
+    return f"{'an' if value[0] in 'aeiou' else 'a'} {value}" if relation == "occupation" else value
+
+
+def with_two_queries(asked: Question) -> Iterator[Question]:
+    """The question with each two of its ways to search."""
+    (only,) = asked.hops
+    for queries in itertools.combinations(only.queries, 2):
+        yield replace(asked, hops=(replace(only, queries=queries),))
+
+
+def rejection(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]) -> str:
+    """Why a question must not ship, "" if it may.
+
+    Proved: the graph gives one entity for all clues together, and several where any one is left out; no other passage holds all
+    of the clues' objects; no golden answer stands in the question, they are at least three, and different and not empty under
+    both normalisations; no other entity has the name; every back end finds the passage with one of the two queries, at depth 1
+    and 3, within the horizon.
+    """
+    (only,) = asked.hops
+    world = mini.world
+    if not index.fixes(only.passage, [(r, world.facts[only.passage, r]) for r in relations]):
+        return "the clues do not fix the answer, or one is not needed"
+    if [e.id for e in world.entities.values() if e.name == asked.answer] != [only.passage]:
+        return "a namesake"
+    golden = (asked.answer, *asked.aliases)
+    if len(golden) < FEWEST_ANSWERS or ill_formed(golden):
+        return "too few aliases, or equal ones"
+    if any(normalize_answer(answer) in normalize_answer(asked.text) for answer in golden):
+        return "answer in question"
+    return prover.conjunction_rejection(asked, [world.object_name(only.passage, r) for r in relations], HORIZONS["triviaqa"])
+
+
+def questions(mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
+    """Every question about a region that passes the proofs with two of its ways to search, in random order."""
+    index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
+    for id_, relations in conjunctions(mini, index, region, draw):
+        asked = question(mini, answers, id_, relations, split, draw)
+        yield from itertools.islice((q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1)
+
+
+def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+    """The second world and the questions of the three splits, all proved.
+
+    Raises:
+        ProofFailed: what was made is not what is promised.
+    """
+    mini = second_corpus.build(seed)
+    prover = ChainProver(mini)
+    splits: dict[str, list[QATask]] = {}
+    for split in SPLITS:
+        found = questions(mini, prover, split, split, StableRandom(f"{seed}/triviaqa/{split}"))
+        splits[split] = generate.numbered("triviaqa", split, itertools.islice(found, generate.SIZES[split]))
+        generate.check_split(split, splits[split], generate.SIZES[split])
+    check_disjoint(splits)
+    return mini, splits
+
+
+def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
+    """No answer and no template of one split in another (years and occupations, which are clues too, belong to all)."""
+
+    def by_answer(task: QATask) -> QATask:
+        return replace(task, hops=tuple(replace(hop, entity=hop.value) for hop in task.hops))
+
+    generate.check_disjoint({split: [by_answer(task) for task in tasks] for split, tasks in splits.items()})
+
+
+if __name__ == "__main__":
+    second_sets.run_command("triviaqa", "triviaqa", lambda seed: build(seed)[1])
