@@ -8,6 +8,8 @@ from typing import Any
 
 import golden_alfworld
 import golden_blocksworld
+import golden_chains
+import golden_clues_and_tail
 import golden_nq
 import golden_sokoban
 import golden_webshop
@@ -64,6 +66,8 @@ FILES = {
     golden_alfworld.FILE: (golden_alfworld.record, golden_alfworld.PLANS),
     golden_webshop.FILE: (golden_webshop.record, golden_webshop.PLANS),
     golden_nq.FILE: (golden_nq.record, golden_nq.PLANS),
+    golden_chains.FILE: (golden_chains.record, golden_chains.PLANS),
+    golden_clues_and_tail.FILE: (golden_clues_and_tail.record, golden_clues_and_tail.PLANS),
 }
 
 if __name__ == "__main__":

@@ -22,6 +22,15 @@ def refused(capsys, *arguments):
     return told
 
 
+@pytest.mark.parametrize(("name", "other"), [("popqa", "nq"), ("bamboogle", "musique")])
+def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path, capsys):
+    for split in ([], ["--split", "test"]):
+        told = refused(capsys, "--env", name, *split, "--out", tmp_path / "run")
+        assert "for evaluation only" in told and f"train with --env {other}" in told
+        assert f"python -m tstar_envs eval --env {name} --agent tiny:" in told
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

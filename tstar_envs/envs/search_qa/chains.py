@@ -91,10 +91,9 @@ def is_join(each: Hop) -> bool:
     return each.entity not in each.queries[0]
 
 
-def join_hop(world: World, entity: Entity, relation: str, values: tuple[str, str]) -> Hop:
-    """The look-up of a fact of the entity that has two values; the second query adds what kind of thing it is."""
-    both = f"{values[0]} {values[1]}"
-    return Hop(entity.name, relation, world.object_name(entity.id, relation), entity.id, (both, f"{both} {entity.kind}"))
+def join_hop(world: World, entity: Entity, relation: str, values: tuple[str, str], words: str) -> Hop:
+    """The look-up of a fact of the entity that has two values; the second query is worded as a passage might be."""
+    return Hop(entity.name, relation, world.object_name(entity.id, relation), entity.id, (f"{values[0]} {values[1]}", words))
 
 
 class ChainProver(Prover):

@@ -179,7 +179,7 @@ def collect(
 
     Args:
         kinds: kind -> how many; of a kind in ``yes_no`` half of them (rounded down) for each answer.
-        candidates: kind -> questions without end.
+        candidates: kind -> questions, at best without end.
         rejection: why a question may not be taken, "" if it may.
         yes_no: the kinds that ask for yes or no.
 
@@ -190,11 +190,8 @@ def collect(
     for kind, wanted in kinds.items():
         seen: set[object] = set()
         kept = {"yes": 0, "no": 0, "other": 0}
-        drawn = 0
-        for question in candidates(kind):
-            drawn += 1
-            if drawn > 200 * wanted:
-                raise ProofFailed(f"{kind}: only {sum(kept.values())} of {wanted} questions after {drawn} draws")
+        goal = wanted // 2 * 2 if kind in yes_no else wanted
+        for question in itertools.islice(candidates(kind), 200 * wanted):
             facts = (kind, *sorted((h.passage, h.relation) for h in question.hops))
             side = question.answer if question.answer in kept else "other"
             full = side != "other" and kept[side] >= wanted // 2
@@ -203,8 +200,10 @@ def collect(
             seen.add(facts)
             kept[side] += 1
             chosen.append(question)
-            if sum(kept.values()) >= wanted // 2 * 2 if kind in yes_no else sum(kept.values()) >= wanted:
+            if sum(kept.values()) >= goal:
                 break
+        else:
+            raise ProofFailed(f"{kind}: only {sum(kept.values())} of {goal} questions are fit to ship")
     return chosen
 
 

@@ -23,23 +23,25 @@ SHARES = {"2hop": 0.48, "3hop1": 0.22, "3hop2": 0.12, "4hop1": 0.08, "4hop2": 0.
 STARTS = ("work", "work", "work", "person", "person", "company", "school", "award")
 # The answer would be a bare title, which may have a namesake; an award has no seat that the frames could ask for.
 UNASKED = {("work", "based_on"), ("award", "city")}
-# type of the joined entity -> (two relations, phrases); {D} and {E} describe their objects
-JOINS: dict[str, tuple[tuple[tuple[str, str], tuple[str, ...]], ...]] = {
+# type of the joined entity -> (two relations, phrases, second query); {D} and {E} describe their objects, {k} the entity's kind
+JOINS: dict[str, tuple[tuple[tuple[str, str], tuple[str, ...], str], ...]] = {
     "work": (
         (("creator", "company"), (
-            "the work made by {D} and released by {E}", "the work of {D} that was published by {E}",
-            "the one work by {D} that came out at {E}", "the work that {D} made for {E}")),
+            "the {k} made by {D} and released by {E}", "the {k} of {D} that was published by {E}",
+            "the one {k} by {D} that came out at {E}", "the {k} that {D} made for {E}"), "{k} by {D} released by {E}"),
     ),
     "person": (
         (("birthplace", "school"), (
             "the person who was born in {D} and studied at {E}", "the native of {D} who attended {E}",
-            "the person from {D} who went to {E}", "the student from {D} at {E}")),
+            "the person from {D} who went to {E}", "the student from {D} at {E}"), "born in {D}, studied at {E}"),
         (("birthplace", "employer"), (
             "the person who was born in {D} and worked for {E}", "the native of {D} who was employed by {E}",
-            "the person from {D} on the staff of {E}", "the one who left {D}, the birthplace, for a job at {E}")),
+            "the person from {D} on the staff of {E}", "the one who left {D}, the birthplace, for a job at {E}"),
+            "born in {D}, worked for {E}"),
         (("school", "employer"), (
             "the person who studied at {D} and worked for {E}", "the student of {D} who was employed by {E}",
-            "the one who left {D} for a job at {E}", "the person from {D} on the staff of {E}")),
+            "the one who left {D} for a job at {E}", "the person who went to {D} and joined the staff of {E}"),
+            "studied at {D}, worked for {E}"),
     ),
 }  # fmt: skip
 
@@ -84,7 +86,7 @@ def _straight(world: World, path: Path, kind: str, split: str, draw: StableRando
 
 def _branching(world: World, region: str, split: str, draw: StableRandom, kind: str) -> Question | None:
     type_ = draw.choice(list(JOINS))
-    relations, phrases = draw.choice(JOINS[type_])
+    relations, phrases, query = draw.choice(JOINS[type_])
     joined = draw.choice(world.of_type(type_, region))
     sides = [world.facts.get((joined.id, relation), "") for relation in relations]
     holders = [{s for s, r in world.by_object.get(side, ()) if r == relation} for side, relation in zip(sides, relations, strict=True)]
@@ -103,12 +105,14 @@ def _branching(world: World, region: str, split: str, draw: StableRandom, kind: 
     final = ending.relations[-1]
     family = f"{type_}-{'-'.join(relations)}-{final}"
     frame, phrase = deal(f"musique/{family}", split, FRAMES[final], phrases, draw)
-    described = phrases[phrase].format(**{slot: _described(world, branch, draw) for slot, branch in zip("DE", branches, strict=True)})
+    first, second = (_described(world, branch, draw) for branch in (left, right))
+    described = phrases[phrase].format(D=first, E=second, k=joined.kind)
     if kind == "4hop3":
         described = draw.choice(PHRASES[ending.relations[0]]).format(D=described, **made(joined))
     text = FRAMES[final][frame].format(D=described, **made(ending.subjects[-1]))
     names = world.entities[sides[0]].name, world.entities[sides[1]].name
-    hops = (*left.hops(world), *right.hops(world), join_hop(world, joined, ending.relations[0], names), *ending.hops(world)[1:])
+    join = join_hop(world, joined, ending.relations[0], names, query.format(D=names[0], E=names[1], k=joined.kind))
+    hops = (*left.hops(world), *right.hops(world), join, *ending.hops(world)[1:])
     answer, aliases = answers_as(world, ending)
     return Question(text, answer, kind, f"musique/{kind}/{family}/{frame}/{phrase}", hops, aliases)
 

@@ -7,15 +7,16 @@ the corpus of the second world; the build fails if a proof fails: those of singl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 from tstar_envs.envs.search_qa import generate, second_corpus, second_sets
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
+from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.questions import Question, hop
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import Entity, World
 from tstar_envs.stable_random import StableRandom
@@ -76,6 +77,13 @@ def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
     return prover.look_up_rejection(asked, HORIZONS["popqa"])
 
 
+def questions(mini: MiniWorld, prover: Prover, region: str, draw: StableRandom) -> Iterator[Question]:
+    """Every question about a region that passes the proofs, from the least known entity upwards."""
+    answers = accepted_answers(mini.world)
+    asked = (question(mini, answers, entity, relation) for entity, relation in long_tail(mini, region, draw))
+    return (one for one in asked if not rejection(mini, prover, one))
+
+
 def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     """The second world and the test questions, all proved.
 
@@ -83,11 +91,9 @@ def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QAT
         generate.ProofFailed: what was made is not what is promised.
     """
     mini = second_corpus.build(seed)
-    prover = Prover(mini, {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS})
-    answers, draw = accepted_answers(mini.world), StableRandom(f"{seed}/popqa/test")
-    drawn = (question(mini, answers, entity, relation) for entity, relation in long_tail(mini, "test", draw))
-    proved = [asked for asked in drawn if not rejection(mini, prover, asked)][:SIZE]
-    splits = {"test": generate.numbered("popqa", "test", draw.shuffled(proved))}
+    draw = StableRandom(f"{seed}/popqa/test")
+    least_known = list(itertools.islice(questions(mini, ChainProver(mini), "test", draw), SIZE))
+    splits = {"test": generate.numbered("popqa", "test", draw.shuffled(least_known))}
     generate.check_split("test", splits["test"], SIZE)
     return mini, splits
 

@@ -7,11 +7,12 @@ tested on combinations never seen.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, two_wiki
-from tstar_envs.envs.search_qa.aliases import accepted_answers
+from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.generate import SHARES, MiniWorld, make_world
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
 from tstar_envs.envs.search_qa.second_corpus import make_second_world
@@ -22,8 +23,11 @@ from tstar_envs.stable_random import StableRandom
 SIZE = RegionSize(people=90, works=70, companies=16, schools=16, cities=30, countries=12)
 SECOND_SIZE = RegionSize(people=240, works=130, companies=24, schools=18, cities=40, countries=12, awards=12)
 QUESTIONS = 160
-# Bamboogle has no training questions: its practice is MuSiQue's, which chains other relations.
-RECIPES = {recipe.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE)} | {bamboogle.NAME: musique.RECIPE}
+RECIPES = {
+    two_wiki.NAME: two_wiki.RECIPE,
+    musique.NAME: musique.RECIPE,
+    bamboogle.NAME: replace(musique.RECIPE, shares={"2hop": 1.0}),  # nothing to train on of its own: other chains of two
+}
 
 
 @lru_cache(maxsize=8)
@@ -47,7 +51,8 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
 def practice_set(seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa") -> tuple[QASet, list[tuple[str, str]]]:
     """A fresh world's questions, in the shares of the shipped splits, and its corpus as (id, contents).
 
-    The questions are not proved one by one: a caller that needs solvable ones plays them with the oracle.
+    Questions that chain facts are proved as shipped ones are, since joins often cannot be found; those of HotpotQA and NQ are
+    not: a caller that needs solvable ones plays them with the oracle.
     """
     draw = StableRandom(f"practice/{seed}/questions")
     build, size = (make_second_world, SECOND_SIZE) if dataset in SECOND_WORLD else (make_world, SIZE)
@@ -63,17 +68,15 @@ def _questions(mini: MiniWorld, dataset: str, count: int, draw: StableRandom) ->
     if dataset == "nq":
         return list(itertools.islice(nq.questions(mini, "train", "train", draw), count))
     if dataset == "triviaqa":
-        index, answers = triviaqa.ClueIndex(mini.world), accepted_answers(mini.world)
-        found = triviaqa.conjunctions(mini, index, "train", draw)
-        asked = (triviaqa.question(mini, answers, entity, relations, "train", draw) for entity, relations in found)
-        return [next(triviaqa.with_two_queries(question)) for question in itertools.islice(asked, count)]
+        return list(itertools.islice(triviaqa.questions(mini, ChainProver(mini), "train", "train", draw), count))
     if dataset == "popqa":  # its forms are fixed, so it has no wordings of a train split
-        answers = accepted_answers(mini.world)
-        tail = draw.shuffled(list(popqa.long_tail(mini, "train", draw)))
-        return [popqa.question(mini, answers, entity, relation) for entity, relation in tail[:count]]
+        return draw.shuffled(list(popqa.questions(mini, ChainProver(mini), "train", draw)))[:count]
     if dataset in RECIPES:
-        recipe = RECIPES[dataset]
-        candidates = {kind: recipe.candidates(mini.world, "train", "train", draw, kind) for kind in recipe.shares}
-        return [question for kind, number in recipe.counts(count).items() for question in itertools.islice(candidates[kind], number)]
+        recipe, prover = RECIPES[dataset], ChainProver(mini)
+        chosen: list[Question] = []
+        for kind, number in recipe.counts(count).items():
+            drawn = itertools.islice(recipe.candidates(mini.world, "train", "train", draw, kind), 20 * number)
+            chosen += itertools.islice((question for question in drawn if not recipe.rejection(prover, question)), number)
+        return chosen
     maker = QuestionMaker(mini.world, "train", "train", draw)
     return [q for kind, share in SHARES.items() for q in itertools.islice(maker.candidates(kind), max(1, round(share * count)))]

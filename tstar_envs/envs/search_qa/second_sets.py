@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tstar_envs.envs.search_qa import generate, second_corpus
 from tstar_envs.envs.search_qa.chains import ChainProver
-from tstar_envs.envs.search_qa.generate import MiniWorld, ProofFailed
+from tstar_envs.envs.search_qa.generate import MiniWorld
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.tasks import QATask, task_to_line
 from tstar_envs.envs.search_qa.world import World
@@ -44,11 +44,7 @@ class Recipe:
     yes_no: Collection[str] = ()
 
     def candidates(self, world: World, region: str, split: str, draw: StableRandom, kind: str) -> Iterator[Question]:
-        """Questions of one kind without end; what alternates (sides, yes and no) does so from one to the next.
-
-        Raises:
-            ProofFailed: the world seems to hold none.
-        """
+        """Questions of one kind, until the world seems to hold none; sides, yes and no alternate from one to the next."""
         turn = idle = 0
         while idle < PATIENCE:
             question = self.draw(world, region, split, draw, kind, turn)
@@ -56,7 +52,6 @@ class Recipe:
             if question is not None:
                 turn += 1
                 yield question
-        raise ProofFailed(f"{self.name}: {PATIENCE} draws gave no question of kind {kind!r} in region {region!r}")
 
     def counts(self, size: int) -> dict[str, int]:
         """Kind of draw -> how many of ``size`` questions; the first kind takes what rounding leaves."""

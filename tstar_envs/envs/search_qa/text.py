@@ -107,4 +107,4 @@ def thought(kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer
     if position == 0:
         return draw.choice(_START).format(e=entity)
     wordings = _NEXT_JOIN if joins else _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
-    return draw.choice(wordings).format(f=fact(hops[position - 1], draw))
+    return draw.choice(wordings).format(f=fact(hops[position - 1], draw), e=entity)

@@ -14,11 +14,11 @@ from dataclasses import replace
 from tstar_envs.core import SPLITS
 from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, templates
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
+from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.questions import Hop, Question
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import World
 from tstar_envs.stable_random import StableRandom
@@ -153,6 +153,14 @@ def rejection(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question
     return prover.conjunction_rejection(asked, [world.object_name(only.passage, r) for r in relations], HORIZONS["triviaqa"])
 
 
+def questions(mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
+    """Every question about a region that passes the proofs with two of its ways to search, in random order."""
+    index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
+    for id_, relations in conjunctions(mini, index, region, draw):
+        asked = question(mini, answers, id_, relations, split, draw)
+        yield from itertools.islice((q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1)
+
+
 def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     """The second world and the questions of the three splits, all proved.
 
@@ -160,22 +168,14 @@ def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QAT
         ProofFailed: what was made is not what is promised.
     """
     mini = second_corpus.build(seed)
-    prover = Prover(mini, {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS})
-    index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
+    prover = ChainProver(mini)
     splits: dict[str, list[QATask]] = {}
     for split in SPLITS:
-        draw = StableRandom(f"{seed}/triviaqa/{split}")
-        drawn = ((question(mini, answers, id_, rs, split, draw), rs) for id_, rs in conjunctions(mini, index, split, draw))
-        proved = (_proved(mini, prover, index, asked, relations) for asked, relations in drawn)
-        splits[split] = generate.numbered("triviaqa", split, itertools.islice(filter(None, proved), generate.SIZES[split]))
+        found = questions(mini, prover, split, split, StableRandom(f"{seed}/triviaqa/{split}"))
+        splits[split] = generate.numbered("triviaqa", split, itertools.islice(found, generate.SIZES[split]))
         generate.check_split(split, splits[split], generate.SIZES[split])
     check_disjoint(splits)
     return mini, splits
-
-
-def _proved(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]) -> Question | None:
-    """The question with two queries that pass every proof, None if no two do."""
-    return next((q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), None)
 
 
 def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
