@@ -59,7 +59,7 @@ FAMILIES: dict[str, TinyFamily] = {
     # The other six question sets share a policy: longer chains, a second world's relations, and names in lower case. Bamboogle is
     # for measurement only; its relations are MuSiQue's in other pairs.
     "question_sets": TinyFamily(
-        env_options={"topk": 1}, max_tokens=64, vocabulary=3584, look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True,
+        env_options={"topk": 1}, max_tokens=96, vocabulary=3584, look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True,
         mix={"nq": 2.0, "triviaqa": 3.0, "popqa": 1.0, "2wikimultihopqa": 3.0, "musique": 4.0},
     ),
     # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.

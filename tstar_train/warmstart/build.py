@@ -34,7 +34,7 @@ SCHEDULES = {
     ),
     "question_sets": (
         ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
-        ImitationSchedule(steps=3_000, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
+        ImitationSchedule(steps=2_600, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
     "blocksworld": (ImitationSchedule(steps=9_000, batch=32, matrix_rate=0.007, other_rate=1.2e-3),),
