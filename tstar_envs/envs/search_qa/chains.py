@@ -138,10 +138,10 @@ class ChainProver(Prover):
         """
         last, hops = question.hops[-1], {h.passage for h in question.hops}
         entities, queries = self._world.entities, [question.text, *(q for h in question.hops for q in h.queries)]
+        type_ = entities[last.passage].type
         for backend in self._searchers:
-            near = {id_ for query in queries for id_ in self._search(backend, query)[:ONE_SHOT_DEPTH]} - hops
-            type_ = entities[last.passage].type
-            if not any(entities[id_].type == type_ and (id_, last.relation) in self._world.facts for id_ in near):
+            near = (id_ for query in queries for id_ in self._search(backend, query)[:ONE_SHOT_DEPTH])
+            if not any(entities[i].type == type_ and (i, last.relation) in self._world.facts for i in near if i not in hops):
                 return "no distractor"
         return ""
 

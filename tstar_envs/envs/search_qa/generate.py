@@ -162,10 +162,8 @@ class Prover:
     def _oracle_steps(self, question: Question, backend: str, topk: int) -> int:
         steps = 1
         for hop in question.hops:
-            ranks = [hop.passage in self._search(backend, query)[:topk] for query in hop.queries]
-            if not any(ranks):
-                return sys.maxsize
-            steps += 1 + ranks.index(True)
+            found = (n for n, query in enumerate(hop.queries, start=1) if hop.passage in self._search(backend, query)[:topk])
+            steps += next(found, sys.maxsize)
         return steps
 
 

@@ -139,7 +139,8 @@ def load_set(name: str, data: str) -> QASet:
     tier = data if data in ("mini", "full") else "path"
     corpus = _corpus(folder)
     if corpus is None:
-        raise MissingData(f"no corpus.jsonl or corpus.jsonl.gz in {folder} (data={data!r}); data='mini' works without any files")
+        fetched = f"; scripts/fetch_data {name} wiki18 fetches the public ones" if data == "full" else ""
+        raise MissingData(f"no corpus.jsonl or corpus.jsonl.gz in {folder} (data={data!r}); data='mini' works without any files{fetched}")
     tasks: dict[str, QATask] = {}
     by_split: dict[str, tuple[str, ...]] = {}
     found = False

@@ -108,8 +108,15 @@ class World:
         return self.entities[value].name if value in self.entities else value
 
     def of_type(self, kind: str, region: str) -> list[Entity]:
-        """Entities of one type in one region, in order of creation."""
-        return [e for e in self.entities.values() if e.type == kind and e.region == region]
+        """Entities of one type in one region, in order of creation; for complete worlds."""
+        return self._by_type.get((kind, region), [])
+
+    @cached_property
+    def _by_type(self) -> dict[tuple[str, str], list[Entity]]:
+        found: dict[tuple[str, str], list[Entity]] = {}
+        for entity in self.entities.values():
+            found.setdefault((entity.type, entity.region), []).append(entity)
+        return found
 
 
 class Names:
