@@ -14,9 +14,9 @@ from tstar_envs.envs.search_qa import generate, popqa, second_corpus, second_set
 from tstar_envs.envs.search_qa.aliases import MOST_FORMS, accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.generate import MiniWorld
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
+from tstar_envs.envs.search_qa.proofs import MiniWorld
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, QASet, QATask, load_set
@@ -61,7 +61,8 @@ def test_clues_fix_the_answer_only_together(trivia: QASet, mini: MiniWorld) -> N
     by_kind: dict[str, list[str]] = {}
     for id_, entity in entities.items():
         by_kind.setdefault(entity.kind, []).append(id_)
-    for task in trivia.tasks.values():
+    kinds: set[str] = set()
+    for task in [trivia.tasks[i] for split, ids in trivia.by_split.items() for i in ids[:: 4 if split == "train" else 1]]:
         (hop,) = task.hops
         relations = task.template.split("/")[1].split("-")[1:]
         clues = [(relation, facts[hop.passage, relation]) for relation in relations]
@@ -69,12 +70,18 @@ def test_clues_fix_the_answer_only_together(trivia: QASet, mini: MiniWorld) -> N
         def fitting(chosen: list[tuple[str, str]], kind: str = entities[hop.passage].kind) -> list[str]:
             return [i for i in by_kind[kind] if all(facts.get((i, relation)) == value for relation, value in chosen)]
 
-        assert fitting(clues) == [hop.passage] and 2 <= len(clues) <= 3
+        assert fitting(clues) == [hop.passage]
+        of_any_kind = [i for i, e in entities.items() if e.type == entities[hop.passage].type]
+        needs_kind = sum(all(facts.get((i, relation)) == value for relation, value in clues) for i in of_any_kind) > 1
+        assert int(task.kind[-1]) == len(clues) + needs_kind in (2, 3)
         for left_out in clues:
             assert len(fitting([c for c in clues if c != left_out])) > 1, task.id
         for relation, _ in clues:
             assert mini.world.object_name(hop.passage, relation) in task.question
+        kinds.add(task.kind)
+        assert f" {entities[hop.passage].kind} " in task.question
         assert task.golden_answers[0] == entities[hop.passage].name == hop.value and len(hop.queries) == 2
+    assert kinds == {"person-2", "work-2", "work-3", "city-2"}
 
 
 def test_no_golden_answer_means_anything_else(trivia: QASet, tail: QASet, mini: MiniWorld) -> None:

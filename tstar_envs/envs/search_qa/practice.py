@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, two_wiki
 from tstar_envs.envs.search_qa.chains import ChainProver
-from tstar_envs.envs.search_qa.generate import SHARES, MiniWorld, make_world
+from tstar_envs.envs.search_qa.generate import SHARES, make_world
+from tstar_envs.envs.search_qa.proofs import MiniWorld
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
 from tstar_envs.envs.search_qa.second_corpus import make_second_world
-from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, SECOND_WORLD, QASet, load_set, task_from_question
+from tstar_envs.envs.search_qa.tasks import SECOND_WORLD, QASet, load_set, task_from_question
 from tstar_envs.envs.search_qa.world import RegionSize
 from tstar_envs.stable_random import StableRandom
 
@@ -36,7 +37,7 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
 
     The sets over the second corpus hold out each other's names too.
     """
-    sets = [name for name in SECOND_WORLD if (SECOND_FOLDER / name).is_dir()] if dataset in SECOND_WORLD else [dataset]
+    sets = SECOND_WORLD if dataset in SECOND_WORLD else (dataset,)
     names = {
         name
         for shipped in (load_set(name, "mini") for name in sets)

@@ -1,5 +1,8 @@
 """The mini tier's TriviaQA: which entity do two or three clues fit, that only together tell which it is?
 
+A clue is a fact of the entity. A work is asked for by its kind ("Which novel ..."), which is a clue of its own where another kind
+of work would fit the others.
+
 ``python -m tstar_envs.envs.search_qa.triviaqa --out FOLDER`` writes ``<split>.jsonl.gz`` and ``MANIFEST.json`` over the corpus of
 the second world; the build fails if a proof fails: those of single questions at ``rejection``, those of whole splits at ``build``.
 """
@@ -16,8 +19,8 @@ from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, temp
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import HORIZONS
-from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import World
@@ -71,19 +74,26 @@ class ClueIndex:
 
     def __init__(self, world: World) -> None:
         self._fitting: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-        self._kinds = {id_: e.kind for id_, e in world.entities.items()}
+        self._entities = world.entities
         for (subject, relation), value in world.facts.items():
-            self._fitting[self._kinds[subject], relation, value].add(subject)
+            entity = world.entities[subject]
+            for kind in {entity.kind, entity.type}:
+                self._fitting[kind, relation, value].add(subject)
 
     def fitting(self, kind: str, clues: Sequence[tuple[str, str]]) -> set[str]:
-        """Ids of the entities of a kind that fit all clues (relation, object)."""
+        """Ids of the entities of a kind (or a type) that fit all clues (relation, object)."""
         return set.intersection(*(self._fitting[kind, relation, value] for relation, value in clues))
 
     def fixes(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
         """Whether the clues fit this entity alone, and without any one of them others too."""
-        kind = self._kinds[id_]
+        kind = self._entities[id_].kind
         fewer = (self.fitting(kind, [c for c in clues if c != left_out]) for left_out in clues)
         return self.fitting(kind, clues) == {id_} and all(len(found) > 1 for found in fewer)
+
+
+    def needs_kind(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
+        """Whether the kind of a work is a clue that cannot be left out: another kind of work fits the others too."""
+        return self.fitting(self._entities[id_].type, clues) != {id_}
 
 
 def conjunctions(mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -100,9 +110,10 @@ def conjunctions(mini: MiniWorld, index: ClueIndex, region: str, draw: StableRan
 
 
 def question(
-    mini: MiniWorld, answers: Callable[[str], tuple[str, ...]], id_: str, relations: Sequence[str], split: str, draw: StableRandom
-) -> Question:
-    """One conjunction as a question in the wordings of one split."""
+    mini: MiniWorld, index: ClueIndex, answers: Callable[[str], tuple[str, ...]], id_: str, relations: Sequence[str], split: str,
+    draw: StableRandom,
+) -> Question:  # fmt: skip
+    """One conjunction as a question in the wordings of one split; its kind says how many clues are needed."""
     entity = mini.world.entities[id_]
     ordered = draw.shuffled(relations)
     family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
@@ -113,11 +124,12 @@ def question(
     text = FRAMES[frame].format(n=noun, c=f"{', '.join(put[:-1])} and {put[-1]}")
     told = [f"{relation.replace('_', ' ')} {value}" for relation, value in zip(ordered, objects, strict=True)]
     described = f"{noun} " if entity.type == "work" else ""
+    clues = [noun, *objects] if index.needs_kind(id_, [(r, mini.world.facts[id_, r]) for r in relations]) else objects
     # Three ways to search; a question ships with two of them.
-    queries = (" ".join(objects), described + " ".join(told), described + " ".join(put))
+    queries = (" ".join(clues), described + " ".join(told), described + " ".join(put))
     name, *others = answers(id_)
-    look_up = Hop(" and ".join(objects), "clues", name, id_, queries)
-    return Question(text, name, f"{entity.type}-{len(relations)}", f"{family}/{frame}/{way}", (look_up,), tuple(others))
+    look_up = Hop(" and ".join(clues), "clues", name, id_, queries)
+    return Question(text, name, f"{entity.type}-{len(clues)}", f"{family}/{frame}/{way}", (look_up,), tuple(others))
 
 
 def _spoken(relation: str, value: str) -> str:
@@ -150,14 +162,14 @@ def rejection(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question
         return "too few aliases, or equal ones"
     if any(normalize_answer(answer) in normalize_answer(asked.text) for answer in golden):
         return "answer in question"
-    return prover.conjunction_rejection(asked, [world.object_name(only.passage, r) for r in relations], HORIZONS["triviaqa"])
+    return prover.conjunction_rejection(asked, only.entity.split(" and "), HORIZONS["triviaqa"])
 
 
 def questions(mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
     """Every question about a region that passes the proofs with two of its ways to search, in random order."""
     index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
     for id_, relations in conjunctions(mini, index, region, draw):
-        asked = question(mini, answers, id_, relations, split, draw)
+        asked = question(mini, index, answers, id_, relations, split, draw)
         yield from itertools.islice((q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1)
 
 

@@ -3,7 +3,7 @@
 Entities come in *regions*. A fact never links two regions, so questions asked about one region share no entity with
 questions about another: regions are how train, valid and test stay apart while one corpus holds them all. Facts are
 functional (one object per subject and relation) and each is stated by the passage of its subject alone, so a question
-that chains two facts needs two passages. All seven question sets can be asked of this graph.
+that chains two facts needs two passages. HotpotQA and NQ are asked of this world; ``second_world`` builds a richer one.
 """
 
 from __future__ import annotations
