@@ -99,7 +99,7 @@ ENTRIES: tuple[EnvEntry, ...] = (
         family="webshop",
         entry_point="tstar_envs.envs.webshop.env:WebShopEnv",
         horizon=15,
-        rules_version="1",
+        rules_version="2",
         extra="webshop",
         summary="find, configure and buy the product an instruction asks for",
     ),

@@ -168,15 +168,15 @@ def _reason_for_leaving(env: WebShopEnv, price: float, goal: Any, product: Any, 
     if product["Price"] in thought:
         assert price > goal["price_upper"]
         return "price"
-    if any(f" {value} " in words for value in goal["goal_options"]):
-        offered = {value for values in product["options"].values() for value in values}
-        assert not offered.issuperset(goal["goal_options"])
-        return "option"
     lacking = [attribute for attribute in goal["attributes"] if attribute in thought]
-    assert lacking
-    assert not any(attribute in shown.lower() for attribute in lacking)
-    assert "Already read: description, features" in shown or not product["Description"]
-    return "attribute"
+    if lacking:
+        assert not any(attribute in shown.lower() for attribute in lacking)
+        assert "Already read: description, features" in shown or not product["Description"]
+        return "attribute"
+    assert any(f" {value} " in words for value in goal["goal_options"])
+    offered = {value for values in product["options"].values() for value in values}
+    assert not offered.issuperset(goal["goal_options"])
+    return "option"
 
 
 def test_paging_never_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:

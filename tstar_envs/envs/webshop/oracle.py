@@ -26,9 +26,24 @@ def target_of(catalogue: Catalogue, task: ShopTask) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _query(catalogue: Catalogue, task_query: str, instruction: str, title: str, target: int) -> str | None:
-    """The first query of a buyer that finds the target, the obvious one first; None if none does."""
-    return next((query for query in (task_query, instruction, title) if target in catalogue.search_terms(query_terms(query))), None)
+def _query(catalogue: Catalogue, queries: tuple[str, ...], target: int, page_size: int) -> str | None:
+    """The first query that shows the target on its first page, else the one that ranks it best; None if none finds it."""
+    ranks: list[tuple[int, str]] = []
+    for query in queries:
+        found = catalogue.search_terms(query_terms(query))
+        if target in found:
+            ranks.append((found.index(target), query))
+            if ranks[-1][0] < page_size:
+                return query
+    return min(ranks)[1] if ranks else None
+
+
+def _queries(task: ShopTask, title: str) -> tuple[str, ...]:
+    """What a buyer types: all wishes with the kind of thing, the kind of thing alone, the instruction, a title."""
+    options = task.goal["goal_options"]
+    wishes = [*task.goal["attributes"], task.query, *(options.values() if isinstance(options, Mapping) else options)]
+    queries = (" ".join(wishes), task.query, task.goal["instruction_text"], title)
+    return tuple(" ".join(query.lower().replace("[", " ").replace("]", " ").split()) for query in queries)
 
 
 def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
@@ -90,16 +105,16 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
     if target is None or state.page == "done":
         return None
     product = catalogue.product(target)
-    query = _query(catalogue, task.query, task.goal["instruction_text"], product["name"], target)
+    query = _query(catalogue, _queries(task, product["name"]), target, state.page_size)
     if query is None:
         return None
     if state.page == "search":
         return f"search[{query}]", "search", ""
     if state.page == "results":
         found = catalogue.search_terms(state.terms)
-        if target not in found:
+        there = found.index(target) // state.page_size + 1 if target in found else 0
+        if there != state.number and state.terms != query_terms(query):
             return f"search[{query}]", "search again", ""
-        there = found.index(target) // state.page_size + 1
         if there == state.number:
             return f"click[{product['asin'].lower()}]", *_why_open(product, task)
         return ("click[next >]", "next page", "") if there > state.number else ("click[< prev]", "earlier page", "")
@@ -152,7 +167,11 @@ def distance(catalogue: Catalogue, task: ShopTask, state: ShopState) -> float | 
 
 
 def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
-    """A believable wrong step: another product, another option, too narrow a search, leaving the page."""
+    """A believable wrong step: another product, another option, too narrow a search, leaving the page, a button that is not there."""
+    if state.page == "results" and draw.chance(0.1):
+        asin = draw.choice([catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]).lower()
+        button = draw.choice(("description", f"{asin[:-4]}{asin[-2:]}{asin[-4:-2]}"))
+        return f"I try {button}.", f"click[{button}]"
     if state.page in ("search", "done") or draw.chance(0.15):
         words = task.goal["instruction_text"].split()
         first = draw.below(max(1, len(words) - 3))

@@ -1,6 +1,7 @@
 """Endless practice: small fresh shops of the train families, for warm starts and curricula.
 
-Families of valid and test never occur, and every brand, title and price is drawn anew, so that nothing shipped is seen.
+Families of valid and test never occur, and every brand, title and price is drawn anew, so that nothing shipped is seen. Most
+families get an invented name: who only ever sells three dozen kinds of things learns their list, and takes a new one for one of it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from tstar_envs.envs.webshop.shop import Shop, make_shop
 from tstar_envs.stable_random import StableRandom
 
 SHELVES, GOALS, TRIES = 3, 12, 300
+INVENTED = 0.75  # share of families with an invented name
+_STARTS, _MIDDLES = "b bl c ch d dr f g gr h k l m n p pl r s sh st t tr v w".split(), "a ai e ea i o oo u".split()
+_ENDS = "ck d ft g ll m mp n nd ng p r rd sh st t x".split()
 
 
 def practice_shop(seed: int | str) -> Shop:
@@ -22,6 +26,7 @@ def practice_shop(seed: int | str) -> Shop:
     """
     draw = StableRandom(f"webshop/practice/{seed}")
     chosen = draw.shuffled([family for family in FAMILIES if SPLIT_OF[family] == "train"])[:SHELVES]
+    chosen = [family._replace(query=_invented(draw)) if draw.chance(INVENTED) else family for family in chosen]
     by_family = {family: make_drafts(family, draw) for family in chosen}
     drafts = [draft for own in by_family.values() for draft in own]
     products, catalogue = [draft.product for draft in drafts], collect(drafts)
@@ -30,3 +35,12 @@ def practice_shop(seed: int | str) -> Shop:
         for goal in choose_goals(family, own, products, catalogue, draw, GOALS, TRIES):
             tasks.append(task_of(goal, f"webshop-practice-{seed}-{len(tasks):02d}", "train", LEXICON.nouns(goal["name"])))
     return make_shop("practice", catalogue, draw.shuffled(tasks), practice_shop, seed)
+
+
+def _invented(draw: StableRandom) -> str:
+    """A kind of thing that does not exist, in one or two words: "gromp shaindeft"."""
+    words = []
+    for _ in range(1 + draw.below(2)):
+        syllables = (draw.choice(_STARTS) + draw.choice(_MIDDLES) + draw.choice(_ENDS) for _ in range(1 + draw.below(2)))
+        words.append("".join(syllables))
+    return " ".join(words)
