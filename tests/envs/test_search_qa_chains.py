@@ -13,8 +13,8 @@ import pytest
 from tstar_envs.envs.search_qa import bamboogle, generate, musique, second_corpus, second_sets, two_wiki
 from tstar_envs.envs.search_qa.chains import KEPT_FOR_BAMBOOGLE, ChainProver, is_join, runs
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.generate import MiniWorld, ProofFailed
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
+from tstar_envs.envs.search_qa.proofs import MiniWorld, ProofFailed
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, QASet, QATask, load_set

@@ -10,8 +10,8 @@ import pytest
 
 from tstar_envs.envs.search_qa import generate, nq
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
+from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, QASet, load_set

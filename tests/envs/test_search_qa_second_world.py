@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tstar_envs.envs.search_qa import generate, second_corpus
-from tstar_envs.envs.search_qa.generate import MiniWorld, ProofFailed
+from tstar_envs.envs.search_qa.proofs import MiniWorld, ProofFailed
 from tstar_envs.envs.search_qa.second_world import MAKER_AGES, MOST_POPULAR, PARENT_AGES
 from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER
 from tstar_envs.envs.search_qa.world import Names, World

@@ -14,9 +14,9 @@ from tstar_envs.envs.search_qa import generate, popqa, second_corpus, second_set
 from tstar_envs.envs.search_qa.aliases import MOST_FORMS, accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.generate import MiniWorld
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
+from tstar_envs.envs.search_qa.proofs import MiniWorld
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, QASet, QATask, load_set

@@ -12,9 +12,9 @@ import pytest
 
 from tstar_envs.envs.search_qa import generate, lexicon, templates
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.generate import MiniWorld, ProofFailed, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
+from tstar_envs.envs.search_qa.proofs import MiniWorld, ProofFailed, Prover
 from tstar_envs.envs.search_qa.questions import BRIDGES, KINDS, YES_NO, Hop, Question
 from tstar_envs.envs.search_qa.real_names import REAL_NAMES
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher

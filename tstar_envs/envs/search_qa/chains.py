@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tstar_envs.envs.search_qa import second_templates, templates
-from tstar_envs.envs.search_qa.generate import ONE_SHOT_DEPTH, MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.proofs import ONE_SHOT_DEPTH, MiniWorld, Prover
 from tstar_envs.envs.search_qa.questions import Hop, Question, hop
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.world import WORK_KINDS, Entity, World

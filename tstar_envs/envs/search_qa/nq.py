@@ -15,8 +15,8 @@ from pathlib import Path
 from tstar_envs.core import SPLITS
 from tstar_envs.envs.search_qa import generate, templates
 from tstar_envs.envs.search_qa.env import HORIZONS
-from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
 from tstar_envs.envs.search_qa.questions import Question, hop
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import QATask, task_from_question, task_to_line
@@ -106,7 +106,7 @@ def main() -> None:
     """Command line of the generator.
 
     Raises:
-        generate.ProofFailed: what was made is not what is promised.
+        ProofFailed: what was made is not what is promised.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")

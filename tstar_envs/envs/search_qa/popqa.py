@@ -14,8 +14,8 @@ from tstar_envs.envs.search_qa import generate, second_corpus, second_sets
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import HORIZONS
-from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
 from tstar_envs.envs.search_qa.questions import Question, hop
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import Entity, World
@@ -88,7 +88,7 @@ def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QAT
     """The second world and the test questions, all proved.
 
     Raises:
-        generate.ProofFailed: what was made is not what is promised.
+        ProofFailed: what was made is not what is promised.
     """
     mini = second_corpus.build(seed)
     draw = StableRandom(f"{seed}/popqa/test")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, two_wiki
 from tstar_envs.envs.search_qa.chains import ChainProver
-from tstar_envs.envs.search_qa.generate import SHARES, MiniWorld, make_world
+from tstar_envs.envs.search_qa.generate import SHARES, make_world
+from tstar_envs.envs.search_qa.proofs import MiniWorld
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
 from tstar_envs.envs.search_qa.second_corpus import make_second_world
 from tstar_envs.envs.search_qa.tasks import SECOND_WORLD, QASet, load_set, task_from_question

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tstar_envs.envs.search_qa import generate
-from tstar_envs.envs.search_qa.generate import MiniWorld, ProofFailed
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.proofs import MiniWorld, ProofFailed
 from tstar_envs.envs.search_qa.second_world import build_second_world
 from tstar_envs.envs.search_qa.world import RegionSize, World
 

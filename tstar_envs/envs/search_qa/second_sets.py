@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tstar_envs.envs.search_qa import generate, second_corpus
 from tstar_envs.envs.search_qa.chains import ChainProver
-from tstar_envs.envs.search_qa.generate import MiniWorld
+from tstar_envs.envs.search_qa.proofs import MiniWorld
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.tasks import QATask, task_to_line
 from tstar_envs.envs.search_qa.world import World

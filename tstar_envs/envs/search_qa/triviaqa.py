@@ -19,8 +19,8 @@ from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, temp
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import HORIZONS
-from tstar_envs.envs.search_qa.generate import MiniWorld, Prover
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import World
