@@ -91,6 +91,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         if options.get("horizon") is None:  # None is the set's own
             options["horizon"] = HORIZONS.get(dataset)
         self.splits = SPLITS if qa_set is not None else splits_of(dataset)
+        self._dataset = dataset
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -106,6 +107,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         self._topk = topk
         self._fetched: dict[str, list[Passage]] = {}
         self.tier = self._set.tier
+
+    def _name(self) -> str:
+        return self.spec.id if self.spec is not None else f"the set {self._dataset!r}"
 
     @classmethod
     def survey(cls, *, dataset: str = "hotpotqa", data: str = "auto", **options: Any) -> tuple[str, dict[str, int]]:
