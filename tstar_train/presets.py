@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tstar_envs import EnvEntry, UnknownOption
+from tstar_envs import EnvEntry, UnknownOption, find_entry
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.policy.family import policy_name, tiny_family
 from tstar_train.policy.model import has_tiny, is_tiny, warmstart_advice
@@ -40,12 +40,27 @@ def tiny(entry: EnvEntry) -> Config:
     )  # fmt: skip
 
 
+def require_train_split(entry: EnvEntry) -> None:
+    """Refuse to train on an environment that is for evaluation only.
+
+    Raises:
+        UnknownOption: it has no train split; the set to train on is named.
+    """
+    if "train" not in entry.splits:
+        other = find_entry(entry.train_on).name
+        raise UnknownOption(
+            f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {other}, "
+            f"then evaluate with: python -m tstar_envs eval --env {entry.name} --agent tiny:RUN/checkpoints/NUMBER"
+        )
+
+
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
     """The preset for an environment and a model, and a sentence that says what was chosen and why.
 
     Raises:
-        UnknownOption: ``auto`` where the package ships no weights for this family.
+        UnknownOption: nothing to train on, or ``auto`` where the package ships no weights for this environment.
     """
+    require_train_split(entry)
     if model == "auto":
         if not has_tiny(policy_name(entry)):
             raise UnknownOption(

@@ -25,6 +25,7 @@ from tstar_train.evaluate import Measurement, measure, metric_name, paired_diffe
 from tstar_train.loop import Learner, iterate, needs_reference
 from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
+from tstar_train.presets import require_train_split
 from tstar_train.report import write_report
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.local import LocalEngine
@@ -132,12 +133,7 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
     entry = find_entry(config.env)
     if "split" in config.env_options:  # it would be in force in play, but not in the choice of tasks
         raise UnknownOption(f"split is no option of its own here: use --split {config.env_options['split']}")
-    if "train" not in entry.splits:
-        other = find_entry(entry.train_on).name
-        raise UnknownOption(
-            f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {other}, "
-            f"then evaluate with: python -m tstar_envs eval --env {entry.name} --agent tiny:RUN/checkpoints/NUMBER"
-        )
+    require_train_split(entry)
     cls = entry.load_class()
     return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
 
