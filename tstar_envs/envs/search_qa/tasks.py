@@ -117,9 +117,8 @@ def _question_file(folder: Path, name: str, split: str) -> Path | None:
     return find(split)
 
 
-@lru_cache(maxsize=16)
 def load_set(name: str, data: str) -> QASet:
-    """Read a question set.
+    """Read a question set; one that was read before is kept.
 
     Args:
         name: of the set, for example ``hotpotqa``.
@@ -135,7 +134,12 @@ def load_set(name: str, data: str) -> QASet:
     if data == "auto":
         data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
     mini = SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
-    folder = {"mini": mini, "full": full}.get(data, Path(data))
+    return _read_set(name, data, {"mini": mini, "full": full}.get(data, Path(data)))
+
+
+# The folder is part of the key: what "full" and "auto" mean changes with $TSTAR_DATA.
+@lru_cache(maxsize=16)
+def _read_set(name: str, data: str, folder: Path) -> QASet:
     tier = data if data in ("mini", "full") else "path"
     corpus = _corpus(folder)
     if corpus is None:
