@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from service_process import ServiceProcess
 
-from tstar_envs import Episode, ResetNeeded, RetrieverError, make_group
+from tstar_envs import Episode, ResetNeeded, RetrieverError, UnknownOption, make_group
 from tstar_envs.bench.runner import play_missing
 from tstar_envs.bench.stats import summarise
 from tstar_envs.envs.search_qa.env import SearchQAEnv
@@ -57,6 +57,39 @@ def test_group_over_http(service: str) -> None:
         group = make_group("hotpotqa", [0, 1], 2, retriever=retriever)
         results.append([group.reset(), group.step([env.oracle() if r % 2 else env.mistake(r) for r, env in enumerate(group.envs)])])
     assert results[0] == results[1]
+
+
+def test_a_service_with_another_worlds_passages_is_refused(service: str) -> None:
+    env = SearchQAEnv(dataset="musique", retriever=service)
+    env.reset(options={"task": 0})
+    before = env.snapshot()
+    for _ in range(2):
+        with pytest.raises(UnknownOption, match=r"another corpus.*docs/retriever.md"):
+            env.step("search[x]")
+    assert env.snapshot() == before
+    group = make_group("bamboogle", [0], 2, split="test", retriever=service)
+    group.reset()
+    with pytest.raises(UnknownOption, match="another corpus"):
+        group.step(["search[x]", "search[y]"])
+
+
+def test_the_corpus_is_asked_for_once() -> None:
+    wanted = ['"Title"\nbody of it', '"Other"\nits body']
+
+    def answer(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        # A service of single queries that knows the second passage alone, and writes white space its own way.
+        if "queries" in body and len(body["queries"]) > 1:
+            return 422, {}, json.dumps({"detail": [{"loc": ["body", "query"], "type": "missing"}]}).encode()
+        documents = [{"id": "1", "title": "Other", "text": "its  body"}, {"id": "2", "contents": "x\ny"}]
+        return 200, {}, json.dumps({"result": [[{"document": {"contents": "", **d}, "score": 1.0} for d in documents]]}).encode()
+
+    with answering(answer) as service:
+        searcher = HttpSearcher(service.url, expected=wanted)
+        for _ in range(3):
+            assert [p.title for p in searcher.search(["a"], 1)[0]] == ["Other"]
+        assert [b.get("query") for b in service.bodies] == [None, *wanted, "a", "a", "a"]
+        with pytest.raises(UnknownOption, match="'Third'; it finds 'Other' instead"):
+            HttpSearcher(service.url, expected=['"Third"\nits body']).search(["a"], 1)
 
 
 def free_port() -> int:
@@ -270,7 +303,7 @@ def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
         (500, b"out of memory", "answered 500: out of memory"),
         (200, b"<html>", "unknown form"),
         (200, b'{"results": []}', "unknown form"),
-        (200, b'{"result": []}', "1 queries with 0 lists"),
+        (200, b'{"result": []}', "3 queries with 0 lists"),
         (200, b'{"result": [[{"document": {"contents": 3}}]]}', "unknown form"),
         (200, b'{"result": [["only text"]]}', "unknown form"),
     ],
@@ -318,7 +351,7 @@ def test_a_tolerant_group_goes_on_with_the_rows_that_did_not_need_the_service() 
 def test_search_r1_answers_are_read() -> None:
     body = b'{"result": [[{"document": {"id": 7, "contents": "\\"Evan Morris\\"\\nWas a lobbyist."}, "score": 0.5}]]}'
     with server(200, body) as address:
-        env = SearchQAEnv(retriever=address)
+        env = SearchQAEnv(searcher=HttpSearcher(address))
         env.reset(options={"task": 0})
         observation, *_, info = env.step("search[x]")
     assert observation == "Doc 1 (Title: Evan Morris) Was a lobbyist." and info["doc_ids"] == ["7"]

@@ -103,7 +103,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         self._normalizer = normalizer
         self._observation_limit = observation_limit
         self._set = qa_set or load_set(dataset, data)
-        self._searcher = searcher or open_searcher(retriever, self._set.corpus)
+        self._searcher = searcher or open_searcher(retriever, self._set.corpus, invented=self._set.tier == "mini")
         self._topk = topk
         self._fetched: dict[str, list[Passage]] = {}
         self.tier = self._set.tier

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from tstar_envs.envs.search_qa.searcher import Passage
-from tstar_envs.errors import MissingExtra, RetrieverError
+from tstar_envs.errors import MissingExtra, RetrieverError, UnknownOption
 
 _TIMEOUT_SECONDS = 60.0
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 30.0
@@ -33,14 +33,19 @@ class HttpSearcher:
         tries: how often a request is sent that gets no answer, or an error of the server (5xx).
         pause_seconds: before the second try; doubled before each further one.
         patience_seconds: how long in all to wait for a service that says it is loading or full (503, 429).
+        expected: contents of passages of the corpus that the questions are asked over. Before its first search a searcher asks for
+            each of them; a service that finds none holds another corpus, in which the answers are not. Empty: it is not asked.
     """
 
-    def __init__(self, url: str, tries: int = 4, pause_seconds: float = 0.25, patience_seconds: float = 300.0) -> None:
+    def __init__(
+        self, url: str, tries: int = 4, pause_seconds: float = 0.25, patience_seconds: float = 300.0, expected: Sequence[str] = ()
+    ) -> None:
         try:
             import requests
         except ImportError as error:
             raise MissingExtra("a search service over HTTP", "requests", "search") from error
-        self._settings = (url, tries, pause_seconds, patience_seconds)
+        self._settings = (url, tries, pause_seconds, patience_seconds, tuple(expected))
+        self._expected = tuple(expected)
         self._url = url if url.endswith("/retrieve") else url.rstrip("/") + "/retrieve"
         self._tries, self._pause, self._patience = tries, pause_seconds, patience_seconds
         self._failure = requests.RequestException
@@ -54,11 +59,27 @@ class HttpSearcher:
 
         Raises:
             RetrieverError: the service cannot be reached, stays busy, answers with an error, or in another form.
+            UnknownOption: it holds another corpus than the one of the questions (``expected``).
         """
+        if self._expected:
+            self._require_corpus()
         # Half surrogate pairs, which an agent may write, have no form in JSON that servers accept.
         texts = [query.encode("utf-8", "replace").decode("utf-8") for query in queries]
         # A service that ignores topk (Search-R1's proxies of web search) may send more than was asked for.
         return [row[:topk] for part in _portions(texts) for row in self._ask(part, topk)]
+
+    def _require_corpus(self) -> None:
+        # A passage's own contents are as near to it as a query can be, whatever the encoder; ten leave room for an approximate index.
+        wanted = [_passage({"contents": contents}) for contents in self._expected]
+        found = self._ask(list(self._expected), 10)
+        if not any(_words(hit) == _words(w) for w, hits in zip(wanted, found, strict=True) for hit in hits):
+            instead = f"; it finds {found[0][0].title!r} instead" if found[0] else ""
+            raise UnknownOption(
+                f"the search service at {self._url} serves another corpus than this environment's questions are asked over: it does not "
+                f"know {', '.join(repr(w.title) for w in wanted)}{instead}. Serve this environment's own (docs/retriever.md, "
+                "'From an environment'), or pass retriever='hashed' for the embedded one"
+            )
+        self._expected = ()
 
     def _ask(self, texts: list[str], topk: int) -> list[list[Passage]]:
         if self._one_by_one and len(texts) > 1:
@@ -162,6 +183,10 @@ def _wants_one_query(response: Any) -> bool:
         return any(problem["loc"][-1] == "query" and problem["type"] == "missing" for problem in response.json()["detail"])
     except (ValueError, KeyError, TypeError, IndexError):
         return False
+
+
+def _words(passage: Passage) -> list[str]:
+    return f"{passage.title} {passage.text}".split()
 
 
 def _passage(hit: dict[str, Any]) -> Passage:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -74,8 +77,13 @@ class EmbeddedSearcher:
 
 
 @lru_cache(maxsize=8)
-def open_searcher(retriever: str, corpus: Path) -> Searcher:
+def open_searcher(retriever: str, corpus: Path, invented: bool = False) -> Searcher:
     """The searcher for an environment's ``retriever`` option, shared by all environments of the process.
+
+    Args:
+        retriever: a back end's name or an address.
+        corpus: the passages that the questions are asked over.
+        invented: they are of an invented world, so that a service with another corpus cannot have the answers: it is refused.
 
     Raises:
         UnknownOption: neither a back end's name nor an http(s) address.
@@ -85,5 +93,11 @@ def open_searcher(retriever: str, corpus: Path) -> Searcher:
     if retriever.startswith(("http://", "https://")):
         from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 
-        return HttpSearcher(retriever)
+        return HttpSearcher(retriever, expected=_first_contents(corpus) if invented else ())
     raise UnknownOption(f"retriever must be 'hashed', 'bm25' or an address starting with http://, got {retriever!r}")
+
+
+def _first_contents(corpus: Path, count: int = 3) -> tuple[str, ...]:
+    """The contents of a corpus' first passages; the retriever package, which reads whole ones, may not be installed here."""
+    with gzip.open(corpus, "rt", encoding="utf-8") if corpus.suffix == ".gz" else corpus.open(encoding="utf-8") as lines:
+        return tuple(str(json.loads(line)["contents"]) for line in itertools.islice(lines, count))
