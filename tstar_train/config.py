@@ -85,6 +85,9 @@ class OptimConfig:
     """Optimizer steps per iteration."""
     decay: float = 0.0
     """Share of the iterations over which the learning rate falls linearly to zero at the end."""
+    aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
+    """How token losses become one number: every token counts alike (DAPO, and the default), or every episode does (the
+    original GRPO), whatever its length. Where losing takes longer than winning, token-mean has more to push down than up."""
     micro_tokens: int = 3_072
     """Most padded tokens computed at once; changes memory and float rounding, not the result."""
 

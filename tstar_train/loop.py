@@ -88,8 +88,8 @@ def improve(learner: Learner, config: Config, number: int) -> UpdateStats:
     for group in optimizer.param_groups:
         group["lr"] = config.optim.learning_rate * rate(config, number)
     figures = []
-    for step, (tokens, grafts) in enumerate(learner.team.sizes()):
-        gradient, stats = learner.team.gradient("base", step, max(1, tokens))
+    for step, (weight, grafts) in enumerate(learner.team.sizes()):
+        gradient, stats = learner.team.gradient("base", step, weight or 1.0)
         stats.base_gradient_norm = float(gradient.norm())
         if grafts:
             surgical, more = learner.team.gradient("surgical", step, grafts)

@@ -11,13 +11,14 @@ import pytest
 import torch
 from policies import HOTPOT, random_policy
 
-from tstar_train.config import GraftConfig, OptimConfig
+from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
 from tstar_train.optim.update import UpdateStats, base_backward, micro_batches, surgical_backward, thought_logprobs
 from tstar_train.policy.codec import thought_length
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.local import LocalEngine
+from tstar_train.rollout.share import Share
 from tstar_train.rollout.types import TokenSequence, join_rows, rows_of
 
 
@@ -44,7 +45,7 @@ def single(row):
 def gradient(policy, sequences, config):
     policy.model.zero_grad(set_to_none=True)
     stats = UpdateStats()
-    base_backward(policy.model, None, sequences, config, 1.0, policy.codec.pad, sum(sum(s.mask) for s in sequences), stats)
+    base_backward(policy.model, None, sequences, config, 1.0, policy.codec.pad, sum(s.own_tokens for s in sequences), stats)
     return torch.cat([p.grad.flatten() for p in policy.model.parameters()]), stats
 
 
@@ -171,3 +172,32 @@ def test_first_surgical_loss_is_ln_2():
     stats = UpdateStats()
     surgical_backward(policy.model, copy.deepcopy(policy.model), [graft], GraftConfig(), 3000, 0, 1, stats)
     assert math.isclose(stats.surgical_loss, math.log(2), rel_tol=1e-6)
+
+
+def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
+    policy, _, _ = played
+    tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:6]
+    for context in ("concat", "step"):
+        config = Config(
+            env="hotpotqa", tstar=False, rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
+            optim=OptimConfig(aggregation="episode-mean", micro_tokens=700),
+        )  # fmt: skip
+        share = Share(policy, None, config, EnvSpec("hotpotqa", {"topk": 1}))
+        share.play(tasks, 0, 0)
+        episodes = {}
+        for chance, sequence in enumerate(share._sequences):
+            # A random policy earns nothing: advantages are put in by hand.
+            sequence.advantages = [math.sin(chance + 1)] * len(sequence.ids)
+            episodes.setdefault(round(1 / sequence.weight), []).append(sequence)
+        assert len({s.weight for s in share._sequences}) > 1
+        [(weight, _)] = share.sizes()
+        assert weight == pytest.approx(len(tasks) * 4)
+        ours, _ = share.base_gradient(0, weight)
+        # Episodes of one length are taken together: every token of theirs counts alike.
+        total = 0.0
+        for own, sequences in episodes.items():
+            plain = [TokenSequence(s.ids, s.mask, s.logprobs, s.advantages) for s in sequences]
+            count = sum(s.own_tokens for s in plain) / own
+            assert count == pytest.approx(round(count))
+            total = total + count * gradient(policy, plain, OptimConfig())[0]
+        np.testing.assert_allclose(ours, total / weight, atol=2e-6)

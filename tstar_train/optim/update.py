@@ -119,24 +119,26 @@ def base_backward(
     config: OptimConfig,
     temperature: float,
     pad: int,
-    total: int,
+    total: float,
     stats: UpdateStats,
 ) -> None:
-    """Add the gradient of the base loss, a sum over own tokens divided by ``total``; fills ``stats``."""
+    """Add the gradient of the base loss, a weighted sum over own tokens divided by ``total``; fills ``stats``."""
     # Groups of equal rewards have advantage 0: they count in the mean, but have no gradient to compute.
     active = [s for s in sequences if config.kl_coefficient or any(s.advantages)]
     for number, batch in enumerate(micro_batches([len(s.ids) for s in active], config.micro_tokens)):
         part = [active[i] for i in batch]
-        ids, mask, old, advantages = _tensors(part, pad, model.device)
+        ids, mask, old, advantages, weights = _tensors(part, pad, model.device)
         logprobs, entropy = token_logprobs(model, ids, mask, temperature)
         # The losses take one row per sequence; all wanted tokens in one row is the same token mean.
         ones = torch.ones_like(logprobs)[None]
+        # The loss is linear in the advantages where they are scaled by a positive number: a weight is such a scale.
+        weight = weights[mask]
         result = clipped_policy_loss(
-            logprobs[None], old[mask][None], advantages[mask][None], ones,
+            logprobs[None], old[mask][None], (advantages[mask] * weight)[None], ones,
             clip_low=config.clip_low, clip_high=config.clip_high, denominator=float(total),
         )  # fmt: skip
         loss = result.loss
-        share = len(logprobs) / total
+        share = float(weight.sum()) / total
         # Without a penalty the KL is only reported: one micro-batch tells it at a fraction of the cost.
         if reference is not None and (config.kl_coefficient or number == 0):
             with torch.no_grad():
@@ -145,7 +147,7 @@ def base_backward(
             stats.kl_sum += float(penalty.detach().sum())
             stats.kl_tokens += len(logprobs)
             if config.kl_coefficient:
-                loss = loss + config.kl_coefficient * penalty.sum() / total
+                loss = loss + config.kl_coefficient * (weight * penalty).sum() / total
         loss.backward()
         gap = (logprobs.detach() - old[mask]).abs()
         stats.logprob_difference_sum += float(gap.sum())
@@ -192,7 +194,7 @@ def thought_logprobs(model: PreTrainedModel, spans: Sequence[tuple[list[int], li
     return torch.zeros(len(spans), device=model.device, dtype=logprobs.dtype).index_add(0, owner, logprobs)
 
 
-def _tensors(part: Sequence[TokenSequence], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _tensors(part: Sequence[TokenSequence], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     longest = max(len(s.ids) for s in part)
 
     def padded(values: Sequence[Sequence[float]], fill: float, dtype: torch.dtype) -> Tensor:
@@ -203,4 +205,5 @@ def _tensors(part: Sequence[TokenSequence], pad: int, device: torch.device) -> t
         padded([s.mask for s in part], 0, torch.bool),
         padded([s.logprobs for s in part], 0.0, torch.float32),
         padded([s.advantages for s in part], 0.0, torch.float32),
+        padded([[s.weight] * len(s.ids) for s in part], 0.0, torch.float32),
     )

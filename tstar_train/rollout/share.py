@@ -159,22 +159,29 @@ class Share:
         sequences = []
         for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
             fined = [a - penalty * (not s.action_valid) for a, s in zip(advantages, trajectory.steps, strict=True)]
-            sequences += join_rows(rows_of(trajectory, fined))
+            episode = join_rows(rows_of(trajectory, fined))
+            if self._config.optim.aggregation == "episode-mean":
+                own = sum(s.own_tokens for s in episode)
+                for sequence in episode:
+                    sequence.weight = 1 / own
+            sequences += episode
         return sequences
 
-    def sizes(self) -> list[tuple[int, int]]:
-        """For each optimizer step: own tokens and grafts of this share, the denominators' parts."""
+    def sizes(self) -> list[tuple[float, int]]:
+        """For each optimizer step: summed weights of own tokens, and grafts, of this share: the denominators' parts."""
         updates = self._config.optim.updates
         grafts = self._grafts.kept if self._config.graft.surgical else []
-        return [(sum(sum(s.mask) for s in self._sequences[k::updates]), len(grafts[k::updates])) for k in range(updates)]
+        return [
+            (sum(s.weight * s.own_tokens for s in self._sequences[k::updates]), len(grafts[k::updates])) for k in range(updates)
+        ]
 
-    def base_gradient(self, step: int, tokens: int) -> tuple[Tensor, UpdateStats]:
-        """Gradient of the base loss over this share's rows of an optimizer step, divided by ``tokens``, as one vector."""
+    def base_gradient(self, step: int, weight: float) -> tuple[Tensor, UpdateStats]:
+        """Gradient of the base loss over this share's rows of an optimizer step, divided by ``weight``, as one vector."""
         stats = UpdateStats()
         self._clear()
         base_backward(
             self._policy.model, self._reference, self._sequences[step :: self._config.optim.updates], self._config.optim,
-            self._config.rollout.temperature, self._policy.codec.pad, tokens, stats,
+            self._config.rollout.temperature, self._policy.codec.pad, weight, stats,
         )  # fmt: skip
         return self._gradient(), stats
 

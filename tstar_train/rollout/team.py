@@ -81,12 +81,12 @@ class Team:
                 whole.seconds[phase] = max(whole.seconds.get(phase, 0.0), seconds)
         return whole
 
-    def sizes(self) -> list[tuple[int, int]]:
-        """For each optimizer step: own tokens and grafts of all shares together."""
+    def sizes(self) -> list[tuple[float, int]]:
+        """For each optimizer step: summed weights of own tokens, and grafts, of all shares together."""
         each = self._all("sizes", [()] * self.size)
         return [(sum(s[k][0] for s in each), sum(s[k][1] for s in each)) for k in range(len(each[0]))]
 
-    def gradient(self, loss: str, step: int, denominator: int) -> tuple[torch.Tensor, UpdateStats]:
+    def gradient(self, loss: str, step: int, denominator: float) -> tuple[torch.Tensor, UpdateStats]:
         """Sum of the shares' gradients of ``base`` or ``surgical`` loss, added up in a fixed order, and their figures."""
         parts = self._all(f"{loss}_gradient", [(step, denominator)] * self.size)
         total = parts[0][0]

@@ -88,12 +88,19 @@ class TokenSequence:
         mask: 1 for the policy's own tokens of all joined turns.
         logprobs: sampling log-probabilities per position.
         advantages: per position.
+        weight: of each of its tokens in the weighted mean that is the base loss.
     """
 
     ids: list[int]
     mask: list[int]
     logprobs: list[float]
     advantages: list[float]
+    weight: float = 1.0
+
+    @property
+    def own_tokens(self) -> int:
+        """How many tokens the policy wrote."""
+        return sum(self.mask)
 
 
 def rows_of(trajectory: Trajectory, advantages: Sequence[float]) -> list[Row]:
