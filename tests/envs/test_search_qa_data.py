@@ -193,6 +193,18 @@ def test_search_r1_parquet(tmp_path: Path) -> None:
         ("a.json", '{"Data": [{"Question": "q", "Answer": {"Aliases": []}}]}', "entry 1: field 'Answer'"),
         ("a.json", '[{"question": "q"}]', "entry 1: no field with answers"),
         ("a.json", "[" * 200_000, "not JSON"),
+        # A text is no list of letters, an object no list of its keys: each would count as a right answer.
+        ("a.json", '{"Data": [{"Question": "q", "Answer": {"Value": "v", "Aliases": "abc"}}]}', "entry 1: field 'Answer'"),
+        ("a.jsonl", '{"question": "q", "answer": "a", "answer_aliases": "abc"}', "line 1: field 'answer_aliases' must be a list"),
+        ("a.jsonl", '{"question": "q", "answer": "a", "answer_aliases": 5}', "line 1: field 'answer_aliases' must be a list"),
+        ("a.jsonl", '{"question": "q", "answer": "a", "answer_aliases": ["b", null]}', "line 1: field 'answer_aliases' holds None"),
+        ("a.jsonl", '{"question": "q", "answer": " ", "answer_aliases": ["b"]}', "line 1: field 'answer' holds no answer"),
+        ("a.jsonl", '{"id": "1", "question": "q", "golden_answers": {"a": 1}}', "line 1: field 'golden_answers'"),
+        ("a.jsonl", '{"question": "q", "answer": {"a": 1}}', "line 1: field 'answer'"),
+        ("a.jsonl", '{"question": "q", "reward_model": {"ground_truth": {"target": {"a": 1}}}}', "line 1: field 'reward_model'"),
+        ("a.tsv", 'id\tquestion\tpossible_answers\n1\tWho?\t"{""a"": 1}"\n', "line 2: field 'possible_answers'"),
+        ("a.json", '[{"_id": [5], "question": "q", "answer": "a"}]', "entry 1: field '_id' must be"),
+        ("a.json", '{"Data": [{"QuestionId": true, "Question": "q", "Answer": "a"}]}', "entry 1: field 'QuestionId' must be"),
         ("a.txt", "x", "question files end in"),
     ],
 )

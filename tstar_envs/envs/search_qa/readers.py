@@ -69,9 +69,10 @@ def _entry(record: Any, unnamed: str, where: str) -> Entry | None:
     if record.get("answerable") is False:
         return None
     question = _text(record, ("question", "Question"), where)
-    id_ = next((record[key] for key in ("id", "_id", "QuestionId") if record.get(key) not in (None, "")), unnamed)
+    named = next((key for key in ("id", "_id", "QuestionId") if record.get(key) not in (None, "")), "id")
+    id_ = record.get(named) if record.get(named) not in (None, "") else unnamed
     if isinstance(id_, bool) or not isinstance(id_, str | int) or ("golden_answers" in record and "id" not in record):
-        raise BadData(f"{where}: field 'id' must be a string or a whole number, found {id_!r:.80}")
+        raise BadData(f"{where}: field {named!r} must be a string or a whole number, found {id_!r:.80}")
     metadata = record.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
@@ -96,33 +97,39 @@ def _answers(record: Record, where: str) -> tuple[str, ...]:
                 found = read(record[name])
             except (KeyError, TypeError, json.JSONDecodeError) as error:
                 raise BadData(f"{where}: field {name!r} is not what its form has there: {record[name]!r:.80} ({error!r})") from error
-            found = [*found, *(record.get("answer_aliases") or ())]
             break
     else:
         raise BadData(f"{where}: no field with answers ({', '.join(_ANSWERS)}); found {', '.join(map(str, record))}")
+    texts = _texts(found, name, where)
+    if not texts:
+        raise BadData(f"{where}: field {name!r} holds no answer")
+    aliases = record.get("answer_aliases") or []
+    if not isinstance(aliases, list):
+        raise BadData(f"{where}: field 'answer_aliases' must be a list, found {aliases!r:.80}")
+    return tuple(dict.fromkeys((*texts, *_texts(aliases, "answer_aliases", where))))
+
+
+def _texts(found: list[Any], name: str, where: str) -> list[str]:
+    """The answers of a field that are not blank, each once."""
     for answer in found:
         if isinstance(answer, bool) or not isinstance(answer, str | int | float):
             raise BadData(f"{where}: field {name!r} holds {answer!r:.80}; every answer must be a text")
-    texts = tuple(dict.fromkeys(str(answer) for answer in found if str(answer).strip()))
-    if not texts:
-        raise BadData(f"{where}: field {name!r} holds no answer")
-    return texts
+    return list(dict.fromkeys(str(answer) for answer in found if str(answer).strip()))
 
 
+# A text would come apart into its letters and an object into its keys, each of which would count as an answer.
 def _listed(value: Any) -> list[Any]:
-    if isinstance(value, str):
+    if not isinstance(value, list):
         raise TypeError("a list is expected")
-    return list(value)
+    return value
 
 
 def _several(value: Any) -> list[Any]:
-    if isinstance(value, str | int | float):
-        return [value]
-    return list(value)
+    return [value] if isinstance(value, str | int | float) else _listed(value)
 
 
 def _triviaqa(value: Any) -> list[Any]:
-    return [value] if isinstance(value, str) else [value["Value"], *value.get("Aliases", ())]
+    return [value] if isinstance(value, str) else [value["Value"], *_listed(value.get("Aliases") or [])]
 
 
 def _popqa(value: Any) -> list[Any]:
