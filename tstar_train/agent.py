@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from tstar_envs import ResetNeeded, find_entry
+from tstar_envs import ResetNeeded, TextEnv, find_entry
+from tstar_train.policy.codec import SearchR1Codec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy
 from tstar_train.rollout.local import LocalEngine
@@ -29,6 +30,7 @@ class PolicyAgent:
         self.env_options = dict(family.env_options)
         self._family = family
         self._engine = LocalEngine(policy)
+        self._policy = policy
         self._codec = policy.codec
         self._prompt = prompt
         self._seed = seed
@@ -38,6 +40,12 @@ class PolicyAgent:
         self._reply: list[int] = []
         self._episode = ""
         self._turn = 0
+
+    def bind(self, env: TextEnv[Any, Any]) -> None:
+        """Take the rules from the environment that will be played: they depend on its options, as does the form of a conversation."""
+        self._prompt = env.prompt()
+        own = self._policy.codec
+        self._codec = SearchR1Codec(self._policy.tokenizer, own.end) if env.prompt_style == "search_r1" else own
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
@@ -62,9 +70,9 @@ class PolicyAgent:
         sample = self._engine.generate(
             [self._transcript.context()], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
         )[0]
-        self._reply = sample.ids
+        self._reply = self._codec.closed(sample.ids)
         self._turn += 1
-        return self._codec.decode(sample.ids)
+        return self._codec.decode(self._reply)
 
 
 def load_agent(

@@ -29,6 +29,9 @@ class Codec(Protocol):
     def reply(self, text: str) -> list[int]:
         """A reply written by somebody else (expert, graft), with its end."""
 
+    def closed(self, reply: Sequence[int]) -> list[int]:
+        """A sampled reply as it stands in a context; a reply cut at its longest lacks its end and gets it."""
+
     def text(self, text: str) -> list[int]:
         """Plain text inside a context."""
 
@@ -63,6 +66,10 @@ class PlainCodec:
     def reply(self, text: str) -> list[int]:
         """See ``Codec``."""
         return [*self.text(text), self.end]
+
+    def closed(self, reply: Sequence[int]) -> list[int]:
+        """See ``Codec``."""
+        return [*reply] if reply[-1] == self.end else [*reply, self.end]
 
     def text(self, text: str) -> list[int]:
         """See ``Codec``."""
@@ -102,6 +109,47 @@ class ChatCodec(PlainCodec):
     def observation(self, text: str) -> list[int]:
         """See ``Codec``."""
         return self.text(f"{self._between_rest}{text}{self._after}")
+
+
+class SearchR1Codec(PlainCodec):
+    """The conversation that Search-R1's checkpoints were trained on (``LLMGenerationManager`` in its public code).
+
+    Rules and question are one user message. All that follows is a single turn of the assistant: a reply is cut behind its first
+    ``</search>`` (or else ``</answer>``), encoded again, and what the environment says stands right behind it, as it is.
+
+    Args:
+        tokenizer: one with a ``chat_template`` renders the user message by it; one without has it as plain text.
+        end: the token by which the model ends a turn.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, end: int) -> None:
+        super().__init__(tokenizer, with_prompt=True)
+        self.end = end
+
+    def start(self, prompt: str, observation: str) -> list[int]:
+        """See ``Codec``."""
+        asked = f"{prompt}{observation}"
+        if self._tokenizer.chat_template:
+            messages = [{"role": "user", "content": asked}]
+            asked = str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return self.text(asked)
+
+    def observation(self, text: str) -> list[int]:
+        """See ``Codec``."""
+        return self.text(text)
+
+    def reply(self, text: str) -> list[int]:
+        """See ``Codec``; the tag that closes it is its end."""
+        return self.text(text)
+
+    def closed(self, reply: Sequence[int]) -> list[int]:
+        """See ``Codec``; what was written behind the closing tag is dropped, as is the end."""
+        text = self.decode(reply)
+        for tag in ("</search>", "</answer>"):
+            before, found, _ = text.partition(tag)
+            if found:
+                return self.text(before + tag)
+        return self.text(text)
 
 
 def thought_length(codec: Codec, reply: Sequence[int]) -> int:

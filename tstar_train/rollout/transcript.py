@@ -60,6 +60,4 @@ class Transcript:
             self._whole += self._turn(reply, observation)
 
     def _turn(self, reply: Sequence[int], observation: str) -> list[int]:
-        """A reply cut at its longest lacks its end; the context goes on as if it had one."""
-        ending = [] if reply[-1] == self.codec.end else [self.codec.end]
-        return [*reply, *ending, *self.codec.observation(observation)]
+        return [*self.codec.closed(reply), *self.codec.observation(observation)]

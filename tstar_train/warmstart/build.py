@@ -76,6 +76,9 @@ class TextCodec:
     def reply(self, text: str) -> list[Any]:
         return [text, self.end]
 
+    def closed(self, reply: Sequence[Any]) -> list[Any]:
+        return [*reply] if reply[-1] == self.end else [*reply, self.end]
+
     def text(self, text: str) -> list[Any]:
         return [text]
 
