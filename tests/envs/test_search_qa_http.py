@@ -265,6 +265,21 @@ def test_other_forms_of_passages() -> None:
     assert (len(first), third[0].id) == (3, "3")
 
 
+def test_passages_without_ids_are_told_apart_by_their_contents() -> None:
+    """Several passages of one article: the second brings something new, the first again does not."""
+
+    def answer(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        contents = '"T"\n' + ("first" if "first" in body["queries"][0] else "second")
+        return 200, {}, json.dumps({"result": [[{"document": {"contents": contents}}]]}).encode()
+
+    with answering(answer) as service:
+        env = SearchQAEnv(searcher=HttpSearcher(service.url))
+        env.reset(options={"task": 0})
+        infos = [env.step(f"search[{query}]")[4] for query in ("the first", "the second", "first again")]
+    assert [info["modifies_state"] for info in infos] == [True, True, False]
+    assert [len(info["new_doc_ids"]) for info in infos] == [1, 1, 0] and infos[0]["doc_ids"] == infos[2]["doc_ids"]
+
+
 def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
     """Never a reward of 0: the episode ends in an error, is in no figure, and is played again by the next run."""
     entry = find_entry("hotpotqa")

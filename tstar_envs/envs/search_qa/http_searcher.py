@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from tstar_envs.envs.search_qa.searcher import Passage
@@ -194,5 +195,10 @@ def _passage(hit: dict[str, Any]) -> Passage:
     document = hit["document"] if "document" in hit else dict(hit)
     if isinstance(document, str):
         document = {"contents": document}
-    title, _, text = document["contents"].partition("\n")
-    return Passage(str(document.get("id", title)), document.get("title") or title.strip('"'), document.get("text") or text)
+    contents = document["contents"]
+    title, _, text = contents.partition("\n")
+    # Many passages have one title (those of an article), so where there is no id the contents tell whether one was seen before.
+    id_ = document.get("id")
+    if id_ is None:
+        id_ = blake2b(contents.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return Passage(str(id_), document.get("title") or title.strip('"'), document.get("text") or text)
