@@ -340,6 +340,8 @@ class _Builder:
                 self.report("training", 0, wanted)
                 sample = staged.reconstruct_batch(np.arange(wanted) * count // max(1, wanted)) if wanted else np.empty((0, staged.d))
                 index = trained(self.plan.kind, staged.d, count, sample)
+                if wanted:  # the centres of the lists are not looked for a second time
+                    _write_index(index, partial)
             saved = time.monotonic()
             while index.ntotal < count:
                 start = index.ntotal

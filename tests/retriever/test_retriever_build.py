@@ -155,6 +155,7 @@ build_index(Plan(corpus=Path(sys.argv[1]), out=Path(sys.argv[2]), kind=sys.argv[
 def test_a_killed_build_goes_on(kind: Kind, kills: list[tuple[str, int]], corpus_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     finished = {"reading": 0, "encoding": 0}
+    centres_known = False
     for phase, at in [*kills, ("", 0)]:
         command = [sys.executable, "-c", KILLED, str(corpus_file), str(out), kind, phase, str(at)]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
@@ -165,6 +166,8 @@ def test_a_killed_build_goes_on(kind: Kind, kills: list[tuple[str, int]], corpus
             # What the killed one had finished is not done again: the next report is a chunk further.
             assert all(report > before for report in reports), done.stdout
             finished[name] = max([before, *reports])
+        assert not (centres_known and "training" in done.stdout), done.stdout
+        centres_known = phase == "arranging"
     build_index(Plan(corpus=corpus_file, out=tmp_path / "whole", kind=kind, dim=64, chunk=50))
     assert contents(out) == contents(tmp_path / "whole")
     assert not (tmp_path / ".index.partial").exists()
