@@ -69,6 +69,7 @@ def plan(folder: Path, data: str, seed: int) -> Plan:
         tagger,
         tasks,
         path.stat().st_size > LARGE_BYTES,
+        by_asin=True,
     )
 
 
