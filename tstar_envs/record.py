@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,7 +67,7 @@ class Episode:
         seed: seed of the agent's sampling, None if it has none.
         sample: number of the episode among those of the same task.
         error: what went wrong, if ``ended`` is ``error``.
-        extra: further figures of the family (for example em and f1).
+        extra: further figures of the family (for example em and f1), and ``facts``.
         steps: the turns.
         schema: version of this format.
     """
@@ -89,6 +89,11 @@ class Episode:
     extra: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     schema: int = SCHEMA_VERSION
+
+    @staticmethod
+    def facts(info: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``extra`` keeps of the ``info`` of a reset: the kind of task, and the tagger that WebShop's score depends on."""
+        return {name: info[name] for name in ("kind", "tagger") if name in info}
 
     def to_json(self) -> str:
         """One line of JSON (lone surrogates are escaped, so any reply can be written)."""

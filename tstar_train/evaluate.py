@@ -18,8 +18,10 @@ _RESAMPLES = 10_000
 
 
 def metric_name(entry: EnvEntry) -> str:
-    """What the reward of an environment is called in results: EM (exact match) for questions, else success."""
-    return "EM" if entry.family == "search_qa" else "success"
+    """What the reward of an environment is called in results: EM (exact match) for questions, score in WebShop, where success is
+    a score of 1 and is told beside it, else success.
+    """
+    return {"search_qa": "EM", "webshop": "score"}.get(entry.family, "success")
 
 
 @dataclass
@@ -32,17 +34,22 @@ class Measurement:
         greedy_per_task: reward of the greedy episode of each task; None where it failed so.
         kinds: kind of each task ("" if unknown).
         failed: how many episodes failed so; they are in no figure.
+        solved_per_task: as ``per_task``, of success instead of the reward; empty in what older versions recorded.
+        greedy_solved_per_task: as ``greedy_per_task``, of success.
     """
 
     per_task: list[float | None]
     greedy_per_task: list[float | None]
     kinds: list[str] = field(default_factory=list)
     failed: int = 0
+    solved_per_task: list[float | None] = field(default_factory=list)
+    greedy_solved_per_task: list[float | None] = field(default_factory=list)
 
     @classmethod
     def from_report(cls, record: dict[str, Any]) -> Measurement:
         """From what ``report`` gave."""
-        return cls(record["per_task"], record["greedy_per_task"], record["kinds"], record.get("failed", 0))
+        solved = (record.get(name, []) for name in ("solved_per_task", "greedy_solved_per_task"))
+        return cls(record["per_task"], record["greedy_per_task"], record["kinds"], record.get("failed", 0), *solved)
 
     @property
     def mean(self) -> float:
@@ -54,10 +61,21 @@ class Measurement:
         """Mean over tasks of the greedy episodes, None if there are none."""
         return _mean(self.greedy_per_task)
 
+    @property
+    def success(self) -> float | None:
+        """Mean success over tasks at temperature 1; None if it is not known."""
+        return _mean(self.solved_per_task)
+
+    @property
+    def greedy_success(self) -> float | None:
+        """Mean success of the greedy episodes; None if it is not known."""
+        return _mean(self.greedy_solved_per_task)
+
     def report(self) -> dict[str, Any]:
         """For ``evaluation.json``."""
         low, high = bootstrap_interval(np.array([value for value in self.per_task if value is not None]))
-        return {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy, "by_kind": self.by_kind(), **asdict(self)}
+        figures = {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy}
+        return {**figures, "success": self.success, "greedy_success": self.greedy_success, "by_kind": self.by_kind(), **asdict(self)}
 
     def by_kind(self) -> dict[str, dict[str, Any]]:
         """Tasks, mean and greedy mean of each kind."""
@@ -85,10 +103,15 @@ def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig) -> Measu
     """
     episodes = team.evaluate(tasks, config.split, config.samples, 1.0, "evaluation")
     greedy = team.evaluate(tasks, config.split, 1, 0.0, "evaluation") if config.greedy else []
-    rewards = [None if failed(e) else e.reward for e in episodes]
-    per_task = [_mean(rewards[start : start + config.samples]) for start in range(0, len(rewards), config.samples)]
-    kinds = [_kind(e) for e in episodes[:: config.samples]]
-    return Measurement(per_task, [None if failed(e) else e.reward for e in greedy], kinds, sum(map(failed, [*episodes, *greedy])))
+    groups = [episodes[start : start + config.samples] for start in range(0, len(episodes), config.samples)]
+    return Measurement(
+        per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],
+        greedy_per_task=[None if failed(e) else e.reward for e in greedy],
+        kinds=[_kind(group[0]) for group in groups],
+        failed=sum(map(failed, [*episodes, *greedy])),
+        solved_per_task=[_mean([float(e.success) for e in group if not failed(e)]) for group in groups],
+        greedy_solved_per_task=[None if failed(e) else float(e.success) for e in greedy],
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -235,12 +235,17 @@ def _header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
 
 def _summary(config: Config, before: Measurement, after: Measurement, progress: Progress, seconds: float) -> dict[str, Any]:
     difference, low, high = paired_difference(before, after)
+    metric = metric_name(find_entry(config.env))
+    solved = {
+        "success_before": before.success, "success_after": after.success,
+        "greedy_success_before": before.greedy_success, "greedy_success_after": after.greedy_success,
+    }  # fmt: skip
     return {
         "env": find_entry(config.env).id,
         "algo": config.algo,
         "tstar": config.tstar,
         "seed": config.seed,
-        "metric": metric_name(find_entry(config.env)),
+        "metric": metric,
         "before": before.mean,
         "after": after.mean,
         "difference": difference,
@@ -248,6 +253,7 @@ def _summary(config: Config, before: Measurement, after: Measurement, progress: 
         "ci_high": high,
         "greedy_before": before.greedy,
         "greedy_after": after.greedy,
+        **(solved if metric == "score" else {}),
         "episodes": progress.episodes,
         "iterations": progress.iteration,
         "seconds": seconds,
@@ -271,6 +277,9 @@ def _print_result(console: Console, before: Measurement, after: Measurement, sum
         f"{summary['iterations']} iterations, {summary['seconds'] / 60:.1f} min",
         highlight=False,
     )
+    if summary["metric"] == "score":
+        first, second = _percent(before.success, before.greedy_success), _percent(after.success, after.greedy_success)
+        console.print(f"success (a score of 1) {first} -> {second}", highlight=False)
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
 
 

@@ -116,6 +116,16 @@ def test_record_holds_the_episode() -> None:
     assert Episode.from_json(episode.to_json()) == episode
 
 
+def test_a_score_of_webshop_names_its_tagger() -> None:
+    entry = find_entry("webshop")
+    env = gym.make(entry.id, data="mini").unwrapped
+    assert isinstance(env, TextEnv)
+    agent = load_agent("oracle", env_id=entry.id, seed=0)
+    agent.bind(env)
+    episode = play_episode(env, entry, agent, name="n", task=env.task_ids()[0])
+    assert episode.reward == 1.0 and episode.extra["tagger"] == "lexicon-1"
+
+
 @pytest.mark.parametrize(
     ("agent", "options", "error"),
     [

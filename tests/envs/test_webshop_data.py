@@ -93,6 +93,25 @@ def test_the_order_of_goals_and_the_ranges_are_the_originals() -> None:
     assert [task.split for task in tasks[498:502]] == ["test", "test", "valid", "valid"] and tasks[1500].split == "train"
 
 
+def test_equally_good_products_come_by_asin_as_the_originals_search_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than a search gives, in a file that has them in another order; in a store and in memory."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    asins = [f"B{number * 37 % 101:03d}" for number in range(101)]
+    products = [{"asin": asin, "name": "Red Mug" if asin != "B077" else "Mug mug", "query": "mug"} for asin in asins]
+    (folder / "items_shuffle.json").write_text(json.dumps(products), encoding="utf-8")
+    expected = ["B077", *(asin for asin in sorted(asins) if asin != "B077")][:50]
+    stored = load_shop(str(folder)).catalogue
+    load_shop.cache_clear()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="every process holds its own copy"):
+        in_memory = load_shop(str(folder)).catalogue
+    for catalogue in (stored, in_memory):
+        assert [catalogue.product(number)["asin"] for number in catalogue.search("mug")] == expected
+        assert catalogue.find("B037") == 1, "numbers stay the file's: goals are in their order"
+
+
 def test_prices_are_drawn_once_and_kept(tmp_path: Path, own_stores: Path) -> None:
     folder = write_originals(tmp_path / "files")
     first = contents(load_shop(str(folder)))

@@ -168,6 +168,7 @@ def test_measurements_leave_failed_episodes_out():
     for n, value in enumerate(part.per_task):
         good = [e.reward for e in episodes[4 * n : 4 * n + 4] if not failed(e)]
         assert value == (pytest.approx(sum(good) / len(good)) if good else None)
+    assert part.solved_per_task == part.per_task, "in question answering success is exact match"
     assert Measurement.from_report(json.loads(json.dumps(part.report()))) == part
     with service(lambda asked: True) as spec:
         team = Team(load_policy("tiny", "search_qa"), None, config, spec, processes=1)

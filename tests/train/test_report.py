@@ -141,6 +141,20 @@ def test_summary_alone_gives_the_headline(run: Path) -> None:
     assert "<strong>46.0 %</strong>" in html and "+10.0 points" in html
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_where_success_is_not_the_reward_both_are_told(run: Path, alone: bool) -> None:
+    evaluation, summary = (json.loads((run / name).read_text()) for name in ("evaluation.json", "summary.json"))
+    for part, success in (("before", 0.125), ("after", 0.375)):
+        evaluation[part]["success"] = summary[f"success_{part}"] = success
+    for name, record in (("evaluation.json", evaluation), ("summary.json", summary)):
+        (run / name).write_text(json.dumps({**record, "metric": "score"}))
+    if alone:
+        (run / "evaluation.json").unlink()
+    html = " ".join(write_report(run).read_text(encoding="utf-8").split())
+    assert "score on held-out tasks" in html and "score is a share" not in html
+    assert "Success, a score of 1: 12.5 % → 37.5 %." in html
+
+
 def line_of(text: str, number: int) -> Callable[[bytes], bytes]:
     """A change of one line of a file."""
 

@@ -15,16 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policies import HOTPOT, random_policy
 
-from tstar_envs import UnknownOption
+from tstar_envs import UnknownOption, find_entry
+from tstar_envs.bench.runner import play_episode
 from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, load_checkpoint, save_checkpoint
-from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
-from tstar_train.evaluate import Measurement, bootstrap_interval, paired_difference
+from tstar_train.config import Config, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
+from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
 from tstar_train.loop import Learner, follow, iterate, rate
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
-from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.team import Team
-from tstar_train.run import tasks_of_iteration
+from tstar_train.run import _summary, tasks_of_iteration
 from tstar_train.tracking import RunFolder
 
 SMALL = Config(
@@ -80,6 +82,45 @@ def test_interval_covers_the_mean_as_often_as_it_says():
         low, high = bootstrap_interval(generator.normal(0.3, 1.0, 80))
         hits += low <= 0.3 <= high
     assert 50 <= hits <= 60
+
+
+class Buyers:
+    """A team that plays by the expert's advice; at temperature 1 it buys without choosing options."""
+
+    def evaluate(self, tasks, split, samples, temperature, purpose):
+        entry = find_entry("webshop")
+        self.env, self.temperature = entry.load_class()(data="mini", split=split), temperature
+        return [play_episode(self.env, entry, self, name="n", task=task, sample=n) for task in tasks for n in range(samples)]
+
+    def reset(self, observation, info):
+        pass
+
+    def act(self, observation, info):
+        reply = self.env.oracle()
+        return "click[buy now]" if self.temperature and "(not chosen)" in observation else reply
+
+
+def test_where_success_is_not_the_reward_both_are_measured():
+    env = find_entry("webshop").load_class()(data="mini", split="valid")
+    tasks = env.task_ids()[::9]
+    measured = measure(Buyers(), tasks, EvaluationConfig(split="valid", tasks=len(tasks), samples=2))
+    plain = [not env.reset(options={"task": task})[0].count(", in ") for task in tasks]
+    assert measured.solved_per_task == plain and 0 < measured.success == np.mean(plain) < 1
+    assert measured.success < measured.mean < 1 == measured.greedy == measured.greedy_success
+    assert Measurement.from_report(json.loads(json.dumps(measured.report()))) == measured
+    old = {name: value for name, value in measured.report().items() if "solved" not in name}
+    assert Measurement.from_report(old).success is None
+    summary = _summary(Config(env="webshop"), measured, measured, Progress(), 1.0)
+    assert (summary["metric"], summary["after"], summary["greedy_success_after"]) == ("score", measured.mean, 1.0)
+    assert summary["success_before"] == summary["success_after"] == measured.success
+    assert "success_after" not in _summary(SMALL, measured, measured, Progress(), 1.0)
+
+
+def test_a_score_of_webshop_in_training_names_its_tagger():
+    policy = random_policy()
+    spec = EnvSpec("webshop", {"data": "mini", "horizon": 2})
+    played = collect(spec, LocalEngine(policy), policy.codec, ["webshop-00-00"], size=2, split="train", seed="t", sampling=Sampling(4))
+    assert [t.episode.extra["tagger"] for t in played] == ["lexicon-1"] * 2
 
 
 def test_paired_difference_is_by_task():

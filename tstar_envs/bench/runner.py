@@ -60,8 +60,7 @@ def play_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name:
 def _play(env: TextEnv[Any, Any], agent: Agent, episode: Episode) -> None:
     observation, info = env.reset(options={"task": episode.task})
     episode.split, episode.instruction, episode.first_observation = info["split"], info["instruction"], observation
-    if "kind" in info:
-        episode.extra["kind"] = info["kind"]
+    episode.extra.update(Episode.facts(info))
     seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
     _call(agent.reset, observation, {**info, "agent_seed": seed, "sample": episode.sample})
     terminated = truncated = False

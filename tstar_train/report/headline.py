@@ -17,6 +17,7 @@ class Measured:
     low: float | None
     high: float | None
     greedy: float | None
+    success: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _from_evaluation(record: Record) -> Headline:
 
 def _from_summary(record: Record) -> Headline:
     def measured(name: str) -> Measured:
-        return Measured(number(record.get(name)), None, None, number(record.get(f"greedy_{name}")))
+        return Measured(number(record.get(name)), None, None, number(record.get(f"greedy_{name}")), number(record.get(f"success_{name}")))
 
     return Headline(
         metric=str(record.get("metric", "score")), split="", tasks=None, samples=None, before=measured("before"),
@@ -115,7 +116,7 @@ def _part(record: Mapping[str, Any], name: str) -> Record | None:
 def _measured(part: Record | None) -> Measured | None:
     if part is None:
         return None
-    return Measured(*(number(part.get(name)) for name in ("mean", "ci_low", "ci_high", "greedy")))
+    return Measured(*(number(part.get(name)) for name in ("mean", "ci_low", "ci_high", "greedy", "success")))
 
 
 def _kind(name: str, before: Record, after: Record) -> Kind:

@@ -89,7 +89,7 @@ def collect(
         episode = Episode(
             env=entry.id, tier=group.envs[row].tier, task=info["task_id"], split=info["split"], rules_version=entry.rules_version,
             agent=agent, instruction=info["instruction"], first_observation=observation, sample=row % size,
-            extra={"kind": info["kind"]} if "kind" in info else {},
+            extra=Episode.facts(info),
         )  # fmt: skip
         trajectories.append(Trajectory(first_group + row // size, row % size, episode))
         lines.append(transcript_of(episode, codec, prompt, sampling))

@@ -21,7 +21,7 @@ BATCH = 20_000  # documents: what an interrupted build loses at most, and what i
 META = "meta.json"
 
 
-def collect(products: Iterable[Product], price: Callable[[Product], float], tagger: str) -> Catalogue:
+def collect(products: Iterable[Product], price: Callable[[Product], float], tagger: str, by_asin: bool = False) -> Catalogue:
     """Keep products, whose nouns ``tagger`` found, in memory."""
     kept = list(products)
     numbers: dict[str, int] = {}
@@ -34,6 +34,7 @@ def collect(products: Iterable[Product], price: Callable[[Product], float], tagg
         terms,
         postings.merge([_renumber(batch, lookup)], len(terms.keys)),
         tagger,
+        by_asin=by_asin,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class Catalogue:
         index: the postings.
         tagger: name of what found the nouns of the titles.
         note: is told roughly how many bytes were read.
+        by_asin: whether equally good products come in the order of their ASINs, as the original's search has them, else by number.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class Catalogue:
         index: Postings,
         tagger: str,
         note: Callable[[int], None] = lambda size: None,
+        by_asin: bool = False,
     ) -> None:
+        index = replace(index, order=asins.places()) if by_asin else index
         self._products, self._asins, self._prices, self._terms, self._index, self._note = products, asins, prices, terms, index, note
         self.tagger = tagger
         self.product: Callable[[int], Product] = lru_cache(_REMEMBERED_PRODUCTS)(self._decode)
@@ -77,14 +81,14 @@ class Catalogue:
         return product
 
     @staticmethod
-    def open(folder: Path) -> Catalogue:
+    def open(folder: Path, by_asin: bool = False) -> Catalogue:
         """Map a store that ``building.build_store`` made."""
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         files = MappedFiles(folder)
         starts, documents, impacts, bounds = (files.array(name) for name in ("starts", "documents", "impacts", "bounds"))
         index = Postings(starts, documents, impacts, bounds, meta["products"])
         products, asins, terms = Blobs.open(files, "products"), SortedKeys.open(files, "asins"), SortedKeys.open(files, "terms")
-        return Catalogue(products, asins, files.array("prices"), terms, index, meta["tagger"], files.note)
+        return Catalogue(products, asins, files.array("prices"), terms, index, meta["tagger"], files.note, by_asin)
 
 
 @lru_cache(maxsize=_REMEMBERED_SEARCHES)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from tstar_envs.envs.webshop.catalogue import Product
+from tstar_envs.envs.webshop.source_files import is_strings
 from tstar_envs.errors import BadData
 from tstar_envs.stable_random import StableRandom
 
@@ -49,7 +50,12 @@ def draw_price(product: Product, seed: int) -> float:
     if len(bounds) == 1:
         return float(bounds[0])
     low, high = bounds[:2]
-    return float(low + (high - low) * (StableRandom(f"webshop/price/{seed}/{product['asin']}").below(1 << 30) / (1 << 30)))
+    return float(low + (high - low) * (_draw("price", seed, product["asin"]).below(1 << 30) / (1 << 30)))
+
+
+def _draw(what: str, seed: int, *of: str) -> StableRandom:
+    """Its own draw for each thing; an ASIN may hold half a character."""
+    return StableRandom("/".join(["webshop", what, str(seed), *of]).encode("utf-8", "backslashreplace").decode())
 
 
 def draw_bound(price: float, draw: StableRandom) -> tuple[float, str]:
@@ -68,25 +74,42 @@ def _goal(product: Product, instruction: str, attributes: list[str], options: An
     }  # fmt: skip
 
 
-def human_goals(product: Product, records: Any, price: float, seed: int, where: str) -> Iterator[dict[str, Any]]:
-    """The goals that people wrote for a product; those without attributes are skipped."""
+def human_goals(product: Product, records: Any, price: float, seed: int, where: Callable[[], str]) -> Iterator[dict[str, Any]]:
+    """The goals that people wrote for a product; those without attributes are skipped.
+
+    Raises:
+        BadData: a field cannot be used; ``where`` gives file, line and ASIN.
+    """
     if not isinstance(records, list):
-        raise BadData(f"{where}: {product['asin']} must hold a list of instructions, found {records!r:.80}")
+        raise BadData(f"{where()} must hold a list of instructions, found {records!r:.80}")
     for number, record in enumerate(records):
-        for name, kind in (("instruction", str), ("instruction_attributes", list), ("instruction_options", list)):
-            if not isinstance(record, dict) or not isinstance(record.get(name), kind):
-                raise BadData(f"{where}: {product['asin']}[{number}], field {name!r} must be a {kind.__name__}")
+        if not isinstance(record, dict):
+            raise BadData(f"{where()}[{number}]: an instruction must be an object, found {record!r:.80}")
+        if not isinstance(record.get("instruction"), str):
+            raise BadData(f"{where()}[{number}]: field 'instruction' must be a string, found {record.get('instruction')!r:.80}")
+        for name in ("instruction_attributes", "instruction_options"):
+            if not is_strings(record.get(name)):
+                raise BadData(f"{where()}[{number}]: field {name!r} must be a list of strings, found {record.get(name)!r:.80}")
         if record["instruction_attributes"]:
-            bound, words = draw_bound(price, StableRandom(f"webshop/bound/{seed}/{product['asin']}/{number}"))
+            bound, words = draw_bound(price, _draw("bound", seed, product["asin"], str(number)))
             text = record["instruction"].strip(".") + words
             yield _goal(product, text, record["instruction_attributes"], record["instruction_options"], bound)
 
 
-def synthetic_goals(product: Product, record: Any, price: float, seed: int) -> Iterator[dict[str, Any]]:
-    """One goal for each combination of option values of a product that has a made-up instruction."""
+def synthetic_goals(product: Product, record: Any, price: float, seed: int, where: Callable[[], str]) -> Iterator[dict[str, Any]]:
+    """One goal for each combination of option values of a product that has a made-up instruction.
+
+    Raises:
+        BadData: a field cannot be used; ``where`` gives file, line and ASIN.
+    """
     if not isinstance(record, dict) or not record.get("instruction") or not record.get("instruction_attributes"):
         return
-    bound, words = draw_bound(price, StableRandom(f"webshop/bound/{seed}/{product['asin']}"))
+    if not isinstance(record["instruction"], str):
+        raise BadData(f"{where()}: field 'instruction' must be a string, found {record['instruction']!r:.80}")
+    if not is_strings(record["instruction_attributes"]):
+        found = record["instruction_attributes"]
+        raise BadData(f"{where()}: field 'instruction_attributes' must be a list of strings, found {found!r:.80}")
+    bound, words = draw_bound(price, _draw("bound", seed, product["asin"]))
     names = sorted(product["options"])
     for values in itertools.product(*(product["options"][name] for name in names)):
         options = dict(zip(names, values, strict=True))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tstar_envs.envs.webshop import source_files
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.goals import ShopTask, check_goal, draw_price, human_goals, make_tasks, shuffle_goals, synthetic_goals
 from tstar_envs.envs.webshop.nouns import best_tagger
+from tstar_envs.envs.webshop.source_files import where_is
 from tstar_envs.envs.webshop.store import Records
 from tstar_envs.envs.webshop.stores import Plan, store_folder
 from tstar_envs.errors import BadData, MissingData
@@ -46,9 +48,10 @@ def plan(folder: Path, data: str, seed: int) -> Plan:
 
     def tasks(catalogue: Catalogue) -> list[ShopTask]:
         if fixed.is_file():
-            goals = [check_goal(goal, f"{fixed}, goal {n}") for n, goal in enumerate(source_files.read_json(fixed, list))]
+            source_files.read_json(fixed, list)  # what follows is less strict about commas
+            goals = [check_goal(goal, f"{where}, goal {n}") for n, (where, goal) in enumerate(source_files.stream_array(fixed))]
         else:
-            goals = shuffle_goals(list(_draw_goals(catalogue, attributes, human, seed)))
+            goals = shuffle_goals(list(_draw_goals(catalogue, attributes, extra, human, seed)))
         shutil.rmtree(records, ignore_errors=True)  # it may never have been needed
 
         def nouns(goal: dict[str, Any]) -> list[str]:
@@ -61,11 +64,12 @@ def plan(folder: Path, data: str, seed: int) -> Plan:
 
     return Plan(
         store,
-        lambda: source_files.read_products(path, attributes()),
+        lambda: source_files.read_products(path, attributes(), extra),
         lambda product: float(prices[product["asin"]]) if product["asin"] in prices else draw_price(product, seed),
         tagger,
         tasks,
         path.stat().st_size > LARGE_BYTES,
+        by_asin=True,
     )
 
 
@@ -78,19 +82,18 @@ def _pick(folder: Path, stem: str) -> Path | None:
 def _fixed_prices(path: Path) -> dict[str, Any]:
     prices: dict[str, Any] = source_files.read_json(path, dict)
     for asin, price in prices.items():
-        if isinstance(price, bool) or not isinstance(price, int | float):
-            raise BadData(f"{path}: field {asin!r} must be a number, found {price!r:.80}")
+        if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= sys.float_info.max:
+            raise BadData(f"{where_is(path, asin)} must hold a number, found {price!r:.80}")
     return prices
 
 
-def _draw_goals(catalogue: Catalogue, attributes: Callable[[], Mapping[str, Any]], human: Path, seed: int) -> Iterator[dict[str, Any]]:
+def _draw_goals(
+    catalogue: Catalogue, attributes: Callable[[], Mapping[str, Any]], extra: Path | None, human: Path, seed: int
+) -> Iterator[dict[str, Any]]:
     """Human goals where the folder has them, else synthetic ones, in the order of the products."""
     written: dict[str, Any] = source_files.read_json(human, dict) if human.is_file() else {}
-    source = written or attributes()
+    source, path = (written, human) if written else (attributes(), extra or human)
     numbered = sorted((number, asin) for asin in source if (number := catalogue.find(asin)) is not None)
     for number, asin in numbered:
         product, price = catalogue.product(number), catalogue.price(number)
-        if written:
-            yield from human_goals(product, written[asin], price, seed, str(human))
-        else:
-            yield from synthetic_goals(product, source[asin], price, seed)
+        yield from (human_goals if written else synthetic_goals)(product, source[asin], price, seed, partial(where_is, path, asin))

@@ -122,16 +122,20 @@ def merge(batches: Sequence[Batch | Path], terms: int, folder: Path | None = Non
 
 @dataclass(frozen=True)
 class Postings:
-    """An index: ``starts[t]:starts[t + 1]`` is where term t's documents and their impacts are, ``bounds[t]`` the greatest impact."""
+    """An index: ``starts[t]:starts[t + 1]`` is where term t's documents and their impacts are, ``bounds[t]`` the greatest impact.
+
+    ``order[d]`` decides between documents of equal scores; None: the document number does.
+    """
 
     starts: Array
     documents: Array
     impacts: Array
     bounds: Array
     count: int
+    order: Array | None = None
 
     def search(self, terms: Sequence[int], limit: int) -> tuple[int, ...]:
-        """The best ``limit`` documents that hold any of the terms, best first, ties by document number.
+        """The best ``limit`` documents that hold any of the terms, best first, ties by ``order``.
 
         Args:
             terms: numbers of the query's terms; a repeated term counts as often.
@@ -146,7 +150,8 @@ class Postings:
         for term, weight in weights.items():  # in one order for all, so that equal documents have equal sums
             scores += self._looked_up(term, weight, found)
         kept = scores.astype(np.float32)
-        return tuple(int(document) for document in found[np.lexsort((found, -kept))[:limit]])
+        places = found if self.order is None else self.order[found]
+        return tuple(int(document) for document in found[np.lexsort((places, -kept))[:limit]])
 
     def size_of(self, terms: Iterable[int]) -> int:
         """Bytes of the rows of some terms."""

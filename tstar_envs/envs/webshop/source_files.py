@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,13 +21,14 @@ _CHUNK = 1 << 22  # characters read at a time
 _MOST = 1 << 28  # characters of one product: beyond this the file is broken
 _NOT_PRICE = re.compile(r"[^\d.]")
 LONGEST_ASIN = 10
+_STRICT = False  # control characters in texts need not be escaped
 
 
 class _Reader:
     """A JSON text of which one value after the other is taken, so that it is never held whole."""
 
     def __init__(self, path: Path, handle: TextIO) -> None:
-        self._path, self._handle, self._decoder = path, handle, json.JSONDecoder()
+        self._path, self._handle, self._decoder = path, handle, json.JSONDecoder(strict=_STRICT)
         self._buffer, self._at, self._line = "", 0, 1
 
     def _refill(self) -> bool:
@@ -42,6 +45,12 @@ class _Reader:
     def where(self) -> str:
         """File and line."""
         return f"{self._path}, line {self._line}"
+
+    def _where_not_json(self, error: Exception) -> str:
+        """File and line of an error, whose own position counts from the start of the text that is held."""
+        if not isinstance(error, json.JSONDecodeError):
+            return self.where
+        return f"{self._path}, line {self._line + self._buffer.count(chr(10), self._at, error.pos)}"
 
     def next_mark(self, skipped: str) -> str:
         """The next character that is neither white space nor ``skipped``, "" at the end of the file; it is not taken."""
@@ -68,7 +77,7 @@ class _Reader:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
             except (ValueError, RecursionError) as error:
                 if len(self._buffer) - self._at > _MOST or not self._refill():
-                    raise BadData(f"{self.where}: not JSON, or the file is cut off ({error})") from error
+                    raise BadData(f"{self._where_not_json(error)}: not JSON, or the file is cut off ({_reason(error)})") from error
                 continue
             if len(self._buffer) - end < 3 and self._refill():  # what looks like a whole number may go on ("1" of "1e+5")
                 continue
@@ -94,6 +103,20 @@ def stream_object(path: Path) -> Iterator[tuple[str, Any]]:
     Raises:
         BadData: not an object; file and line are named.
     """
+    return ((key, value) for _, key, value in _entries(path))
+
+
+def where_is(path: Path, key: str) -> str:
+    """File, line and key of an entry of a JSON object. The file is read for it once more: only errors ask."""
+    found = str(path)
+    for where, own, _ in _entries(path):
+        if own == key:
+            found = where  # of equal keys the last counts
+    return f"{found}: {key}"
+
+
+def _entries(path: Path) -> Iterator[tuple[str, str, Any]]:
+    """The entries of a JSON object: file and line, key, value."""
     with _opened(path) as reader:
         reader.take_mark("{", "a JSON object by ASIN")
         while reader.next_mark(",") != "}":
@@ -101,7 +124,7 @@ def stream_object(path: Path) -> Iterator[tuple[str, Any]]:
             if not isinstance(key, str):
                 raise BadData(f"{where}: a key must be a string, found {key!r:.80}")
             reader.next_mark(":")
-            yield key, reader.value()
+            yield where, key, reader.value()
 
 
 @contextmanager
@@ -110,15 +133,37 @@ def _opened(path: Path) -> Iterator[_Reader]:
         with open(path, encoding="utf-8-sig") as handle:
             yield _Reader(path, handle)
     except UnicodeDecodeError as error:
-        raise BadData(f"{path}: not a text file in UTF-8 ({error})") from error
+        raise BadData(f"{_where_not_text(path)}: not a text file in UTF-8 ({error.reason})") from error
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong; without a position, which may count from elsewhere."""
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _where_not_text(path: Path) -> str:
+    """File and line of the first byte that is no UTF-8; the lines may be too long to be held."""
+    decoder, line = getincrementaldecoder("utf-8")(), 1
+    with open(path, "rb") as handle:
+        while True:
+            block = handle.read(_CHUNK)
+            try:
+                line += decoder.decode(block, final=not block).count("\n")
+            except UnicodeDecodeError as error:
+                return f"{path}, line {line + error.object.count(10, 0, error.start)}"
+            if not block:
+                return str(path)  # it was changed meanwhile
 
 
 def read_json(path: Path, kind: type[Any]) -> Any:
     """A whole JSON file that must hold an object (dict) or an array (list)."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"), strict=_STRICT)
+    except UnicodeDecodeError as error:
+        raise BadData(f"{_where_not_text(path)}: not a text file in UTF-8 ({error.reason})") from error
     except (ValueError, RecursionError) as error:
-        raise BadData(f"{path}: not JSON in UTF-8 ({error})") from error
+        where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
+        raise BadData(f"{where}: not JSON ({_reason(error)})") from error
     if not isinstance(value, kind):
         raise BadData(f"{path}: must hold {'an object' if kind is dict else 'an array'}, found {type(value).__name__}")
     return value
@@ -165,16 +210,27 @@ def parse_options(record: dict[str, Any], where: str) -> dict[str, list[str]]:
     return options
 
 
-def _string_list(value: Any, where: str, field: str) -> list[str]:
+def _string_list(value: Any, where: Callable[[], str], field: str) -> list[str]:
     if isinstance(value, str) or value is None:
         return [value or ""]
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadData(f"{where}: field {field!r} must be a string or a list of strings, found {value!r:.80}")
+    if not is_strings(value):
+        raise BadData(f"{where()}: field {field!r} must be a string or a list of strings, found {value!r:.80}")
     return list(value)
 
 
-def parse_product(record: Any, attributes: Mapping[str, Any], where: str) -> Product | None:
+def is_strings(value: Any) -> bool:
+    """Whether a JSON value is a list of strings."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def parse_product(record: Any, attributes: Mapping[str, Any], where: str, attributes_file: Path | None) -> Product | None:
     """A product as the original cleans it, without nouns; None where it is skipped for its ASIN.
+
+    Args:
+        record: of the product file.
+        attributes: by ASIN.
+        where: the record is: file and line.
+        attributes_file: where the attributes were read, None if there are none.
 
     Raises:
         BadData: a field cannot be used; file, line and field are named.
@@ -187,14 +243,17 @@ def parse_product(record: Any, attributes: Mapping[str, Any], where: str) -> Pro
     bounds, tag = parse_pricing(record.get("pricing"), where)
     extra = attributes.get(asin)
     known = extra.get("attributes") if isinstance(extra, dict) else None
+    own = ["DUMMY_ATTR"]  # as the original calls those that it does not know
+    if known is not None and attributes_file is not None:
+        own = _string_list(known, partial(where_is, attributes_file, asin), "attributes")
     return {
         "asin": asin,
         "name": _text(record, "name", where),
         "query": _text(record, "query", where).lower().strip(),
         "category": _text(record, "category", where, ""),
         "product_category": _text(record, "product_category", where, ""),
-        "Attributes": _string_list(known, f"attributes of {asin}", "attributes") if known is not None else ["DUMMY_ATTR"],
-        "BulletPoints": _string_list(record.get("small_description"), where, "small_description"),
+        "Attributes": own,
+        "BulletPoints": _string_list(record.get("small_description"), lambda: where, "small_description"),
         "Description": _text(record, "full_description", where, ""),
         "pricing": bounds,
         "Price": tag,
@@ -202,11 +261,11 @@ def parse_product(record: Any, attributes: Mapping[str, Any], where: str) -> Pro
     }
 
 
-def read_products(path: Path, attributes: Mapping[str, Any]) -> Iterator[Product]:
-    """The products of an ``items_shuffle*.json``, the first of each ASIN."""
+def read_products(path: Path, attributes: Mapping[str, Any], attributes_file: Path | None) -> Iterator[Product]:
+    """The products of an ``items_shuffle*.json``, the first of each ASIN; for the others see ``parse_product``."""
     seen: set[str] = set()
     for where, record in stream_array(path):
-        product = parse_product(record, attributes, where)
+        product = parse_product(record, attributes, where, attributes_file)
         if product is not None and product["asin"] not in seen:
             seen.add(product["asin"])
             yield product

@@ -107,6 +107,12 @@ class SortedKeys:
                 high = middle
         return int(self.values[low]) if low < len(self.keys) and self.keys[low] == key else None
 
+    def places(self) -> Array:
+        """The place of each number's key in the order of the keys; the numbers must be 0, 1, 2, ... in any order."""
+        places = np.empty(len(self.values), np.uint32)
+        places[self.values] = np.arange(len(self.values), dtype=np.uint32)
+        return places
+
     @staticmethod
     def collect(numbers: Mapping[bytes, int]) -> SortedKeys:
         """Keep a dictionary in memory."""

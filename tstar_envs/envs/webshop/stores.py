@@ -42,6 +42,7 @@ class Plan(NamedTuple):
         tagger: finds the nouns of those that come without.
         tasks: makes the tasks, when the catalogue is there.
         large: whether building takes minutes and must not be done in memory.
+        by_asin: see ``Catalogue``.
     """
 
     store: Path
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
     tagger: Tagger
     tasks: Callable[[Catalogue], list[ShopTask]]
     large: bool = False
+    by_asin: bool = False
 
 
 def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
@@ -87,7 +89,7 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
     try:
         with open(plan.store / TASKS, encoding="utf-8") as lines:
             tasks = [task_from_record(json.loads(line)) for line in lines]
-        return Catalogue.open(plan.store), tasks
+        return Catalogue.open(plan.store, plan.by_asin), tasks
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise BadData(f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew") from error
 
@@ -96,7 +98,7 @@ def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
     products = list(plan.products())
     for product in products:
         building.add_nouns(product, plan.tagger)
-    catalogue = building.collect(products, plan.price, plan.tagger.name)
+    catalogue = building.collect(products, plan.price, plan.tagger.name, plan.by_asin)
     return catalogue, plan.tasks(catalogue)
 
 
@@ -108,7 +110,7 @@ def _build(plan: Plan) -> None:
             with _shown(plan) as report:
                 building.build_store(plan.store, plan.products(), plan.price, plan.tagger, report)
         if not (plan.store / TASKS).is_file():
-            records = (json.dumps(task_to_record(task)) + "\n" for task in plan.tasks(Catalogue.open(plan.store)))
+            records = (json.dumps(task_to_record(task)) + "\n" for task in plan.tasks(Catalogue.open(plan.store, plan.by_asin)))
             building.write_whole(plan.store / TASKS, records)
         for other in plan.store.parent.glob(f"{origin}-*"):
             if not other.name.startswith(f"{origin}-{now}-"):
