@@ -31,11 +31,11 @@ def tiny(entry: EnvEntry) -> Config:
         env_options=dict(family.env_options),
         rollout=RolloutConfig(
             tasks=family.tasks, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history,
-            horizon=family.horizon,
+            horizon=family.horizon, invalid_penalty=family.invalid_penalty,
         ),
         tree=TreeConfig(gamma=1.0, kl_samples=8, history=family.tree_history),
-        graft=GraftConfig(weight=0.03, fallback="z_plus_only"),
-        optim=OptimConfig(learning_rate=family.learning_rate, decay=0.8),
+        graft=GraftConfig(weight=family.graft_weight, fallback="z_plus_only"),
+        optim=OptimConfig(learning_rate=family.learning_rate, updates=family.updates, aggregation=family.aggregation, decay=0.8),
         evaluation=EvaluationConfig(tasks=1000, samples=4),
     )  # fmt: skip
 

@@ -73,6 +73,20 @@ def test_one_value_of_two_options_sets_the_last_and_button_words_are_buttons(tmp
     assert env.step("click[features]")[0].startswith("Features of b01")
 
 
+def test_the_expert_buys_where_a_wanted_value_is_empty(tmp_path: Path) -> None:
+    goal = {"asin": "B01", "query": "mugs", "name": "Red Mug", "product_category": "Home › Mugs", "instruction_text": "a mug",
+            "attributes": ["big"], "price_upper": 10.0, "goal_options": {"size": "", "color": "red"}}  # fmt: skip
+    options = {"size": [{"value": ""}, {"value": "wide"}], "color": [{"value": "red"}]}
+    env = open_folder(tmp_path, [{**PRODUCT, "customization_options": options}], goals=[goal])
+    env.reset(options={"task": 0})
+    for _ in range(12):
+        observation, _, terminated, _, info = env.step(env.oracle() or "none")
+        assert info["action_valid"]
+        if terminated:
+            break
+    assert terminated and "color: red" in observation
+
+
 def test_rich_text(tmp_path: Path) -> None:
     """Checked by hand against ``WebAgentTextEnv.convert_html_to_text`` of princeton-nlp/WebShop@64fa2a5."""
     options = {"Color": [{"value": "Red"}, {"value": "caf\u00e9"}], "Size": [{"value": "8 Wide"}]}

@@ -18,6 +18,7 @@ class TinyFamily:
         history: turns kept by ``step``.
         max_tokens: longest reply.
         vocabulary: size of the tokenizer, special tokens included.
+        tokenizer_rows: how many demonstrations the tokenizer is trained on; more where words are many and each is rare.
         symbols: see ``train_tokenizer``.
         units: see ``train_tokenizer``.
         words: texts that are always one token.
@@ -30,6 +31,11 @@ class TinyFamily:
         tasks: of a training iteration.
         horizon: of a training episode, None for the environment's own.
         learning_rate: of training.
+        updates: optimizer steps of an iteration.
+        aggregation: of the token losses; see ``OptimConfig``.
+        invalid_penalty: see ``RolloutConfig``.
+        graft_weight: lambda. Where episodes are long the base gradient is small, and a weight that suits short ones would let the
+            surgical gradient drown it.
         tree_history: when two steps of the cognitive tree may be one; see ``TreeConfig.history``.
     """
 
@@ -38,6 +44,7 @@ class TinyFamily:
     history: int = 2
     max_tokens: int = 48
     vocabulary: int = 2304
+    tokenizer_rows: int = 6_000
     symbols: str = ""
     units: str = ""
     words: tuple[str, ...] = ()
@@ -50,6 +57,10 @@ class TinyFamily:
     tasks: int = 16
     horizon: int | None = None
     learning_rate: float = 1.5e-3
+    updates: int = 1
+    aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
+    invalid_penalty: float = 0.0
+    graft_weight: float = 0.03
     tree_history: Literal["sequence", "state"] = "sequence"
 
 
@@ -69,7 +80,7 @@ FAMILIES: dict[str, TinyFamily] = {
     # description said. A code is "b0" and four pairs: a pair is seen again and again, a code never, and single characters
     # repeat so often on a page that copying loses its place.
     "webshop": TinyFamily(
-        env_options={"page_size": 5}, context="step", history=1, max_tokens=64, vocabulary=3392,
+        env_options={"page_size": 5}, context="step", history=1, max_tokens=64, vocabulary=4096, tokenizer_rows=40_000,
         units=r" ?\bb0(?=[0-9a-z]{8}\b)|(?<=\bb0)[0-9a-z]{2}(?=[0-9a-z]{6}\b)|(?<=\bb0[0-9a-z]{2})[0-9a-z]{2}(?=[0-9a-z]{4}\b)"
         r"|(?<=\bb0[0-9a-z]{4})[0-9a-z]{2}(?=[0-9a-z]{2}\b)|(?<=\bb0[0-9a-z]{6})[0-9a-z]{2}\b",
         look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True, mistakes=0.2, iterations=24, tasks=8, tree_history="state",

@@ -53,7 +53,6 @@ SCHEDULES = {
 }
 # Families whose weights are not shipped yet.
 _COMMON = (ImitationSchedule(steps=8_000, matrix_rate=0.007, other_rate=1.2e-3),)
-_TOKENIZER_ROWS = 6_000
 
 
 def style_of(family: TinyFamily) -> DemonstrationStyle:
@@ -121,7 +120,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     """
     torch.set_num_threads(1)
     family = tiny_family(policy_name(entry))
-    texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), _TOKENIZER_ROWS)
+    texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), family.tokenizer_rows)
     pieces = (str(piece) for row in texts for piece in row.ids)
     tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
     save_tiny(new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying), tokenizer, out)

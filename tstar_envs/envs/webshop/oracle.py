@@ -130,7 +130,8 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
     if page:
         return f"click[{page}]", "read", " and ".join(unseen(looked_at, task, state))
     for name, value in wanted_options(product, task).items():
-        if dict(state.options).get(name) != value and clickables(catalogue, state).get(value) == f"option {name}":
+        # A value without characters has a button that no action can name.
+        if value and dict(state.options).get(name) != value and clickables(catalogue, state).get(value) == f"option {name}":
             return f"click[{value}]", "option", ""
     return "click[buy now]", "buy", ""
 
