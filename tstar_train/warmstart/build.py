@@ -51,8 +51,6 @@ SCHEDULES = {
     ),
     "sokoban": (ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),),
 }
-# Families whose weights are not shipped yet.
-_COMMON = (ImitationSchedule(steps=8_000, matrix_rate=0.007, other_rate=1.2e-3),)
 
 
 def style_of(family: TinyFamily) -> DemonstrationStyle:
@@ -124,7 +122,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     pieces = (str(piece) for row in texts for piece in row.ids)
     tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
     save_tiny(new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying), tokenizer, out)
-    stages = SCHEDULES.get(policy_name(entry), _COMMON)
+    stages = SCHEDULES[policy_name(entry)]
     if steps is not None:
         stages = tuple(replace(stage, steps=steps) for stage in stages)
     record: dict[str, Any] = {
