@@ -72,6 +72,7 @@ FAMILIES: dict[str, TinyFamily] = {
     "question_sets": TinyFamily(
         env_options={"topk": 1}, max_tokens=96, vocabulary=3584, look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True,
         mix={"nq": 2.0, "triviaqa": 3.0, "popqa": 1.0, "2wikimultihopqa": 3.0, "musique": 4.0},
+        iterations=32, learning_rate=3e-4, graft_weight=0.01,
     ),
     # The expert knows where things are. Who is often led astray before learns what to do after looking in vain.
     # Its conversations are ten times as long as those of search-QA, so an iteration has fewer and they end earlier in training.
@@ -89,7 +90,9 @@ FAMILIES: dict[str, TinyFamily] = {
     "blocksworld": TinyFamily(
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
         look_back=((1, 2), (1,)), mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
-        iterations=40, learning_rate=4e-4, tree_history="state",
+        # A lost episode is twice as long as a won one, and a tenth of the actions are invalid (docs/results/planning.md).
+        iterations=30, tasks=12, horizon=30, learning_rate=6e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
+        graft_weight=0.005, tree_history="state",
     ),
     # The grid for the walls, and coordinates, so that a cell's place need not be counted out; a place is one token, since a policy
     # that sees it in pieces has to learn sums. With the line break a row of most rooms has 7 or 8 tokens. Most practice is on easy levels:
