@@ -85,6 +85,7 @@ FAMILIES: dict[str, TinyFamily] = {
         units=r" ?\bb0(?=[0-9a-z]{8}\b)|(?<=\bb0)[0-9a-z]{2}(?=[0-9a-z]{6}\b)|(?<=\bb0[0-9a-z]{2})[0-9a-z]{2}(?=[0-9a-z]{4}\b)"
         r"|(?<=\bb0[0-9a-z]{4})[0-9a-z]{2}(?=[0-9a-z]{2}\b)|(?<=\bb0[0-9a-z]{6})[0-9a-z]{2}\b",
         look_back=((1, 2), (1,)), rope_base=100_000.0, copying=True, mistakes=0.2, iterations=24, tasks=8, tree_history="state",
+        learning_rate=4e-4, updates=2, aggregation="episode-mean", invalid_penalty=0.2, graft_weight=0.005,
     ),
     # Goal and towers are the whole state, so earlier turns would only lengthen the context.
     "blocksworld": TinyFamily(
