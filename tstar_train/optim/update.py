@@ -70,11 +70,15 @@ class UpdateStats:
 
     @classmethod
     def mean(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
-        """Of several optimizer steps: means, maximum of the maxima."""
+        """Of an iteration's optimizer steps, at least one: means, but of the log-probability differences those of the first step.
+
+        Before it sampler and trainer have the same weights, so that the difference is an error; afterwards the policy has moved.
+        """
         whole = cls.combined(steps)
         for name in vars(whole):
-            if not name.endswith("_max"):
-                setattr(whole, name, getattr(whole, name) / max(1, len(steps)))
+            setattr(whole, name, getattr(whole, name) / len(steps))
+        whole.logprob_difference_max = steps[0].logprob_difference_max
+        whole.logprob_difference_sum = steps[0].logprob_difference_mean * whole.tokens
         return whole
 
 
