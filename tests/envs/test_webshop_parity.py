@@ -2,11 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from webshop_folder import own_stores as own_stores
 
 from tstar_envs.envs.webshop import score
 from tstar_envs.envs.webshop.env import WebShopEnv
@@ -14,14 +14,6 @@ from tstar_envs.envs.webshop.env import WebShopEnv
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "webshop"
 PARITY = json.loads((RECORDED / "reward_parity.json").read_text(encoding="utf-8"))
 TRANSCRIPTS = json.loads((RECORDED / "transcripts.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What these tests build does not stay on the machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TSTAR_DATA", str(tmp_path_factory.mktemp("data")))
-        yield
 
 
 @pytest.mark.parametrize("case", PARITY["cases"], ids=lambda case: f"{case['id']}: {case['tag']}")

@@ -1,6 +1,6 @@
 """One update: L = L_base + lambda * L_surgical over an iteration's rows and grafts (eq:hybrid_objective).
 
-Losses are sums over micro-batches divided by whole-batch counts, so the size of a micro-batch changes memory and nothing
+Losses are sums over micro-batches divided by whole-batch weights, so the size of a micro-batch changes memory and nothing
 else.
 """
 
@@ -25,7 +25,7 @@ class UpdateStats:
     """What an update measured.
 
     Losses and the clip fraction are means over the whole batch of an optimizer step (sums over a share's part, divided by
-    whole-batch counts). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that have an
+    whole-batch weights). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that have an
     advantage, and the KL is a sum over ``kl_tokens``: what only informs is measured on the part that is computed anyway.
     """
 
@@ -61,7 +61,7 @@ class UpdateStats:
 
     @classmethod
     def combined(cls, parts: Sequence[UpdateStats]) -> UpdateStats:
-        """Of several shares of one step: sums (every figure is divided by whole-batch counts already), maximum of the maxima."""
+        """Of several shares of one step: sums (every figure is divided by whole-batch weights already), maximum of the maxima."""
         whole = cls()
         for name in vars(whole):
             values = [getattr(p, name) for p in parts]
