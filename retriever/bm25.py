@@ -4,7 +4,7 @@ Scoring is the "lucene" variant of Kamphuis et al. (2020) with bm25s' defaults k
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ class Bm25Index:
         self.documents = documents
         self._scorer = scorer
         self._known_sha256 = corpus_sha256
-        # Set by whoever finds out later that the files on disk are not what they should be.
-        self.damage: BadIndex | None = None
+        # Called before every search; raises once the files on disk are known to be damaged.
+        self.check_files: Callable[[], None] = lambda: None
 
     @classmethod
     def build(cls, documents: Sequence[Document], k1: float = 1.5, b: float = 0.75) -> "Bm25Index":
@@ -87,8 +87,7 @@ class Bm25Index:
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """See `retriever.index.Searcher.search`."""
-        if self.damage is not None:
-            raise self.damage
+        self.check_files()
         topk = max(1, min(topk, self.ntotal))
         return [self._search_one(query, topk) for query in queries]
 

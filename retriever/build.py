@@ -1,18 +1,13 @@
 """Building an index folder from a corpus of any size: streamed, in chunks, and taken up again where it stopped.
 
-Everything goes to a hidden folder beside the result. A chunk counts once its bytes are on the disk and
-``state.json`` says so; on a second run of the same command what lies behind that mark is cut off and the
-work goes on from there. So a killed build loses one chunk at most (and of the lists or graph of an
-approximate index what was added since the last checkpoint, `CHECKPOINT_SECONDS`).
+Everything goes to a hidden folder beside the result, with marks that say how far it is whole
+(`retriever.resume`). A second run of the same command goes on from there, so a killed build loses one chunk at most,
+whatever it was doing: reading, encoding, filling lists or a graph (`retriever.arrange`), scoring words (`retriever.postings`).
 """
 
-import fcntl
-import json
-import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -22,19 +17,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from retriever.arrange import fill_graph, fill_lists, write_index
 from retriever.bm25 import Bm25Index
-from retriever.corpus import Line, repeated_id, stream_corpus
+from retriever.corpus import Document, Line, repeated_id, stream_corpus
 from retriever.documents import LINES, OFFSETS, StoredDocuments, document_line
 from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional
 from retriever.index import VECTORS, DenseIndex, HashedIndex
+from retriever.postings import WordCounts, place_scores
 from retriever.recall import RecallProbe
+from retriever.resume import Marks, grown, locked, to_disk
 from retriever.storage import Index, check_vacant, sha256_file, write_failed, write_manifest
 from retriever.text import tokenise
 from retriever.transformer import TransformerEncoder, TransformerSettings
 from retriever.vectors import EXHAUSTIVE, Kind, VectorFile, check_kind, open_vectors, trained, training_size
 
-CHECKPOINT_SECONDS = 300.0
 Report = Callable[[str, int, int], None]
 """Told the phase, how much of it is done, and out of how much."""
 
@@ -113,14 +110,14 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
         import_optional("faiss")
     else:
         import_optional("bm25s")
-    with _locked(work):
+    with locked(work):
         builder = _Builder(plan, work, encoder, report)
         try:
             recall = builder.run()
         except OSError as error:
             if isinstance(error, RetrieverError | FileNotFoundError):
                 raise
-            if builder.state["documents"] >= plan.chunk:
+            if builder.marks["documents"] >= plan.chunk:
                 remedy = f"What is finished is kept in {work}; make room and run the same command again."
             else:
                 shutil.rmtree(work, ignore_errors=True)
@@ -133,19 +130,8 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     return recall
 
 
-@contextmanager
-def _locked(work: Path) -> Iterator[None]:
-    work.mkdir(exist_ok=True)
-    with (work / "lock").open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BadSetting(f"another process builds in {work}; wait for it or end it.") from error
-        yield
-
-
 class _Builder:
-    """One build; ``state`` is what the disk is known to hold."""
+    """One build; ``marks`` is what the disk is known to hold."""
 
     def __init__(self, plan: Plan, work: Path, encoder: Encoder | None, report: Report) -> None:
         self.plan, self.work, self.encoder, self.report = plan, work, encoder, report
@@ -157,39 +143,19 @@ class _Builder:
             "corpus": [str(plan.corpus.resolve()), stat.st_size, stat.st_mtime_ns],
             "encoder": about, "kind": plan.kind, "shard": list(plan.shard), "chunk": plan.chunk,
         }  # fmt: skip
-        self.state: dict[str, Any] = {
-            "plan": identity, "whole": 0, "seen": 0, "offset": 0, "line": 0,
-            "documents": 0, "bytes": 0, "pairs": 0, "read": False, "encoded": 0,
-        }  # fmt: skip
-        path = work / "state.json"
-        if path.is_file():
-            state = json.loads(path.read_text())
-            if state["plan"] != identity:
-                raise BadSetting(
-                    f"{work} holds a build of other settings or of another corpus file: repeat that command, or remove the "
-                    f"folder and start anew (then: {state['plan']}; now: {identity})."
-                )
-            self.state = state
-
-    def _commit(self) -> None:
-        temporary = self.work / "state.json.tmp"
-        with temporary.open("w") as stream:
-            json.dump(self.state, stream)
-            _to_disk(stream)
-        temporary.replace(self.work / "state.json")
+        self.marks = Marks(work, identity)
 
     def run(self) -> dict[str, float]:
         """Do what is left to do, and put the folder in its place."""
-        if not self.state["read"]:
+        if not self.marks["read"]:
             self._read_documents()
         documents = self._stored_documents()
         digest = sha256_file(self.folder / LINES)
         index: Index
         recall: dict[str, float] = {}
         if self.encoder is None:
-            index = Bm25Index(documents, Bm25Index.score(documents), digest)
-            self.report("writing", 0, 1)
-            index.save(self.folder)
+            place_scores(self.folder, self.plan.chunk, self.marks, self.report)
+            index = Bm25Index.load(self.folder, documents, digest)
         else:
             if isinstance(self.encoder, HashedTfidfEncoder):
                 self._fit(self.encoder)
@@ -210,45 +176,45 @@ class _Builder:
 
     def _read_documents(self) -> None:
         """Copy the corpus in canonical form, with offsets, hashes of the ids, and what the encoder is fitted on."""
-        plan, state = self.plan, self.state
+        plan, marks = self.plan, self.marks
         part, parts = plan.shard
-        if parts > 1 and not state["whole"]:
-            state["whole"] = sum(1 for _ in stream_corpus(plan.corpus))
-        low, high = (part * state["whole"] // parts, (part + 1) * state["whole"] // parts) if parts > 1 else (0, 1 << 62)
+        if parts > 1 and not marks["whole"]:
+            marks.set(whole=sum(1 for _ in stream_corpus(plan.corpus)))
+        low, high = (part * marks["whole"] // parts, (part + 1) * marks["whole"] // parts) if parts > 1 else (0, 1 << 62)
         fitted = self.encoder if isinstance(self.encoder, HashedTfidfEncoder) else None
         size = plan.corpus.stat().st_size
-        lines = stream_corpus(plan.corpus, state["offset"], state["line"])
-        with (
-            _append(self.folder / LINES, state["bytes"]) as texts,
-            _append(self.work / "offsets", 8 * state["documents"]) as offsets,
-            _append(self.work / "ids", 8 * state["documents"]) as ids,
-            _append(self.work / "pairs", state["pairs"]) as pairs,
-        ):
+        lines = stream_corpus(plan.corpus, marks["offset"], marks["line"])
+        with ExitStack() as files:
+            texts = files.enter_context(grown(self.folder / LINES, marks["bytes"]))
+            offsets = files.enter_context(marks.growing("offsets", 8 * marks["documents"]))
+            ids = files.enter_context(marks.growing("ids", 8 * marks["documents"]))
+            pairs = files.enter_context(marks.growing("pairs", marks["pairs"]))
+            counts = WordCounts(marks) if self.encoder is None else None
+            if counts is not None:
+                files.callback(counts.close)
             while chunk := list(islice(lines, plan.chunk)):
-                mine = [line.document for number, line in enumerate(chunk, state["seen"]) if low <= number < high]
+                mine = [line.document for number, line in enumerate(chunk, marks["seen"]) if low <= number < high]
                 written = [document_line(document) for document in mine]
-                ends = state["bytes"] + np.cumsum([len(line) for line in written], dtype=np.int64)
+                ends = marks["bytes"] + np.cumsum([len(line) for line in written], dtype=np.int64)
                 texts.write(b"".join(written))
                 offsets.write(ends.tobytes())
                 ids.write(b"".join(_id_hash(document.id) for document in mine))
                 if fitted is not None:
                     pairs.write(_frequencies(chunk, fitted).tobytes())
-                for stream in (texts, offsets, ids, pairs):
-                    _to_disk(stream)
-                state.update(
-                    seen=state["seen"] + len(chunk), documents=state["documents"] + len(mine), bytes=texts.tell(), pairs=pairs.tell(),
-                    offset=chunk[-1].end, line=chunk[-1].number,
+                to_disk(texts, offsets, ids, pairs)
+                counted = counts.add(mine) if counts is not None else {}
+                marks.set(
+                    seen=marks["seen"] + len(chunk), documents=marks["documents"] + len(mine), bytes=texts.tell(), pairs=pairs.tell(),
+                    offset=chunk[-1].end, line=chunk[-1].number, **counted,
                 )  # fmt: skip
-                self._commit()
                 self.report("reading", min(chunk[-1].end, size), size)
-                if fitted is None and state["seen"] >= high:
+                if fitted is None and marks["seen"] >= high:
                     break
-        if not state["documents"]:
+        if not marks["documents"]:
             raise BadCorpus(f"{plan.corpus}: no documents in this {'file' if parts == 1 else 'part of the file'}.")
         self._check_ids()
         np.save(self.folder / OFFSETS, np.concatenate([[0], np.fromfile(self.work / "offsets", np.int64)]))
-        state["read"] = True
-        self._commit()
+        marks.set(read=1)
 
     def _check_ids(self) -> None:
         hashes = np.sort(np.fromfile(self.work / "ids", np.uint64))
@@ -276,34 +242,35 @@ class _Builder:
             block = pairs[start : start + (1 << 22)]
             np.add.at(counts, block[:, 0], block[:, 1])
         used = np.flatnonzero(counts)
-        encoder.set_frequencies(self.state["seen"], used, counts[used])
+        encoder.set_frequencies(self.marks["seen"], used, counts[used])
 
     def _encode(self, documents: StoredDocuments, encoder: Encoder, probe: RecallProbe | None) -> None:
         """Encode chunk by chunk into a file of vectors: the index itself, or the stage of an approximate one."""
-        state, count = self.state, len(documents)
+        marks, count = self.marks, len(documents)
         empty = self._codec(documents, encoder)
         file = VectorFile(empty)
         path = self._vectors
-        if state["encoded"] and probe is not None:
-            probe.load(self.work / "probe.npz", state["encoded"])
-        with _append(path, file.size(state["encoded"]) if state["encoded"] else 0) as stream:
-            if not state["encoded"]:
+        if marks["encoded"] and probe is not None:
+            probe.load(self.work / "probe.npz", marks["encoded"])
+        with grown(path, file.size(marks["encoded"]) if marks["encoded"] else 0) as stream:
+            if not marks["encoded"]:
                 file.begin(stream)
-            while state["encoded"] < count:
-                start = state["encoded"]
-                chunk = documents[start : start + self.plan.chunk]
-                vectors = encoder.encode_documents([document.contents for document in chunk])
+            while (start := marks["encoded"]) < count:
+                vectors = self._encoded(documents[start : start + self.plan.chunk], encoder)
                 file.append(stream, vectors)
-                _to_disk(stream)
+                to_disk(stream)
                 if probe is not None:
                     probe.see(vectors, start)
                     probe.save(self.work / "probe.npz")
-                state["encoded"] = start + len(chunk)
-                self._commit()
-                self.report("encoding", state["encoded"], count)
-        with path.open("r+b") as stream:
-            file.finish(stream, count)
-            _to_disk(stream)
+                marks.set(encoded=start + len(vectors))
+                self.report("encoding", marks["encoded"], count)
+        with path.open("r+b") as whole:
+            file.finish(whole, count)
+            to_disk(whole)
+
+    @staticmethod
+    def _encoded(documents: Sequence[Document], encoder: Encoder) -> NDArray[np.float32]:
+        return encoder.encode_documents([document.contents for document in documents])
 
     @property
     def _vectors(self) -> Path:
@@ -317,42 +284,29 @@ class _Builder:
         kind: Kind = kinds.get(self.plan.kind, self.plan.kind)
         path = self.work / "codec"
         if not path.is_file():
-            sample = np.empty((0, encoder.dim), np.float32)
-            if wanted := training_size(kind, len(documents)):
-                self.report("training", 0, wanted)
-                places = [number * len(documents) // wanted for number in range(wanted)]
-                sample = encoder.encode_documents([documents[place].contents for place in places])
-            _write_index(trained(kind, encoder.dim, len(documents), sample), path)
+            wanted = training_size(kind, len(documents))
+            places = [number * len(documents) // wanted for number in range(wanted)]
+            with self.marks.growing("sample", 4 * encoder.dim * self.marks["sampled"]) as stream:
+                while (start := self.marks["sampled"]) < wanted:
+                    self.report("training", start, wanted)
+                    vectors = self._encoded([documents[place] for place in places[start : start + self.plan.chunk]], encoder)
+                    stream.write(vectors.astype("<f4").tobytes())
+                    to_disk(stream)
+                    self.marks.set(sampled=start + len(vectors))
+            sample = np.fromfile(self.work / "sample", "<f4").reshape(-1, encoder.dim)
+            write_index(trained(kind, encoder.dim, len(documents), sample), path)
         return faiss.read_index(str(path))
 
     def _arrange(self) -> None:
-        """Put staged vectors into lists or a graph; they are in memory meanwhile, as FAISS needs it."""
+        """Put staged vectors into lists or a graph."""
         faiss = import_optional("faiss")
-        staged = open_vectors(self._vectors)
-        partial, count = self.work / "arranged", staged.ntotal
+        fill = fill_lists if self.plan.kind == "ivf_sq8" else fill_graph
         before = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(self.plan.threads)
         try:
-            if partial.is_file():
-                index = faiss.read_index(str(partial))
-            else:
-                wanted = training_size(self.plan.kind, count)
-                self.report("training", 0, wanted)
-                sample = staged.reconstruct_batch(np.arange(wanted) * count // max(1, wanted)) if wanted else np.empty((0, staged.d))
-                index = trained(self.plan.kind, staged.d, count, sample)
-                if wanted:  # the centres of the lists are not looked for a second time
-                    _write_index(index, partial)
-            saved = time.monotonic()
-            while index.ntotal < count:
-                start = index.ntotal
-                index.add(staged.reconstruct_n(start, min(self.plan.chunk, count - start)))
-                if time.monotonic() - saved >= CHECKPOINT_SECONDS:
-                    _write_index(index, partial)
-                    saved = time.monotonic()
-                self.report("arranging", index.ntotal, count)
+            fill(open_vectors(self._vectors), self.folder / VECTORS, self.plan.chunk, self.marks, self.report)
         finally:
             faiss.omp_set_num_threads(before)
-        _write_index(index, self.folder / VECTORS)
 
 
 def _id_hash(identifier: str) -> bytes:
@@ -364,29 +318,3 @@ def _frequencies(chunk: list[Line], encoder: HashedTfidfEncoder) -> NDArray[np.u
     occurrences = [bucket for line in chunk for bucket in encoder.buckets_of(line.document.contents)]
     buckets, counts = np.unique(np.array(occurrences, np.uint32), return_counts=True)
     return np.stack([buckets, counts.astype(np.uint32)], axis=1)
-
-
-def _to_disk(stream: Any) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-@contextmanager
-def _append(path: Path, size: int) -> Iterator[Any]:
-    """Open a file to go on after its first ``size`` bytes; what lies behind them was never finished."""
-    with path.open("ab") as stream:
-        stream.truncate(size)
-        stream.seek(size)
-        yield stream
-
-
-def _write_index(index: Any, path: Path) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        import_optional("faiss").write_index(index, str(temporary))
-    # FAISS tells a failed write so, and nothing else.
-    except RuntimeError as error:
-        raise OSError(str(error).strip()) from error
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    temporary.replace(path)

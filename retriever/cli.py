@@ -82,7 +82,7 @@ class Serve:
     deadline: float = 60.0
     """Seconds after which a request that still waits is answered 503."""
     verify: Verify = "auto"
-    """When to compare all bytes with the manifest: before serving, behind it, never; auto: behind above 256 MB."""
+    """When to compare all bytes with the manifest: before the first answer (auto, before), behind the answers, never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,9 @@ def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[
     def load_part(part: str) -> Searcher:
         if _is_address(part):
             return RemoteShard(part)
-        index = load_index(part, command.threads, command.verify, on_damage)
+        # The port is open already, so nobody is kept waiting without being told (/ready) that it loads.
+        verify: Verify = "before" if command.verify == "auto" else command.verify
+        index = load_index(part, command.threads, verify, on_damage)
         if command.effort is not None:
             if not isinstance(index, DenseIndex):
                 raise BadSetting("--effort is for approximate indexes, not for BM25.")

@@ -79,8 +79,8 @@ class DenseIndex:
         self._index = vectors
         self._threads = threads
         self._known_sha256 = corpus_sha256
-        # Set by whoever finds out later that the files on disk are not what they should be.
-        self.damage: BadIndex | None = None
+        # Called before every search; raises once the files on disk are known to be damaged.
+        self.check_files: Callable[[], None] = lambda: None
         if self.kind == "flat":
             # A view of FAISS's own memory (or of the mapped file), no copy; `_index` lives as long as this object does.
             size = vectors.ntotal * vectors.d
@@ -110,8 +110,7 @@ class DenseIndex:
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """See `Searcher.search`."""
-        if self.damage is not None:
-            raise self.damage
+        self.check_files()
         found = self.search_vectors(self.encoder.encode_queries(queries), topk)
         return [[Hit(self.documents[place], score) for place, score in row] for row in found]
 

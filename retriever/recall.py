@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from retriever.corpus import Document
 from retriever.encoders import Encoder
 from retriever.index import DenseIndex
+from retriever.resume import to_disk
 
 DEPTHS = (1, 3, 10)
 _QUERIES = 200
@@ -57,7 +58,9 @@ class RecallProbe:
     def save(self, path: Path) -> None:
         """Write what is known so far."""
         temporary = path.with_name("." + path.name)
-        np.savez(temporary, scores=self._scores, positions=self._positions)
+        with temporary.open("wb") as stream:
+            np.savez(stream, scores=self._scores, positions=self._positions)
+            to_disk(stream)
         temporary.replace(path)
 
     def load(self, path: Path, encoded: int) -> None:

@@ -132,9 +132,10 @@ def load_index(
     Args:
         folder: What `save_index` or `retriever.build.build_index` wrote.
         threads: Threads of a search and of a transformer; BM25 always uses one.
-        verify: When to compare all bytes with the manifest: ``before`` this returns, ``behind`` in a thread
-            (a search after it found damage raises `BadIndex`), ``never``, or ``auto``: before up to 256 MB,
-            behind above. Sizes and the first MiB of every file are always compared before.
+        verify: When to compare all bytes with the manifest: ``before`` this returns; ``behind`` it in a thread,
+            while searches are answered (one after damage was found raises `BadIndex`); ``never``; or ``auto``: before
+            up to 256 MB, above that in a thread for which the first search waits, so that no answer comes from bytes
+            that were not compared. Sizes and the first MiB of every file are always compared before.
         on_damage: Called from that thread with what it found.
 
     Raises:
@@ -152,12 +153,12 @@ def load_index(
         if _sha256_head(folder / name) != manifest["sha256_head"][name]:
             raise _changed(folder / name)
     if verify == "auto":
-        verify = "before" if sum(manifest["bytes"].values()) <= _VERIFY_AT_ONCE else "behind"
+        verify = "before" if sum(manifest["bytes"].values()) <= _VERIFY_AT_ONCE else "auto"
     if verify == "before":
         _verify(folder, manifest)
     index = _open(folder, manifest, threads)
-    if verify == "behind":
-        _verify_behind(folder, manifest, index, on_damage)
+    if verify in ("auto", "behind"):
+        index.check_files = _verify_in_a_thread(folder, manifest, verify == "auto", on_damage)
     return index
 
 
@@ -193,21 +194,31 @@ def _verify(folder: Path, manifest: Manifest) -> None:
             raise _changed(folder / name)
 
 
-def _verify_behind(folder: Path, manifest: Manifest, index: Index, on_damage: Callable[[BadIndex], None] | None) -> None:
+def _verify_in_a_thread(
+    folder: Path, manifest: Manifest, wait: bool, on_damage: Callable[[BadIndex], None] | None
+) -> Callable[[], None]:
+    """Begin to compare; the function returned raises what was found, and waits for the end of it if ``wait``."""
+    found: list[BadIndex] = []
+
     def run() -> None:
         try:
             _verify(folder, manifest)
         except OSError as error:
-            damage = BadIndex(f"{folder}: cannot be read ({error}).")
+            found.append(BadIndex(f"{folder}: cannot be read ({error})."))
         except BadIndex as error:
-            damage = error
-        else:
-            return
-        index.damage = damage
-        if on_damage is not None:
-            on_damage(damage)
+            found.append(error)
+        if found and on_damage is not None:
+            on_damage(found[0])
 
-    threading.Thread(target=run, name="verify", daemon=True).start()
+    def check() -> None:
+        if wait:
+            thread.join()
+        if found:
+            raise found[0]
+
+    thread = threading.Thread(target=run, name="verify", daemon=True)
+    thread.start()
+    return check
 
 
 def _changed(path: Path) -> BadIndex:

@@ -63,6 +63,11 @@ def index_folder(documents: list[Document], tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+def folder_contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a subprocess that finds this checkout."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **changes}

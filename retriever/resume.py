@@ -1,0 +1,122 @@
+"""What a build that is killed keeps: files that only grow, and a mark that says how far they are whole.
+
+A chunk counts once its bytes are on the disk and ``state.json`` says so. Whoever goes on cuts off what lies
+behind the mark.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.errors import BadSetting
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Marks:
+    """How far a build has come, on disk.
+
+    Args:
+        work: The folder of the unfinished build.
+        identity: What is built from what, in JSON's types.
+
+    Raises:
+        BadSetting: The folder holds a build of something else.
+    """
+
+    def __init__(self, work: Path, identity: dict[str, Any]) -> None:
+        self.work = work
+        self._path = work / "state.json"
+        self.state: dict[str, Any] = {"plan": identity}
+        if self._path.is_file():
+            self.state = json.loads(self._path.read_text())
+            if self.state["plan"] != identity:
+                raise BadSetting(
+                    f"{work} holds a build of other settings or of another corpus file: repeat that command, or remove the "
+                    f"folder and start anew (then: {self.state['plan']}; now: {identity})."
+                )
+
+    def __getitem__(self, name: str) -> int:
+        """A mark; 0 before it was set."""
+        return int(self.state.get(name, 0))
+
+    def set(self, **marks: int | str) -> None:
+        """Set marks, all or none, once what they stand for is on the disk."""
+        self.state.update(marks)
+        temporary = self._path.with_suffix(".tmp")
+        with temporary.open("w") as stream:
+            json.dump(self.state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(self._path)
+
+    @contextmanager
+    def growing(self, name: str, size: int) -> Iterator[BinaryIO]:
+        """Open a file of the build to go on after its first ``size`` bytes; what lies behind them was never finished."""
+        with grown(self.work / name, size) as stream:
+            yield stream
+
+    def placed(self, name: str) -> int:
+        """Like ``marks[name]``, for what was written with `place`: 0 if the machine was started anew since."""
+        return self[name] if self.state.get("boot", "") == _boot() != "" else 0
+
+    def place(self, name: str, count: int) -> None:
+        """Set a mark for bytes that the kernel has, if not the disk.
+
+        Bytes that go to scattered places are not waited for: a killed process loses none of what it has written, only
+        a machine that fails does, and that is told by its next start.
+        """
+        marks: dict[str, int | str] = {name: count, "boot": _boot()}
+        self.set(**marks)
+
+
+def _boot() -> str:
+    return _BOOT.read_text().strip() if _BOOT.is_file() else ""
+
+
+@contextmanager
+def grown(path: Path, size: int) -> Iterator[BinaryIO]:
+    """Open any file as `Marks.growing` does."""
+    with path.open("ab") as stream:
+        stream.truncate(size)
+        stream.seek(size)
+        yield stream
+
+
+def to_disk(*streams: BinaryIO) -> None:
+    """Return when the disk has what was written."""
+    for stream in streams:
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def turns(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each element, how many equal ones stand before it: [7, 3, 7, 7] gives [0, 0, 1, 2]."""
+    order = np.argsort(groups, kind="stable")
+    _, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    result = np.empty(len(groups), np.int64)
+    result[order] = np.arange(len(groups)) - np.repeat(first, counts)
+    return result
+
+
+@contextmanager
+def locked(work: Path) -> Iterator[None]:
+    """Make the folder of a build, and keep other processes out of it.
+
+    Raises:
+        BadSetting: Another process builds there.
+    """
+    work.mkdir(exist_ok=True)
+    with (work / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadSetting(f"another process builds in {work}; wait for it or end it.") from error
+        yield
