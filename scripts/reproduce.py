@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from tstar_envs import EnvEntry, find_entry
+from tstar_envs import find_entry
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
 from tstar_train.policy.family import policy_name, tiny_family
@@ -43,10 +43,12 @@ def measured(path: Path) -> dict[str, Measurement]:
     return {k: Measurement.from_report(record[k]) for k in ("before", "after") if k in record}
 
 
-def preset(entry: EnvEntry, split: str, seed: int = 0) -> Config:
-    """The environment's preset, measured on a split."""
-    config = tiny(entry)
-    return dataclasses.replace(config, seed=seed, evaluation=dataclasses.replace(config.evaluation, split=split))
+def preset(options: argparse.Namespace, seed: int = 0) -> Config:
+    """The environment's preset, measured as the command line says."""
+    config = tiny(find_entry(options.env))
+    wanted = {"split": options.split, "tasks": options.tasks, "samples": options.samples}
+    said = {name: value for name, value in wanted.items() if value is not None}
+    return dataclasses.replace(config, seed=seed, evaluation=dataclasses.replace(config.evaluation, **said))
 
 
 def start_measurement(config: Config, out: Path, console: Console) -> Measurement:
@@ -148,6 +150,8 @@ def main() -> None:
     parser.add_argument("--env", default="hotpotqa")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--split", default="test", help="settings are chosen on valid, claims are made on test")
+    parser.add_argument("--tasks", type=int, help="held-out tasks (default: the preset's)")
+    parser.add_argument("--samples", type=int, help="episodes of each at temperature 1 (default: the preset's)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--rates", type=float, nargs=2, default=(0.0013, 2e-4), help="peak rates of the control (chosen on valid)")
@@ -157,8 +161,7 @@ def main() -> None:
     console = Console()
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.table:
-        entry = find_entry(options.env)
-        before = start_measurement(preset(entry, options.split), options.out, console)
+        before = start_measurement(preset(options), options.out, console)
         for seed in options.seeds:
             for method in options.methods:
                 path = options.out / f"{method}-{seed}"
@@ -167,9 +170,9 @@ def main() -> None:
                 console.rule(f"{method}, seed {seed}")
                 if method == "imitation":
                     seconds = options.seconds or cpu_seconds(options.out / f"tstar-{seed}")
-                    more_imitation(preset(entry, options.split, seed), path, seconds, tuple(options.rates), before, console)
+                    more_imitation(preset(options, seed), path, seconds, tuple(options.rates), before, console)
                 else:
-                    reinforce(method, preset(entry, options.split, seed), path, before, console)
+                    reinforce(method, preset(options, seed), path, before, console)
     print(table(options.out, options.seeds), kinds_table(options.out, options.seeds), sep="\n\n")
 
 

@@ -92,7 +92,7 @@ FAMILIES: dict[str, TinyFamily] = {
         env_options={"observation": "compact"}, context="step", history=0, max_tokens=80, vocabulary=512,
         look_back=((1, 2), (1,)), mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
         # A lost episode is twice as long as a won one, and a tenth of the actions are invalid (docs/results/planning.md).
-        iterations=30, tasks=12, horizon=30, learning_rate=6e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
+        iterations=24, tasks=12, horizon=30, learning_rate=6e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
         graft_weight=0.005, tree_history="state",
     ),
     # The grid for the walls, and coordinates, so that a cell's place need not be counted out; a place is one token, since a policy
