@@ -112,6 +112,9 @@ class RolloutConfig:
     """Most steps of a training episode; None: the environment's own, which evaluation always keeps."""
     invalid_penalty: float = 0.0
     """Subtracted from the advantage of the tokens of an invalid action."""
+    revisit_penalty: float = 0.0
+    """Subtracted from the advantage of the tokens of an action after which the environment is as it was after an earlier turn of the
+    episode: a bump into a wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
     batch: int = 256
     """Most rows sampled side by side."""
 

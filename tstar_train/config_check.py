@@ -47,6 +47,7 @@ RANGES = {
     "rollout.history": _FROM_0,
     "rollout.horizon": _FROM_1,
     "rollout.invalid_penalty": _FROM_0,
+    "rollout.revisit_penalty": _FROM_0,
     "rollout.batch": _FROM_1,
     "tree.eps_kl": _FROM_0,
     "tree.kl_samples": _FROM_1,

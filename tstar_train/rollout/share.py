@@ -24,6 +24,7 @@ from tstar_train.policy.model import Policy
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
+from tstar_train.rollout.fines import fines
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.types import TokenSequence, Trajectory, join_rows, rows_of
 from tstar_train.tree import Divergence, Tree, build_tree
@@ -155,11 +156,9 @@ class Share:
         return GroupResult(group, advantages, tree, tree.divergences(options.delta, shrink=config.graft.shrink))
 
     def _rows(self, group: GroupResult) -> list[TokenSequence]:
-        penalty = self._config.rollout.invalid_penalty
         sequences = []
         for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
-            fined = [a - penalty * (not s.action_valid) for a, s in zip(advantages, trajectory.steps, strict=True)]
-            episode = join_rows(rows_of(trajectory, fined))
+            episode = join_rows(rows_of(trajectory, (advantages - fines(trajectory.steps, self._config.rollout)).tolist()))
             if self._config.optim.aggregation == "episode-mean":
                 own = sum(s.own_tokens for s in episode)
                 for sequence in episode:
