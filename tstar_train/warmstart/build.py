@@ -27,7 +27,7 @@ from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_ro
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 from tstar_train.warmstart.quoting import quoting_rows
 
-SCHEDULES = {
+SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     "search_qa": (
         ImitationSchedule(steps=12_000),
         ImitationSchedule(steps=5_000, matrix_rate=0.01, other_rate=1.5e-3, decay=1.0, processes=2),
