@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import BadSetting, import_optional
-from retriever.resume import Marks, to_disk, turns
+from retriever.resume import Marks, Report, reserve, to_disk, turns
 from retriever.vectors import NTOTAL, ROUNDS, improved_centres, lists_for, trained, training_size
 
-Report = Callable[[str, int, int], None]
 _CHANGE = np.dtype([("place", "<u8"), ("link", "<i4")])
 # How an IVF index without vectors ends: "ilar", the number of lists and the bytes of a code (8 each), "sprs", no sizes (8).
 _EMPTY_LISTS = 32
@@ -50,12 +49,10 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
     place, header, size = _places(index, np.bincount(lists, minlength=index.nlist))
     done = marks.placed("lists_placed")
     taken = np.bincount(lists[:done], minlength=index.nlist)
-    with out.open("r+b" if done else "w+b") as stream:
-        if not done:
-            # A full disk is told here; a write to a mapped file could only be answered by a signal.
-            os.posix_fallocate(stream.fileno(), 0, size)
-            stream.write(header)
-            stream.flush()
+    if not done:
+        out.write_bytes(header)
+        reserve(out, size)
+    with out.open("r+b") as stream:
         with mmap.mmap(stream.fileno(), size) as file:
             while done < count:
                 mine = lists[done : done + chunk].astype(np.int64)

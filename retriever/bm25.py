@@ -16,6 +16,9 @@ from retriever.errors import BadIndex, import_optional
 from retriever.index import SCORE_DECIMALS, Hit
 from retriever.text import tokenise
 
+# bm25s' defaults.
+K1, B = 1.5, 0.75
+
 
 class Bm25Index:
     """BM25 search by the bm25s library.
@@ -32,7 +35,7 @@ class Bm25Index:
         self.check_files: Callable[[], None] = lambda: None
 
     @classmethod
-    def build(cls, documents: Sequence[Document], k1: float = 1.5, b: float = 0.75) -> "Bm25Index":
+    def build(cls, documents: Sequence[Document], k1: float = K1, b: float = B) -> "Bm25Index":
         """Index documents.
 
         Args:
@@ -48,7 +51,7 @@ class Bm25Index:
         return cls(list(documents), cls.score(documents, k1, b))
 
     @staticmethod
-    def score(documents: Iterable[Document], k1: float = 1.5, b: float = 0.75) -> Any:
+    def score(documents: Iterable[Document], k1: float, b: float) -> Any:
         """Make the scorer for documents that need not fit into memory; their words do, at 4 bytes each.
 
         Raises:

@@ -6,7 +6,7 @@ whatever it was doing: reading, encoding, filling lists or a graph (`retriever.a
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -26,14 +26,11 @@ from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optio
 from retriever.index import VECTORS, DenseIndex, HashedIndex
 from retriever.postings import WordCounts, place_scores
 from retriever.recall import RecallProbe
-from retriever.resume import Marks, grown, locked, to_disk
+from retriever.resume import Marks, Report, grown, locked, to_disk
 from retriever.storage import Index, check_vacant, sha256_file, write_failed, write_manifest
 from retriever.text import tokenise
 from retriever.transformer import TransformerEncoder, TransformerSettings
 from retriever.vectors import EXHAUSTIVE, Kind, VectorFile, check_kind, open_vectors, trained, training_size
-
-Report = Callable[[str, int, int], None]
-"""Told the phase, how much of it is done, and out of how much."""
 
 
 @dataclass(frozen=True, kw_only=True)

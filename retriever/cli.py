@@ -17,7 +17,7 @@ from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError
 from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, Searcher
 from retriever.progress import progress
 from retriever.shards import RemoteShard, ShardedSearcher
-from retriever.storage import Manifest, Verify, load_index, read_manifest
+from retriever.storage import Manifest, load_index, read_manifest
 from retriever.text import normalise
 from retriever.transformer import Pooling, TransformerSettings, settings_for
 from retriever.vectors import Kind
@@ -81,8 +81,9 @@ class Serve:
     """Requests that may wait; more are answered 503 with Retry-After."""
     deadline: float = 60.0
     """Seconds after which a request that still waits is answered 503."""
-    verify: Verify = "auto"
-    """When to compare all bytes with the manifest: before the first answer (auto, before), behind the answers, never."""
+    # The port is open before anything is read, so nobody is kept waiting without being told (/ready) that it loads.
+    verify: Literal["before", "behind", "never"] = "before"
+    """When to compare all bytes with the manifest: before the first answer, behind the answers, never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,9 +266,7 @@ def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[
     def load_part(part: str) -> Searcher:
         if _is_address(part):
             return RemoteShard(part)
-        # The port is open already, so nobody is kept waiting without being told (/ready) that it loads.
-        verify: Verify = "before" if command.verify == "auto" else command.verify
-        index = load_index(part, command.threads, verify, on_damage)
+        index = load_index(part, command.threads, command.verify, on_damage)
         if command.effort is not None:
             if not isinstance(index, DenseIndex):
                 raise BadSetting("--effort is for approximate indexes, not for BM25.")

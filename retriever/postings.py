@@ -10,9 +10,8 @@ and the tests compare the files with those that bm25s writes, byte by byte.
 """
 
 import math
-import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from retriever.bm25 import K1, B
 from retriever.corpus import Document
 from retriever.errors import import_optional
-from retriever.resume import Marks, to_disk, turns
+from retriever.resume import Marks, Report, reserve, to_disk, turns
 from retriever.text import tokenise
 
-Report = Callable[[str, int, int], None]
 _POSTING = np.dtype([("word", "<u4"), ("frequency", "<u4")])
 _LENGTH = np.dtype([("words", "<u4"), ("postings", "<u4")])
 _FILES = ("words", "postings", "lengths")
@@ -47,8 +46,7 @@ class WordCounts:
             self._streams = [stack.enter_context(marks.growing(name, size)) for name, size in zip(_FILES, sizes, strict=True)]
             self.close = stack.pop_all().close
         # Words are numbered as they turn up: the order of a set would depend on PYTHONHASHSEED.
-        known = (marks.work / "words").read_text("utf-8", "surrogatepass").split("\n")[:-1]
-        self._numbers = {word: number for number, word in enumerate(known)}
+        self._numbers = _numbers(marks)
 
     def add(self, documents: Sequence[Document]) -> dict[str, int]:
         """Count the words of further documents and return the marks that stand for them, which are not set yet."""
@@ -74,7 +72,13 @@ class WordCounts:
         }
 
 
-def place_scores(folder: Path, chunk: int, marks: Marks, report: Report, k1: float = 1.5, b: float = 0.75) -> None:
+def _numbers(marks: Marks) -> dict[str, int]:
+    """The number of each word that was written down."""
+    words = (marks.work / "words").read_text("utf-8", "surrogatepass").split("\n")[:-1]
+    return {word: number for number, word in enumerate(words)}
+
+
+def place_scores(folder: Path, chunk: int, marks: Marks, report: Report) -> None:
     """The second pass: write the files of a BM25 index.
 
     Args:
@@ -82,30 +86,29 @@ def place_scores(folder: Path, chunk: int, marks: Marks, report: Report, k1: flo
         chunk: Documents between two marks.
         marks: Those of `WordCounts`, complete, and ``scores_placed`` (documents).
         report: Told of every chunk.
-        k1, b: As in `retriever.bm25.Bm25Index.build`.
 
     Raises:
         MissingDependency: bm25s is not installed.
     """
-    words = (marks.work / "words").read_text("utf-8", "surrogatepass").split("\n")[:-1]
+    numbers = _numbers(marks)
     lengths = np.memmap(marks.work / "lengths", _LENGTH, "r")
     postings = np.memmap(marks.work / "postings", _POSTING, "r")
-    containing = _in_blocks(postings["word"], len(words))
+    containing = _in_blocks(postings["word"], len(numbers))
     starts = np.concatenate([[0], np.cumsum(containing)])
     weights = np.array([math.log(1 + (len(lengths) - df + 0.5) / (df + 0.5)) for df in containing.tolist()], np.float32)
     mean = float(lengths["words"].sum(dtype=np.int64) / len(lengths))
     done = marks.placed("scores_placed")
     if not done:
-        _empty(folder, words, starts, len(lengths), k1, b)
+        _empty(folder, numbers, starts, len(lengths))
     first = int(lengths["postings"][:done].sum(dtype=np.int64))
-    taken = _in_blocks(postings["word"][:first], len(words))
+    taken = _in_blocks(postings["word"][:first], len(numbers))
     scores, places = _arrays(folder, len(postings), new=not done)
     while done < len(lengths):
         rows = np.array(lengths[done : done + chunk])
         mine = np.array(postings[first : first + int(rows["postings"].sum(dtype=np.int64))])
         word, frequency = mine["word"].astype(np.int64), mine["frequency"].astype(np.float32)
         document = np.repeat(np.arange(done, done + len(rows), dtype=np.int32), rows["postings"])
-        spread = np.repeat(k1 * ((1 - b) + b * rows["words"].astype(np.float64) / mean), rows["postings"])
+        spread = np.repeat(K1 * ((1 - B) + B * rows["words"].astype(np.float64) / mean), rows["postings"])
         at = starts[word] + taken[word] + turns(word)
         scores[at] = weights[word] * (frequency / (spread + frequency))
         places[at] = document
@@ -125,12 +128,12 @@ def _in_blocks(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
     return found
 
 
-def _empty(folder: Path, words: list[str], starts: NDArray[np.int64], documents: int, k1: float, b: float) -> None:
+def _empty(folder: Path, numbers: dict[str, int], starts: NDArray[np.int64], documents: int) -> None:
     """All that bm25s writes, but for the two arrays with a number for each posting, which have no length yet."""
-    scorer = import_optional("bm25s").BM25(k1=k1, b=b, method="lucene", backend="numpy")
+    scorer = import_optional("bm25s").BM25(k1=K1, b=B, method="lucene", backend="numpy")
     none: dict[str, Any] = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32)}
     scorer.scores = {**none, "indptr": starts, "num_docs": documents}
-    scorer.vocab_dict = {word: number for number, word in enumerate(words)}
+    scorer.vocab_dict = numbers
     scorer.nonoccurrence_array = None
     scorer.save(str(folder), show_progress=False)
 
@@ -142,8 +145,6 @@ def _arrays(folder: Path, count: int, new: bool) -> list[Any]:
         path = folder / f"{name}.csc.index.npy"
         array = open_memmap(path, "w+", dtype, (count,)) if new else open_memmap(path, "r+")
         if new:
-            # A full disk is told here; a write to a mapped file could only be answered by a signal.
-            with path.open("r+b") as stream:
-                os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+            reserve(path, path.stat().st_size)
         found.append(array)
     return found

@@ -7,16 +7,18 @@ behind the mark.
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import BadSetting
 
+Report = Callable[[str, int, int], None]
+"""Told the phase, how much of it is done, and out of how much."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -53,18 +55,15 @@ class Marks:
         temporary = self._path.with_suffix(".tmp")
         with temporary.open("w") as stream:
             json.dump(self.state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
+            to_disk(stream)
         temporary.replace(self._path)
 
-    @contextmanager
-    def growing(self, name: str, size: int) -> Iterator[BinaryIO]:
-        """Open a file of the build to go on after its first ``size`` bytes; what lies behind them was never finished."""
-        with grown(self.work / name, size) as stream:
-            yield stream
+    def growing(self, name: str, size: int) -> AbstractContextManager[BinaryIO]:
+        """Open a file of the working folder as `grown` does."""
+        return grown(self.work / name, size)
 
     def placed(self, name: str) -> int:
-        """Like ``marks[name]``, for what was written with `place`: 0 if the machine was started anew since."""
+        """Like ``marks[name]``, for what was written with `place`: 0 if the machine was, or may have been, started anew since."""
         return self[name] if self.state.get("boot", "") == _boot() != "" else 0
 
     def place(self, name: str, count: int) -> None:
@@ -83,14 +82,27 @@ def _boot() -> str:
 
 @contextmanager
 def grown(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Open any file as `Marks.growing` does."""
+    """Open a file to go on after its first ``size`` bytes; what lies behind them was never finished."""
     with path.open("ab") as stream:
         stream.truncate(size)
         stream.seek(size)
         yield stream
 
 
-def to_disk(*streams: BinaryIO) -> None:
+def reserve(path: Path, size: int) -> None:
+    """Make a file of ``size`` bytes, or the first ``size`` of one that is there, safe to be written as a mapping.
+
+    A full disk is told here, as an OSError; a write to a mapped file could only be answered by a signal.
+    """
+    with path.open("ab") as stream:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(stream.fileno(), 0, size)
+        else:  # macOS
+            while (left := size - stream.tell()) > 0:
+                stream.write(bytes(min(left, 1 << 20)))
+
+
+def to_disk(*streams: IO[Any]) -> None:
     """Return when the disk has what was written."""
     for stream in streams:
         stream.flush()

@@ -152,8 +152,8 @@ def load_index(
             )
         if _sha256_head(folder / name) != manifest["sha256_head"][name]:
             raise _changed(folder / name)
-    if verify == "auto":
-        verify = "before" if sum(manifest["bytes"].values()) <= _VERIFY_AT_ONCE else "auto"
+    if verify == "auto" and sum(manifest["bytes"].values()) <= _VERIFY_AT_ONCE:
+        verify = "before"
     if verify == "before":
         _verify(folder, manifest)
     index = _open(folder, manifest, threads)

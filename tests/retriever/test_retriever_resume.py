@@ -14,7 +14,7 @@ from conftest import environment, folder_contents
 from retriever import BadSetting
 from retriever.arrange import fill_graph, fill_lists
 from retriever.build import Plan, build_index
-from retriever.resume import Marks
+from retriever.resume import Marks, reserve
 from retriever.vectors import KINDS, Kind, trained, training_size
 
 KILLED = """
@@ -164,6 +164,17 @@ def test_arranged_by_chunks_is_what_faiss_writes(kind: Kind, count: int, noise: 
     fill = fill_lists if kind == "ivf_sq8" else fill_graph
     fill(staged, tmp_path / "vectors.faiss", 64, Marks(tmp_path, {}), lambda *_: None)
     assert (tmp_path / "vectors.faiss").read_bytes() == faiss.serialize_index(whole).tobytes()
+
+
+@pytest.mark.parametrize("system_reserves", [True, False])
+def test_reserved_files_keep_what_they_hold(system_reserves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not system_reserves:
+        monkeypatch.delattr("os.posix_fallocate", raising=False)
+    path = tmp_path / "file"
+    path.write_bytes(b"header")
+    for size in (3_000_000, 10):
+        reserve(path, size)
+        assert path.read_bytes() == b"header" + bytes(2_999_994)
 
 
 @pytest.mark.parametrize(("encoder", "kind"), [("bm25", "flat"), ("hashed", "ivf_sq8")])
