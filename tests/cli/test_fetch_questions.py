@@ -83,7 +83,8 @@ def lines(count: int, first: int = 0) -> bytes:
 
 
 def corpus(*titles: str) -> bytes:
-    return gzip.compress(b"".join(json.dumps({"id": str(n), "contents": f'"{t}"\ntext'}).encode() + b"\n" for n, t in enumerate(titles)))
+    passages = b"".join(json.dumps({"id": str(n), "contents": f'"{t}"\ntext'}).encode() + b"\n" for n, t in enumerate(titles))
+    return gzip.compress(passages, mtime=0)
 
 
 def hidden(folder: Path) -> list[str]:
@@ -160,7 +161,12 @@ def test_what_is_no_question_file_is_refused(content: bytes, message: str, mirro
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
-@pytest.mark.parametrize("content", [corpus("A")[:-9], b"no gzip", gzip.compress(b"[]\n"), gzip.compress(b'{"text": 1}\n')])
+# Named, and without the time of day in the bytes: pytest-xdist's workers must collect the same names.
+@pytest.mark.parametrize(
+    "content",
+    [corpus("A")[:-9], b"no gzip", gzip.compress(b"[]\n", mtime=0), gzip.compress(b'{"text": 1}\n', mtime=0)],
+    ids=["cut off", "no gzip", "no passages", "passage without contents"],
+)
 def test_a_damaged_corpus_is_refused(content: bytes, mirror: Mirror, tmp_path: Path) -> None:
     mirror.files["corpus.jsonl.gz"] = content
     done = fetch("wiki18", "--out", str(tmp_path), "--mirror", mirror.url)
