@@ -29,10 +29,11 @@ def train_command(arguments: Sequence[str]) -> int:
     first.add_argument("--out", type=Path)
     first.add_argument("--resume", type=Path)
     first.add_argument("--env-option", action="append", default=[])
+    first.add_argument("--training-option", action="append", default=[])
     known, rest = first.parse_known_args(list(arguments))
     console = Console()
     if known.resume is not None:
-        others = [flag(name) for name in ("env", "model", "out", "env_option") if getattr(known, name)] + rest
+        others = [flag(name) for name in ("env", "model", "out", "env_option", "training_option") if getattr(known, name)] + rest
         if others:
             raise UnknownOption(f"--resume goes on with the run's own options and takes no others, got {' '.join(others)}")
         resume_run(known.resume, console)
@@ -44,14 +45,17 @@ def train_command(arguments: Sequence[str]) -> int:
     preset, reason = choose(entry, known.model or "auto") if known.env is not None else (Config(env=entry.id), "")
     config, unknown = tyro.cli(
         Config, default=preset, args=rest, return_unknown_args=True,
-        prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--out FOLDER]",
+        prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--training-option KEY=VALUE] [--out FOLDER]",
         description="Train an agent. Defaults are those of the preset for --env and --model (the paper's where no --env is named).",
     )  # fmt: skip
     if unknown:
         raise UnknownOption(_no_such_option(unknown[0], config))
     console.print(reason, highlight=False, soft_wrap=True)
     own = parse_options(entry, known.env_option, {"split": "--split"})
-    config = dataclasses.replace(config, env_options={**config.env_options, **own})
+    further = parse_options(entry, known.training_option, {"split": "--split", "horizon": "--rollout.horizon"})
+    config = dataclasses.replace(
+        config, env_options={**config.env_options, **own}, training_options={**config.training_options, **further}
+    )
     method = f"tstar-{config.algo}" if config.tstar else config.algo
     out = known.out or Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     train(dataclasses.replace(config, env=entry.id), out, console)
@@ -60,8 +64,8 @@ def train_command(arguments: Sequence[str]) -> int:
 
 def _no_such_option(given: str, config: Config) -> str:
     """What to say of an option that there is not: the nearest ones, or all."""
-    names = ["--env", "--model", "--out", "--resume", "--env-option"]
-    names += [flag(name) for name, _, _ in options(config) if name not in ("env", "model", "env_options")]
+    names = ["--env", "--model", "--out", "--resume", "--env-option", "--training-option"]
+    names += [flag(name) for name, _, _ in options(config) if name not in ("env", "model", "env_options", "training_options")]
     near = difflib.get_close_matches(given.partition("=")[0], names, cutoff=0.7)  # a shared "--" alone must not count
     listed = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}."
     return f"no option {given!r}; {listed} All with their defaults: python -m tstar_train --help"

@@ -29,7 +29,7 @@ def tiny(entry: EnvEntry) -> Config:
     family = tiny_family(policy_name(entry))
     return Config(
         env=entry.id, model="tiny", iterations=family.iterations, checkpoint_every=16,
-        env_options=dict(family.env_options),
+        env_options=dict(family.env_options), training_options=dict(family.training_options),
         rollout=RolloutConfig(
             tasks=family.tasks, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history,
             horizon=family.horizon, invalid_penalty=family.invalid_penalty, revisit_penalty=family.revisit_penalty,

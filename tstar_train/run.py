@@ -131,10 +131,13 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
         UnknownOption: an option that the environment does not have, one that the run decides, or nothing to train on.
     """
     entry = find_entry(config.env)
-    if "split" in config.env_options:  # it would be in force in play, but not in the choice of tasks
-        raise UnknownOption(f"split is no option of its own here: use --split {config.env_options['split']}")
+    for options in (config.env_options, config.training_options):
+        if "split" in options:  # it would be in force in play, but not in the choice of tasks
+            raise UnknownOption(f"split is no option of its own here: use --split {options['split']}")
     require_train_split(entry)
     cls = entry.load_class()
+    if config.training_options:  # refused here rather than by a helper process after the first measurement
+        cls(**{**entry.kwargs, **config.env_options, **config.training_options, "split": config.split})
     return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
 
 

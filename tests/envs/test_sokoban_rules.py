@@ -177,6 +177,27 @@ def test_lost_states(tmp_path) -> None:
     assert env.oracle() is None and env.progress() == 0.0
     assert parse_reply(env.mistake(0)).action in DIRECTIONS
     assert "dead" not in SokobanEnv(levels=path).reset(options={"task": 0})[1]
+    ending = SokobanEnv(levels=path, end_when_lost=True, reward="shaped")
+    ending.reset(options={"task": 0})
+    assert ending.step("Up")[1:4] == (0.0, False, False)
+    _, reward, terminated, truncated, info = ending.step("Up")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LEVELS, WALKS)
+def test_an_episode_ends_with_the_push_that_loses(chosen: tuple[str, int], walk: list[int]) -> None:
+    """In lock-step with the plain environment: the same until that one is dead, which a push that is not undone made it."""
+    difficulty, number = chosen
+    plain, ending = (SokobanEnv(difficulty=difficulty, horizon=60, **o) for o in ({"show_dead": True}, {"end_when_lost": True}))
+    for env in (plain, ending):
+        env.reset(options={"task": load_mini(difficulty).by_split["test"][number]})
+    for direction in walk[:60]:
+        (text, reward, terminated, truncated, info), other = (env.step(DIRECTIONS[direction]) for env in (plain, ending))
+        assert other[:2] == (text, reward) and other[4]["success"] == info["success"] and "dead" not in other[4]
+        assert other[2] == (terminated or info["dead"])
+        if other[2] or truncated:
+            break
 
 
 @pytest.mark.parametrize("difficulty", list(TIERS))
@@ -254,7 +275,7 @@ def test_solver_and_level_text() -> None:
     "wrong",
     [
         {"difficulty": "extreme"}, {"observation": "image"}, {"reward": "dense"}, {"state_key": "boxes"}, {"multi_action": 1},
-        {"show_dead": "no"},
+        {"show_dead": "no"}, {"end_when_lost": 1},
     ],
 )
 def test_wrong_options(wrong: dict) -> None:

@@ -67,6 +67,7 @@ def test_a_number_outside_its_range_is_named_with_the_range(name):
         ("tree.history", "states", "one of sequence, state"),
         ("tstar", "no", "true or false"),
         ("env_options", 3, "a mapping"),
+        ("training_options", [], "a mapping"),
         ("device", "foo", "another torch device"),
         ("device", "cuda:99", "another torch device"),
         ("device", "meta", "another torch device"),

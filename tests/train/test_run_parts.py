@@ -26,7 +26,7 @@ from tstar_train.presets import choose, tiny
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.team import Team
-from tstar_train.run import _summary, tasks_of_iteration
+from tstar_train.run import _summary, make_env, tasks_of_iteration
 from tstar_train.tracking import RunFolder
 
 SMALL = Config(
@@ -232,6 +232,18 @@ def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
     assert max(len(e.steps) for e in team.evaluate(["hotpotqa-mini-train-0000"], "train", 4, 1.0, "x")) == 6
     longer = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, horizon=20))
     assert max(len(t.steps) for g in learner(longer).team.play(["hotpotqa-mini-train-0000"], 0).groups for t in g.trajectories) == 6
+
+
+def test_options_of_training_alone_are_no_options_of_the_evaluation():
+    config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=2, group=8, max_tokens=48, context="step"))
+    assert config.training_options == {"end_when_lost": True}
+    policy = load_policy("tiny", "sokoban")
+    team = Team(policy, None, dataclasses.replace(config, tstar=False), EnvSpec(config.env, dict(config.env_options)), 1)
+    tasks = make_env(config).task_ids("train")[:2]
+    trained = [t.episode for g in team.play(tasks, 0).groups for t in g.trajectories]
+    early = [e for e in trained if e.ended == "terminated" and not e.success]
+    assert early and all(len(e.steps) < 60 for e in early), "hard levels are lost by a push sooner or later"
+    assert all(e.success or len(e.steps) == 60 for e in team.evaluate(tasks, "train", 4, 1.0, "x"))
 
 
 def test_reference_follows_by_alpha():

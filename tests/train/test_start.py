@@ -38,6 +38,8 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
         (["--env-option", "dataset=other"], "valid: data, horizon, normalizer, observation_limit, prompt_style, retriever, topk"),
         (["--env-option", "searcher=x"], "valid: data, horizon, normalizer, observation_limit, prompt_style, retriever, topk"),
         (["--env-option", "topk=many"], "topk must be int, got 'many'"),
+        (["--training-option", "horizon=4"], "use --rollout.horizon 4"),
+        (["--training-option", "end_when_lost=true"], "has no option 'end_when_lost'; valid: data"),
         (["--bogus", "3"], "valid: --env, --model"),
         (["--tree.histroy", "state"], "did you mean --tree.history"),
         (["--tree.gamma", "2"], "--tree.gamma must be above 0 and at most 1, got 2"),
@@ -69,7 +71,7 @@ def test_tensorboard_is_looked_for_before_anything_is_played(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "other", [["--model", "nonsense"], ["--env-option", "bogus=1"], ["--out", "y"], ["--env", "hotpotqa"], ["--seed", "1"]]
+    "other", [["--model", "nonsense"], ["--env-option", "bogus=1"], ["--training-option", "topk=1"], ["--out", "y"], ["--env", "hotpotqa"], ["--seed", "1"]]
 )
 def test_resume_takes_no_other_option(other, tmp_path, capsys):
     assert f"takes no others, got {other[0]}" in refused(capsys, "--resume", tmp_path, *other)
@@ -81,6 +83,10 @@ def test_options_given_in_python_are_checked_too():
         make_env(config)
     with pytest.raises(UnknownOption, match="no option 'tpok'"):
         make_env(dataclasses.replace(config, env_options={"tpok": 1}))
+    with pytest.raises(UnknownOption, match="no option 'end_when_won'"):
+        make_env(Config(env="sokoban-easy", training_options={"end_when_won": True}))
+    with pytest.raises(UnknownOption, match="use --split valid"):
+        make_env(Config(env="sokoban-easy", training_options={"split": "valid"}))
 
 
 def test_the_metric_has_one_name_per_family():

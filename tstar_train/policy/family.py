@@ -14,6 +14,7 @@ class TinyFamily:
 
     Attributes:
         env_options: options of the environment.
+        training_options: further ones while training only; see ``Config``.
         context: ``concat`` or ``step`` (see ``rollout.transcript``).
         history: turns kept by ``step``.
         max_tokens: longest reply.
@@ -40,6 +41,7 @@ class TinyFamily:
     """
 
     env_options: dict[str, Any] = field(default_factory=dict)
+    training_options: dict[str, Any] = field(default_factory=dict)
     context: Literal["concat", "step"] = "concat"
     history: int = 2
     max_tokens: int = 48
@@ -101,7 +103,7 @@ FAMILIES: dict[str, TinyFamily] = {
     # that sees it in pieces has to learn sums. With the line break a row of most rooms has 7 or 8 tokens. Most practice is on easy levels:
     # the others are learnt from the same moves, and a policy of this size plans a few pushes ahead at most.
     "sokoban": TinyFamily(
-        env_options={"observation": "grid_coords"}, context="step", history=0, max_tokens=48, vocabulary=512,
+        env_options={"observation": "grid_coords"}, training_options={"end_when_lost": True}, context="step", history=0, max_tokens=48, vocabulary=512,
         symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
         look_back=((1, 7, 8), (1,)), mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
         # A low rate for long: at three times the rate the greedy policy loses .08 (docs/results/planning.md).

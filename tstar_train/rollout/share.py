@@ -81,7 +81,7 @@ class Share:
         self._reference = reference
         self._config = config
         self._spec = spec
-        self._training_spec = _shortened(spec, config.rollout.horizon)
+        self._training_spec = _training_spec(spec, config)
         self._engine = LocalEngine(policy, config.rollout.batch)
         self._sequences: list[TokenSequence] = []
         self._grafts = Grafts()
@@ -235,10 +235,11 @@ def _without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in ordered if not failed(t.episode)]
 
 
-def _shortened(spec: EnvSpec, horizon: int | None) -> EnvSpec:
-    """The environment with episodes of at most ``horizon`` steps; never longer than its own."""
-    own = spec.options.get("horizon") or find_entry(spec.name).horizon
-    return spec if horizon is None or horizon >= own else EnvSpec(spec.name, {**spec.options, "horizon": horizon})
+def _training_spec(spec: EnvSpec, config: Config) -> EnvSpec:
+    """The environment as training plays it: with its further options, and episodes never longer than the environment's own."""
+    options = {**spec.options, **config.training_options}
+    own, wanted = options.get("horizon") or find_entry(spec.name).horizon, config.rollout.horizon
+    return EnvSpec(spec.name, options if wanted is None else {**options, "horizon": min(own, wanted)})
 
 
 def sampling_of(config: Config, temperature: float) -> Sampling:

@@ -44,7 +44,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     No box of a mini level starts on a target.
 
     ## Episode end
-    Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then.
+    Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then, or, with ``end_when_lost``,
+    is terminated by the push that lost it, with a reward of 0.
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``). ``admissible_actions`` are the single moves that change something. With
@@ -54,8 +55,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False), ``reward``
     ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped levels; see
     ``tstar_envs.envs.sokoban.tasks.load_path``), ``state_key`` ("player": boxes and player's cell; "region": boxes and the cells
-    that the player can reach), ``show_dead`` (False), ``solver_states`` (1,000,000: how many states a search of the expert, of
-    ``progress`` and of ``show_dead`` may keep before it gives up with SolverLimit; no mini level comes near, large public levels may),
+    that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000: how many states a search of
+    the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives up with SolverLimit; no mini level comes near, large public levels may),
     and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
     ## Tags
@@ -89,6 +90,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         levels: str | os.PathLike[str] | None = None,
         state_key: str = "player",
         show_dead: bool = False,
+        end_when_lost: bool = False,
         solver_states: int = SOLVER_STATES,
         level_set: LevelSet | None = None,
         **options: Any,
@@ -98,13 +100,13 @@ class SokobanEnv(TextEnv[LevelView, State]):
         check_option("observation", observation, text.OBSERVATIONS)
         check_option("reward", reward, REWARDS)
         check_option("state_key", state_key, STATE_KEYS)
-        for name, value in (("multi_action", multi_action), ("show_dead", show_dead)):
+        for name, value in (("multi_action", multi_action), ("show_dead", show_dead), ("end_when_lost", end_when_lost)):
             if not isinstance(value, bool):
                 raise UnknownOption(f"{name} must be True or False, got {value!r}")
         check_solver_states(solver_states)
         self.default_horizon = TIERS[difficulty].horizon
         super().__init__(**options)
-        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, solver_states)
+        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, solver_states)
         self._set = level_set or (load_mini(difficulty) if levels is None else load_path(levels))
         self.tier = self._set.tier
 

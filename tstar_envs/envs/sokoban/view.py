@@ -42,6 +42,7 @@ class Look(NamedTuple):
     shaped: bool
     region_key: bool
     show_dead: bool
+    end_when_lost: bool = False
     solver_states: int = SOLVER_STATES
 
 
@@ -139,15 +140,16 @@ class LevelView:
         room = self._room
         after, pushed = rules.move(room, state, _NUMBER[action])
         text, admissible, key, extra = self._sights.get(after) or self._see(after)
-        effect, solved, shaping = "", False, 0.0
+        effect, solved, lost, shaping = "", False, False, 0.0
         if pushed >= 0:
             row, column = room.place(pushed)
             effect = f"push:{row},{column}:{action}"
             solved = rules.is_solved(room, after)
+            lost = self.look.end_when_lost and not solved and self.expert.plan(after) is None
             if self.look.shaped:
                 gained = (after[0] & room.targets).bit_count() - (state[0] & room.targets).bit_count()
                 shaping = gained / after[0].bit_count()
-        outcome = (after, text, action, "", effect, solved, solved, float(solved), extra, shaping, admissible, key)
+        outcome = (after, text, action, "", effect, solved or lost, solved, float(solved), extra, shaping, admissible, key)
         self._outcomes[action][state] = outcome
         return outcome
 
