@@ -45,7 +45,8 @@ def train_command(arguments: Sequence[str]) -> int:
     preset, reason = choose(entry, known.model or "auto") if known.env is not None else (Config(env=entry.id), "")
     config, unknown = tyro.cli(
         Config, default=preset, args=rest, return_unknown_args=True,
-        prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--training-option KEY=VALUE] [--out FOLDER]",
+        prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--training-option KEY=VALUE]"
+        " [--out FOLDER]",
         description="Train an agent. Defaults are those of the preset for --env and --model (the paper's where no --env is named).",
     )  # fmt: skip
     if unknown:

@@ -71,7 +71,11 @@ def test_tensorboard_is_looked_for_before_anything_is_played(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "other", [["--model", "nonsense"], ["--env-option", "bogus=1"], ["--training-option", "topk=1"], ["--out", "y"], ["--env", "hotpotqa"], ["--seed", "1"]]
+    "other",
+    [
+        ["--model", "nonsense"], ["--env-option", "bogus=1"], ["--training-option", "topk=1"], ["--out", "y"], ["--env", "hotpotqa"],
+        ["--seed", "1"],
+    ],
 )
 def test_resume_takes_no_other_option(other, tmp_path, capsys):
     assert f"takes no others, got {other[0]}" in refused(capsys, "--resume", tmp_path, *other)

@@ -103,7 +103,8 @@ FAMILIES: dict[str, TinyFamily] = {
     # that sees it in pieces has to learn sums. With the line break a row of most rooms has 7 or 8 tokens. Most practice is on easy levels:
     # the others are learnt from the same moves, and a policy of this size plans a few pushes ahead at most.
     "sokoban": TinyFamily(
-        env_options={"observation": "grid_coords"}, training_options={"end_when_lost": True}, context="step", history=0, max_tokens=48, vocabulary=512,
+        env_options={"observation": "grid_coords"}, training_options={"end_when_lost": True}, context="step", history=0,
+        max_tokens=48, vocabulary=512,
         symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
         look_back=((1, 7, 8), (1,)), mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
         # A low rate for long: at three times the rate the greedy policy loses .08 (docs/results/planning.md).

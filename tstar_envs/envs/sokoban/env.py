@@ -52,12 +52,13 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ``show_dead`` also ``dead``: whether the level is lost (exact, by search in every new state).
 
     ## Arguments
-    ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False), ``reward``
-    ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped levels; see
-    ``tstar_envs.envs.sokoban.tasks.load_path``), ``state_key`` ("player": boxes and player's cell; "region": boxes and the cells
-    that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000: how many states a search of
-    the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives up with SolverLimit; no mini level comes near, large public levels may),
-    and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
+    ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
+    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``state_key`` ("player": boxes and player's cell; "region": boxes
+    and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
+    how many states a search of the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives
+    up with SolverLimit; no mini level comes near, large public levels may), and ``split``, ``horizon``, ``prompt_style``,
+    ``render_mode`` as everywhere.
 
     ## Tags
     Only a push modifies the state, with the key ``push:row,column:Direction`` of the box's cell before it; walking can be undone.
