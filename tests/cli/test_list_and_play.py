@@ -39,8 +39,9 @@ def test_list_shows_every_environment(run: Run) -> None:
     assert "train 1,667, valid 167, test 334" in done.stdout
 
 
-def test_list_into_a_closed_pipe() -> None:
-    shell = f"{' '.join(COMMAND)} list | true"
+@pytest.mark.parametrize("arguments", ["list", "play --help"])
+def test_into_a_closed_pipe(arguments: str) -> None:
+    shell = f"{' '.join(COMMAND)} {arguments} | true"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {shell}"], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
 

@@ -33,15 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0; 1 if an evaluation has episodes that ended in an error; 2 for what the user can mend, told in one line;
         130 after Ctrl-C.
     """
-    command, unknown = tyro.cli(
-        Command,
-        prog="python -m tstar_envs",
-        description="Text environments for LLM agents: list them, play them, evaluate agents on them.",
-        args=arguments,
-        return_unknown_args=True,
-    )
     console = make_console()
     try:
+        command, unknown = tyro.cli(
+            Command,
+            prog="python -m tstar_envs",
+            description="Text environments for LLM agents: list them, play them, evaluate agents on them.",
+            args=arguments,
+            return_unknown_args=True,
+        )
         if unknown:
             valid = ", ".join(f"--{field.name}" for field in dataclasses.fields(command))
             raise UnknownOption(f"{unknown[0]!r} is no option or argument of this command; valid: {valid}")
