@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 
 import torch
 from policies import HOTPOT, tokenizer
 from rich.console import Console
 
-from tstar_envs import parse_reply
+from tstar_envs import find_entry, parse_reply
 from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import tiny_family
-from tstar_train.policy.model import load_policy, new_tiny
-from tstar_train.warmstart.build import PracticeMix, build_weights
+from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
+from tstar_train.warmstart.build import PracticeMix, build_weights, style_of
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitation_loss, pad_rows
 
@@ -27,16 +28,16 @@ def rows(count, style, seed=0, family=FAMILY):
     return list(itertools.islice(practice_rows(PracticeMix(HOTPOT), CODEC, seed, style, family), count))
 
 
-def imitated(row):
+def imitated(row, codec=CODEC):
     """The imitated stretches of a row, as text."""
     stretches, current = [], []
     for token, wanted in zip(row.ids, [*row.mask, 0], strict=False):
         if wanted:
             current.append(token)
         elif current:
-            stretches.append(CODEC.decode(current))
+            stretches.append(codec.decode(current))
             current = []
-    return stretches + ([CODEC.decode(current)] if current else [])
+    return stretches + ([codec.decode(current)] if current else [])
 
 
 def test_only_whole_replies_are_imitated():
@@ -64,6 +65,18 @@ def test_contrast_rows_imitate_one_reply_after_both_branches():
 def test_some_turns_have_no_thought():
     stretches = [s for r in rows(80, DemonstrationStyle(no_thought=0.5, contrast=0.0)) for s in imitated(r)]
     assert 0.3 < sum(s.startswith("Action:") for s in stretches) / len(stretches) < 0.7
+
+
+def test_a_family_says_how_many_wordings_are_shown():
+    """Sokoban's thoughts without places and directions are as many as its wordings, one for walking and one for pushing each."""
+    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
+    places = re.compile(r"\(\d, \d\)|\b(up|down|left|right)\b", re.IGNORECASE)
+    assert style_of(family).wordings == 1 < style_of(FAMILY).wordings
+    for wordings in (1, 3):
+        style = dataclasses.replace(style_of(family), wordings=wordings, contrast=0.0, no_thought=0.0)
+        shown = itertools.islice(practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family), 150)
+        thoughts = {places.sub("?", parse_reply(text).thought) for row in shown for text in imitated(row, codec)}
+        assert len(thoughts) == 2 * wordings
 
 
 def test_same_seed_same_rows():

@@ -27,6 +27,8 @@ class TinyFamily:
         rope_base: of the rotary position embedding; larger where the context is longer.
         copying: whether heads start by copying; see ``policy.copy_heads``.
         mistakes: share of turns in the warm start at which something else is done than the expert does (and not imitated).
+        wordings: how many wordings of each thought the warm start shows. A single one leaves the policy more room for what is said,
+            and training less noise: which wording is drawn has no part in the reward.
         mix: environments of the family by short name, with how often each is practised in the warm start.
         iterations: of a training run.
         tasks: of a training iteration.
@@ -54,6 +56,7 @@ class TinyFamily:
     rope_base: float = 100.0
     copying: bool = False
     mistakes: float = 0.08
+    wordings: int = 4
     mix: dict[str, float] = field(default_factory=dict)
     iterations: int = 64
     tasks: int = 16
@@ -106,7 +109,7 @@ FAMILIES: dict[str, TinyFamily] = {
         env_options={"observation": "grid_coords"}, training_options={"end_when_lost": True}, context="step", history=0,
         max_tokens=48, vocabulary=512,
         symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
-        look_back=((1, 7, 8), (1,)), mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
+        look_back=((1, 7, 8), (1,)), wordings=1, mix={"sokoban-easy": 6.0, "sokoban-medium": 3.0, "sokoban-hard": 1.0},
         # A low rate for long: at three times the rate the greedy policy loses .08 (docs/results/planning.md).
         iterations=52, learning_rate=2e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2, revisit_penalty=0.1,
         graft_weight=0.005, tree_history="state",
