@@ -11,9 +11,9 @@ from tstar_envs import BadData, SolverLimit, UnknownOption
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.levels import cells
+from tstar_envs.envs.sokoban.levels import cells, flood
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, flood, is_solved, move, open_moves
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, open_moves
 from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.envs.sokoban.symmetry import room_key, split_of_room
 from tstar_envs.envs.sokoban.tasks import load_mini

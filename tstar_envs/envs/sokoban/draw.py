@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tstar_envs.core import SPLITS, check_option
-from tstar_envs.envs.sokoban.levels import Level, Room, State, cells
+from tstar_envs.envs.sokoban.levels import Level, Room, State, cells, flood
 from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.rules import LETTERS, flood, move, open_moves
+from tstar_envs.envs.sokoban.rules import LETTERS, move, open_moves
 from tstar_envs.envs.sokoban.symmetry import split_of_room
 from tstar_envs.stable_random import StableRandom
 
