@@ -34,7 +34,6 @@ from tstar_train.warmstart.demonstrations import practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
 METHODS = ("tstar", "grpo", "imitation")
-PROCESSES = 2
 
 
 def measured(path: Path) -> dict[str, Measurement]:
@@ -48,6 +47,7 @@ def preset(options: argparse.Namespace, seed: int = 0) -> Config:
     config = tiny(find_entry(options.env))
     wanted = {"split": options.split, "tasks": options.tasks, "samples": options.samples}
     said = {name: value for name, value in wanted.items() if value is not None}
+    config = dataclasses.replace(config, processes=options.processes)
     return dataclasses.replace(config, seed=seed, evaluation=dataclasses.replace(config.evaluation, **said))
 
 
@@ -56,7 +56,7 @@ def start_measurement(config: Config, out: Path, console: Console) -> Measuremen
     path = out / "start.json"
     if not path.is_file():
         policy = load_policy("tiny", policy_name(find_entry(config.env)))
-        team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), PROCESSES)
+        team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), config.processes or 1)
         console.print("measuring the start policy ...")
         result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
         team.close()
@@ -66,10 +66,10 @@ def start_measurement(config: Config, out: Path, console: Console) -> Measuremen
 
 def reinforce(method: str, config: Config, path: Path, before: Measurement, console: Console) -> None:
     """One run of T-STAR or GRPO."""
-    train(dataclasses.replace(config, tstar=method == "tstar", processes=PROCESSES), path, console, before=before)
+    train(dataclasses.replace(config, tstar=method == "tstar"), path, console, before=before)
     last = json.loads((path / "timings.jsonl").read_text().splitlines()[-1])
     # Training alone, without the measurements; every process is busy all the time.
-    (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * PROCESSES}))
+    (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * (config.processes or 1)}))
 
 
 def more_imitation(
@@ -92,7 +92,7 @@ def more_imitation(
     begun = time.process_time()
     imitate(policy.model, rows, dataclasses.replace(schedule, steps=steps), policy.codec.pad, lambda *_: None)
     used = time.process_time() - begun
-    team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), PROCESSES)
+    team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), config.processes or 1)
     after = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
     team.close()
     path.mkdir(parents=True, exist_ok=True)
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--rates", type=float, nargs=2, default=(0.0013, 2e-4), help="peak rates of the control (chosen on valid)")
+    parser.add_argument("--processes", type=int, default=2, help="that play and learn side by side in a run (imitation learns in one)")
     parser.add_argument("--seconds", type=float, help="CPU seconds of the control (default: what T-STAR's run of that seed took)")
     parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
     options = parser.parse_args()

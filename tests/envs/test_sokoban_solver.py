@@ -11,11 +11,10 @@ from tstar_envs import BadData, SolverLimit, UnknownOption
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.levels import cells, flood
+from tstar_envs.envs.sokoban.levels import cells
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, open_moves
 from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
-from tstar_envs.envs.sokoban.symmetry import room_key, split_of_room
 from tstar_envs.envs.sokoban.tasks import load_mini
 
 FOUR_BOXES = """\
@@ -171,23 +170,3 @@ def test_fresh_levels_keep_their_tier(difficulty: str) -> None:
         found = measure(level.room, level.start, level.moves, table)
         assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
     assert list(cells(level.start[0]))
-
-
-@pytest.mark.parametrize("difficulty", list(TIERS))
-def test_scattered_rooms_are_rooms_of_the_tier_and_hardly_come_twice(difficulty: str) -> None:
-    tier, count = TIERS[difficulty], 20 if difficulty == "hard" else 150
-    shapes = {}
-    for rooms in ("carved", "scattered"):
-        levels = [generate_level(number, difficulty, "train", rooms) for number in range(count)]
-        shapes[rooms] = {room_key(level.room) for level in levels}
-        for level in levels[:20]:
-            floor, width = level.room.floor, level.room.width
-            assert tier.floor[0] <= floor.bit_count() <= tier.floor[1] + 1 and width <= 10  # a carver may end with a cell more
-            assert flood(floor, floor & -floor, width) == floor, "in one piece"
-            assert tier.shortest <= len(level.moves) <= tier.longest and split_of_room(level.room) == "train"
-            again = generate_level(int(level.id.rsplit("-", 1)[1]), difficulty, "train", rooms)
-            assert print_level(again.room, again.start) == print_level(level.room, level.start)
-    assert len(shapes["scattered"]) >= 0.95 * count
-    assert difficulty != "easy" or len(shapes["carved"]) < 0.7 * count
-    with pytest.raises(UnknownOption, match="rooms must be one of 'carved', 'scattered', got 'dug'"):
-        generate_level(0, difficulty, rooms="dug")

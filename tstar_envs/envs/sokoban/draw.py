@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tstar_envs.core import SPLITS, check_option
-from tstar_envs.envs.sokoban.levels import Level, Room, State, cells, flood
+from tstar_envs.envs.sokoban.levels import Level, Room, State, cells
 from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.rules import LETTERS, move, open_moves
@@ -62,7 +62,7 @@ class Measures:
     traps: int
 
 
-def generate_level(seed: int | str, difficulty: str = "easy", split: str | None = None, rooms: str = "carved") -> Level:
+def generate_level(seed: int | str, difficulty: str = "easy", split: str | None = None) -> Level:
     """A fresh level.
 
     Args:
@@ -70,22 +70,19 @@ def generate_level(seed: int | str, difficulty: str = "easy", split: str | None 
         difficulty: easy, medium or hard.
         split: only rooms that belong to this split (see ``symmetry.split_of_room``), None for any. A level made for train
             shares its room, up to symmetry, with no level of valid or test, shipped or fresh.
-        rooms: how rooms are drawn: ``carved`` as those of the shipped levels, of which a few broad ones come again and again, or
-            ``scattered``, where every cell has its own chance and hardly a room comes twice.
 
     Returns:
         The level, with its solution; its id is ``sokoban-<difficulty>-fresh-<seed>``.
 
     Raises:
-        UnknownOption: no such difficulty, split or way to draw rooms.
+        UnknownOption: no such difficulty or split.
     """
     check_option("difficulty", difficulty, tuple(TIERS))
     check_option("split", split, (None, *SPLITS))
-    check_option("rooms", rooms, tuple(_ROOMS))
     draw = StableRandom(f"sokoban/{difficulty}/{seed}")
     tier = TIERS[difficulty]
     while True:
-        floor, size = _ROOMS[rooms](draw, tier)
+        floor, size = _carve(draw, tier)
         owner = split_of_room(Room(size, size, floor, 0))
         if split not in (None, owner):
             continue
@@ -113,31 +110,6 @@ def _carve(draw: StableRandom, tier: Tier) -> tuple[int, int]:
         floor |= (1 << cell | 1 << beside) & inside
         count = floor.bit_count()
     return floor, size
-
-
-def _scatter(draw: StableRandom, tier: Tier) -> tuple[int, int]:
-    """A connected floor as a bit set, and the side of its square: each cell is floor or wall by chance, and the largest part stays.
-
-    There are not many ways to fill the smallest squares, so these rooms stand in larger ones.
-    """
-    least, most = tier.floor
-    sizes = (*tier.sizes[1:], min(tier.sizes[-1] + 1, 10))
-    while True:
-        size = draw.choice(sizes)
-        share = 0.5 + draw.below(46) / 100
-        free = sum(
-            1 << row * size + column for row in range(1, size - 1) for column in range(1, size - 1) if draw.chance(share)
-        )
-        floor = 0
-        while free:
-            part = flood(free, free & -free, size)
-            floor = max(floor, part, key=int.bit_count)
-            free &= ~part
-        if least <= floor.bit_count() <= most:
-            return floor, size
-
-
-_ROOMS = {"carved": _carve, "scattered": _scatter}
 
 
 def _place(draw: StableRandom, tier: Tier, floor: int, size: int) -> tuple[Room, State, str] | None:

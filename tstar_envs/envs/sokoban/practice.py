@@ -1,8 +1,5 @@
 """Endless practice: fresh levels in rooms of the train split, for warm starts and curricula.
 
-Every other level is in a scattered room: of the carved ones a quarter of the easy levels shares one open room, and who practises
-in those alone knows them by heart and reads no walls in others (docs/results/planning.md).
-
 The split of a room is a function of its shape (``symmetry.split_of_room``), so no practice level is in a room that any
 level of valid or test has, shipped or fresh, up to the eight symmetries.
 """
@@ -20,7 +17,7 @@ def practice_set(seed: int | str, difficulty: str, levels: int = LEVELS) -> Leve
     """So many fresh train levels, the same for the same seed."""
     rows = []
     for number in range(levels):
-        level = generate_level(f"practice/{seed}/{number}", difficulty, "train", "scattered" if number % 2 else "carved")
+        level = generate_level(f"practice/{seed}/{number}", difficulty, "train")
         task_id = f"sokoban-{difficulty}-practice-{seed}-{number:04d}"
         rows.append((task_id, "train", print_level(level.room, level.start), level.moves, f"practice level {number} of seed {seed!r}"))
     return level_set(f"Sokoban-{difficulty}", "practice", rows)
