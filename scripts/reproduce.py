@@ -24,7 +24,7 @@ from tstar_envs import find_entry
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
 from tstar_train.policy.family import policy_name, tiny_family
-from tstar_train.policy.model import load_policy
+from tstar_train.policy.model import Policy, load_policy
 from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
@@ -47,8 +47,16 @@ def preset(options: argparse.Namespace, seed: int = 0) -> Config:
     config = tiny(find_entry(options.env))
     wanted = {"split": options.split, "tasks": options.tasks, "samples": options.samples}
     said = {name: value for name, value in wanted.items() if value is not None}
-    config = dataclasses.replace(config, processes=options.processes)
-    return dataclasses.replace(config, seed=seed, evaluation=dataclasses.replace(config.evaluation, **said))
+    evaluation = dataclasses.replace(config.evaluation, **said)
+    return dataclasses.replace(config, seed=seed, processes=options.processes, evaluation=evaluation)
+
+
+def held_out(policy: Policy, config: Config) -> Measurement:
+    """A policy on the held-out tasks."""
+    team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), config.processes or 1)
+    result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
+    team.close()
+    return result
 
 
 def start_measurement(config: Config, out: Path, console: Console) -> Measurement:
@@ -56,11 +64,8 @@ def start_measurement(config: Config, out: Path, console: Console) -> Measuremen
     path = out / "start.json"
     if not path.is_file():
         policy = load_policy("tiny", policy_name(find_entry(config.env)))
-        team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), config.processes or 1)
         console.print("measuring the start policy ...")
-        result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
-        team.close()
-        path.write_text(json.dumps(result.report()))
+        path.write_text(json.dumps(held_out(policy, config).report()))
     return Measurement.from_report(json.loads(path.read_text()))
 
 
@@ -92,9 +97,7 @@ def more_imitation(
     begun = time.process_time()
     imitate(policy.model, rows, dataclasses.replace(schedule, steps=steps), policy.codec.pad, lambda *_: None)
     used = time.process_time() - begun
-    team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), config.processes or 1)
-    after = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
-    team.close()
+    after = held_out(policy, config)
     path.mkdir(parents=True, exist_ok=True)
     (path / "evaluation.json").write_text(json.dumps({"before": before.report(), "after": after.report()}))
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": used, "steps": steps, "rates": rates}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 
@@ -32,9 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if missing.startswith("tstar"):
             raise
         message = str(MissingExtra("training", missing, "train"))
-    except BrokenPipeError:  # `| head` has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         if error.errno == errno.ENOSPC:
             message = f"the disk is full ({error.filename or 'while writing'}); what was written before is intact. Free some, then --resume"

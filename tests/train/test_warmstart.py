@@ -67,12 +67,12 @@ def test_some_turns_have_no_thought():
     assert 0.3 < sum(s.startswith("Action:") for s in stretches) / len(stretches) < 0.7
 
 
-def test_a_family_says_how_many_wordings_are_shown():
+def test_as_many_wordings_are_shown_as_the_style_says():
     """Sokoban's thoughts without places and directions are as many as its wordings, one for walking and one for pushing each."""
     codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
     places = re.compile(r"\(\d, \d\)|\b(up|down|left|right)\b", re.IGNORECASE)
     for wordings in (1, 3):
-        style = dataclasses.replace(style_of(dataclasses.replace(family, wordings=wordings)), contrast=0.0, no_thought=0.0)
+        style = dataclasses.replace(style_of(family), wordings=wordings, contrast=0.0, no_thought=0.0)
         shown = itertools.islice(practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family), 150)
         thoughts = {places.sub("?", parse_reply(text).thought) for row in shown for text in imitated(row, codec)}
         assert len(thoughts) == 2 * wordings

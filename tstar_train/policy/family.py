@@ -27,8 +27,6 @@ class TinyFamily:
         rope_base: of the rotary position embedding; larger where the context is longer.
         copying: whether heads start by copying; see ``policy.copy_heads``.
         mistakes: share of turns in the warm start at which something else is done than the expert does (and not imitated).
-        wordings: how many wordings of each thought the warm start shows. A single one leaves the policy more room for what is said,
-            and training less noise: which wording is drawn has no part in the reward.
         mix: environments of the family by short name, with how often each is practised in the warm start.
         iterations: of a training run.
         tasks: of a training iteration.
@@ -56,7 +54,6 @@ class TinyFamily:
     rope_base: float = 100.0
     copying: bool = False
     mistakes: float = 0.08
-    wordings: int = 4
     mix: dict[str, float] = field(default_factory=dict)
     iterations: int = 64
     tasks: int = 16

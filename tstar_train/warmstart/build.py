@@ -62,7 +62,7 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
 
 def style_of(family: TinyFamily) -> DemonstrationStyle:
     """How the demonstrations of a family vary."""
-    return DemonstrationStyle(mistake=family.mistakes, wordings=family.wordings)
+    return DemonstrationStyle(mistake=family.mistakes)
 
 
 class TextCodec:
