@@ -4,8 +4,9 @@
     python scripts/reproduce.py --env hotpotqa --out runs/reproduce --table    # only print the table of what is there
     python scripts/reproduce.py --env hotpotqa --out runs/rates --methods imitation --split valid --rates 0.01 1.5e-3 --seconds 700
 
-Every run leaves its folder; runs that are complete are not repeated. The held-out questions, their evaluation noise and the
-start policy are the same for all, so every difference is paired by question.
+Every run leaves its folder; runs that are complete are not repeated, and one that was stopped (Ctrl-C) goes on where it was when
+the command is given again. The held-out questions, their evaluation noise and the start policy are the same for all, so every
+difference is paired by question.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tstar_train.policy.model import Policy, load_policy
 from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
-from tstar_train.run import held_out_tasks, make_env, train
+from tstar_train.run import held_out_tasks, make_env, resume_run, train
 from tstar_train.warmstart.build import PracticeMix, style_of
 from tstar_train.warmstart.demonstrations import practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
@@ -70,8 +71,11 @@ def start_measurement(config: Config, out: Path, console: Console) -> Measuremen
 
 
 def reinforce(method: str, config: Config, path: Path, before: Measurement, console: Console) -> None:
-    """One run of T-STAR or GRPO."""
-    train(dataclasses.replace(config, tstar=method == "tstar"), path, console, before=before)
+    """One run of T-STAR or GRPO, or the rest of one that was stopped."""
+    begun = (path / "config.json").is_file()
+    method_config = dataclasses.replace(config, tstar=method == "tstar")
+    if not (resume_run(path, console) if begun else train(method_config, path, console, before=before)):
+        raise SystemExit(f"stopped and saved in {path}; the same command goes on from there")
     last = json.loads((path / "timings.jsonl").read_text().splitlines()[-1])
     # Training alone, without the measurements; every process is busy all the time.
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * (config.processes or 1)}))

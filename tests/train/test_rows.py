@@ -14,7 +14,7 @@ from policies import HOTPOT, random_policy
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
-from tstar_train.optim.update import UpdateStats, base_backward, micro_batches, surgical_backward, thought_logprobs
+from tstar_train.optim.update import UpdateStats, base_backward, deal, micro_batches, surgical_backward, thought_logprobs
 from tstar_train.policy.codec import thought_length
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.local import LocalEngine
@@ -84,6 +84,64 @@ def test_step_contexts_do_not_join(played):
     rows = rows_with_random_advantages(step)
     long = [t for t in step if len(t.turns) > 3]
     assert len(join_rows(rows)) > len(step) - len(long)
+
+
+def copied(sequence, chance):
+    """The same ids, as another member of the group wrote them: with other advantages, of another weight, under an older policy."""
+    old = [p + chance.gauss(0, 0.3) * m for p, m in zip(sequence.logprobs, sequence.mask, strict=True)]
+    advantages = [chance.gauss(0, 1)] * len(sequence.ids)
+    return TokenSequence(sequence.ids, sequence.mask, old, advantages, chance.uniform(0.1, 2))
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.3])
+def test_rows_with_the_same_ids_give_the_gradient_of_each_alone(played, kl):
+    policy, _, step = played
+    chance = random.Random(5)
+    single_rows = [single(r) for r in rows_with_random_advantages(step)][:9]
+    sequences = [copied(s, chance) for s in single_rows for _ in range(chance.randrange(1, 5))]
+    chance.shuffle(sequences)
+    reference = random_policy(seed=4).model if kl else None
+    config = OptimConfig(kl_coefficient=kl, micro_tokens=900)
+
+    def of(part):
+        policy.model.zero_grad(set_to_none=True)
+        stats = UpdateStats()
+        base_backward(policy.model, reference, part, config, 1.0, policy.codec.pad, 100.0, stats)
+        return torch.cat([p.grad.flatten() for p in policy.model.parameters()]), stats
+
+    together, stats = of(sequences)
+    alone = [of([s]) for s in sequences]
+    np.testing.assert_allclose(together, sum(g for g, _ in alone), atol=2e-6)
+    for name in ("base_loss", "kl_sum", "kl_tokens", "entropy_sum", "logprob_difference_sum", "tokens"):
+        assert getattr(stats, name) == pytest.approx(sum(getattr(s, name) for _, s in alone), rel=1e-4, abs=1e-6), name
+    assert stats.clip_fraction > 0
+
+
+def test_a_row_is_computed_once_however_many_wrote_it(played, monkeypatch):
+    policy, _, step = played
+    chance = random.Random(6)
+    distinct = [single(r) for r in rows_with_random_advantages(step)][:6]
+    computed = []
+    forward = policy.model.base_model.forward
+    monkeypatch.setattr(policy.model.base_model, "forward", lambda *a, **k: (computed.append(len(k["input_ids"])), forward(*a, **k))[1])
+    gradient(policy, [copied(s, chance) for s in distinct for _ in range(4)], OptimConfig())
+    assert sum(computed) == len(distinct)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_dealing_loses_no_row_and_keeps_equal_ones_together(played, steps):
+    _, _, step = played
+    chance = random.Random(7)
+    sequences = [copied(single(r), chance) for r in rows_with_random_advantages(step) for _ in range(chance.randrange(1, 4))]
+    chance.shuffle(sequences)
+    dealt = deal(sequences, steps)
+    assert sorted(map(id, (s for part in dealt for s in part))) == sorted(map(id, sequences))
+    homes = {}
+    for number, part in enumerate(dealt):
+        for sequence in part:
+            assert homes.setdefault(tuple(sequence.ids), number) == number
+    distinct = [len({tuple(s.ids) for s in part}) for part in dealt]
+    assert max(distinct) - min(distinct) <= 1
 
 
 @pytest.mark.parametrize("most", [300, 1000])
@@ -185,11 +243,12 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
         share = Share(policy, None, config, EnvSpec("hotpotqa", {"topk": 1}))
         share.play(tasks, 0, 0)
         episodes = {}
-        for chance, sequence in enumerate(share._sequences):
+        [rows] = share._sequences
+        for chance, sequence in enumerate(rows):
             # A random policy earns nothing: advantages are put in by hand.
             sequence.advantages = [math.sin(chance + 1)] * len(sequence.ids)
             episodes.setdefault(round(1 / sequence.weight), []).append(sequence)
-        assert len({s.weight for s in share._sequences}) > 1
+        assert len({s.weight for s in rows}) > 1
         [(weight, _)] = share.sizes()
         assert weight == pytest.approx(len(tasks) * 4)
         ours, _ = share.base_gradient(0, weight)

@@ -1,7 +1,8 @@
 """One update: L = L_base + lambda * L_surgical over an iteration's rows and grafts (eq:hybrid_objective).
 
 Losses are sums over micro-batches divided by whole-batch weights, so the size of a micro-batch changes memory and nothing
-else.
+else. Where contexts are short, the members of a group often say the same in the same state (two thirds of the rows of a Sokoban
+group): rows with the same ids are computed once, and each gives its own loss.
 """
 
 from __future__ import annotations
@@ -128,17 +129,19 @@ def base_backward(
 ) -> None:
     """Add the gradient of the base loss, a weighted sum over own tokens divided by ``total``; fills ``stats``."""
     # Groups of equal rewards have advantage 0: they count in the mean, but have no gradient to compute.
-    active = [s for s in sequences if config.kl_coefficient or any(s.advantages)]
-    for number, batch in enumerate(micro_batches([len(s.ids) for s in active], config.micro_tokens)):
-        part = [active[i] for i in batch]
-        ids, mask, old, advantages, weights = _tensors(part, pad, model.device)
-        logprobs, entropy = token_logprobs(model, ids, mask, temperature)
+    distinct = list(_alike([s for s in sequences if config.kl_coefficient or any(s.advantages)]))
+    for number, batch in enumerate(micro_batches([len(copies[0].ids) for copies in distinct], config.micro_tokens)):
+        part = [distinct[i] for i in batch]
+        ids, mask = _rows([copies[0] for copies in part], pad, model.device)
+        which = _owners(part, model.device)
+        computed, entropy = token_logprobs(model, ids, mask, temperature)
+        logprobs, entropy = computed[which], entropy[which]
+        old, advantages, weight = _own_values(part, model.device)
         # The losses take one row per sequence; all wanted tokens in one row is the same token mean.
         ones = torch.ones_like(logprobs)[None]
         # The loss is linear in the advantages where they are scaled by a positive number: a weight is such a scale.
-        weight = weights[mask]
         result = clipped_policy_loss(
-            logprobs[None], old[mask][None], (advantages[mask] * weight)[None], ones,
+            logprobs[None], old[None], (advantages * weight)[None], ones,
             clip_low=config.clip_low, clip_high=config.clip_high, denominator=float(total),
         )  # fmt: skip
         loss = result.loss
@@ -147,13 +150,13 @@ def base_backward(
         if reference is not None and (config.kl_coefficient or number == 0):
             with torch.no_grad():
                 ref, _ = token_logprobs(reference, ids, mask, temperature)
-            penalty = kl_k3(logprobs, ref)
+            penalty = kl_k3(logprobs, ref[which])
             stats.kl_sum += float(penalty.detach().sum())
             stats.kl_tokens += len(logprobs)
             if config.kl_coefficient:
                 loss = loss + config.kl_coefficient * (weight * penalty).sum() / total
         loss.backward()
-        gap = (logprobs.detach() - old[mask]).abs()
+        gap = (logprobs.detach() - old).abs()
         stats.logprob_difference_sum += float(gap.sum())
         stats.tokens += len(logprobs)
         stats.logprob_difference_max = max(stats.logprob_difference_max, float(gap.max()))
@@ -198,16 +201,40 @@ def thought_logprobs(model: PreTrainedModel, spans: Sequence[tuple[list[int], li
     return torch.zeros(len(spans), device=model.device, dtype=logprobs.dtype).index_add(0, owner, logprobs)
 
 
-def _tensors(part: Sequence[TokenSequence], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    longest = max(len(s.ids) for s in part)
+def deal(sequences: Sequence[TokenSequence], steps: int) -> list[list[TokenSequence]]:
+    """An iteration's rows for each of its optimizer steps, in turn; rows with the same ids go to the same one."""
+    distinct = _alike(sequences)
+    return [[s for copies in distinct[k::steps] for s in copies] for k in range(steps)]
 
-    def padded(values: Sequence[Sequence[float]], fill: float, dtype: torch.dtype) -> Tensor:
-        return torch.tensor([[*v, *[fill] * (longest - len(v))] for v in values], dtype=dtype, device=device)
 
-    return (
-        padded([s.ids for s in part], pad, torch.long),
-        padded([s.mask for s in part], 0, torch.bool),
-        padded([s.logprobs for s in part], 0.0, torch.float32),
-        padded([s.advantages for s in part], 0.0, torch.float32),
-        padded([[s.weight] * len(s.ids) for s in part], 0.0, torch.float32),
-    )
+def _alike(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]:
+    """Sequences with the same ids and own tokens together, in order of first appearance."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[TokenSequence]] = {}
+    for sequence in sequences:
+        found.setdefault((tuple(sequence.ids), tuple(sequence.mask)), []).append(sequence)
+    return list(found.values())
+
+
+def _rows(sequences: Sequence[TokenSequence], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and own tokens, shape (sequences, longest)."""
+    longest = max(len(s.ids) for s in sequences)
+    ids = torch.tensor([[*s.ids, *[pad] * (longest - len(s.ids))] for s in sequences], device=device)
+    mask = torch.tensor([[*s.mask, *[0] * (longest - len(s.ids))] for s in sequences], dtype=torch.bool, device=device)
+    return ids, mask
+
+
+def _owners(part: Sequence[Sequence[TokenSequence]], device: torch.device) -> Tensor:
+    """For each own token of every copy of every row: its place among the own tokens of the rows, shape (own tokens of all copies,)."""
+    places, first = [], 0
+    for copies in part:
+        count = copies[0].own_tokens
+        places += [torch.arange(first, first + count)] * len(copies)
+        first += count
+    return torch.cat(places).to(device)
+
+
+def _own_values(part: Sequence[Sequence[TokenSequence]], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Sampling log-probabilities, advantages and weights, each of shape (own tokens of all copies,)."""
+    own = [(p, a, s.weight) for copies in part for s in copies for p, a, m in zip(s.logprobs, s.advantages, s.mask, strict=True) if m]
+    values = torch.tensor(own, dtype=torch.float32, device=device)
+    return values[:, 0], values[:, 1], values[:, 2]

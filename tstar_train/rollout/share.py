@@ -19,7 +19,7 @@ from tstar_train.algorithms.advantages import grpo
 from tstar_train.config import Config
 from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify
-from tstar_train.optim.update import UpdateStats, base_backward, surgical_backward
+from tstar_train.optim.update import UpdateStats, base_backward, deal, surgical_backward
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
@@ -83,7 +83,7 @@ class Share:
         self._spec = spec
         self._training_spec = _training_spec(spec, config)
         self._engine = LocalEngine(policy, config.rollout.batch)
-        self._sequences: list[TokenSequence] = []
+        self._sequences: list[list[TokenSequence]] = [[] for _ in range(config.optim.updates)]  # per optimizer step
         self._grafts = Grafts()
 
     def play(self, tasks: Sequence[str], number: int, first: int) -> Played:
@@ -118,7 +118,7 @@ class Share:
                     fallback=config.graft.fallback,
                 )  # fmt: skip
         clock.phase("grafting")
-        self._sequences = [s for g in played.groups for s in self._rows(g)]
+        self._sequences = deal([s for g in played.groups for s in self._rows(g)], config.optim.updates)
         self._grafts = played.grafts
         return played
 
@@ -171,7 +171,7 @@ class Share:
         updates = self._config.optim.updates
         grafts = self._grafts.kept if self._config.graft.surgical else []
         return [
-            (sum(s.weight * s.own_tokens for s in self._sequences[k::updates]), len(grafts[k::updates])) for k in range(updates)
+            (sum(s.weight * s.own_tokens for s in sequences), len(grafts[k::updates])) for k, sequences in enumerate(self._sequences)
         ]
 
     def base_gradient(self, step: int, weight: float) -> tuple[Tensor, UpdateStats]:
@@ -179,7 +179,7 @@ class Share:
         stats = UpdateStats()
         self._clear()
         base_backward(
-            self._policy.model, self._reference, self._sequences[step :: self._config.optim.updates], self._config.optim,
+            self._policy.model, self._reference, self._sequences[step], self._config.optim,
             self._config.rollout.temperature, self._policy.codec.pad, weight, stats,
         )  # fmt: skip
         return self._gradient(), stats
