@@ -141,6 +141,8 @@ def kinds_table(out: Path, seeds: list[int]) -> str:
     """Markdown: success per kind of task, means over seeds."""
     found = {m: [measured(out / f"{m}-{s}") for s in seeds if (out / f"{m}-{s}" / "evaluation.json").is_file()] for m in METHODS}
     first = next(iter(next(v for v in found.values() if v)))
+    if not first["before"].by_kind():
+        return ""  # tasks of one kind
     rows = ["| kind | tasks | start T=1 (greedy) |" + "".join(f" {m} T=1 (greedy) |" for m in METHODS)]
     rows.append("|---|---|---|" + "---|" * len(METHODS))
     for kind, row in first["before"].by_kind().items():
