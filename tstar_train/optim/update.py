@@ -129,7 +129,7 @@ def base_backward(
 ) -> None:
     """Add the gradient of the base loss, a weighted sum over own tokens divided by ``total``; fills ``stats``."""
     # Groups of equal rewards have advantage 0: they count in the mean, but have no gradient to compute.
-    distinct = list(_alike([s for s in sequences if config.kl_coefficient or any(s.advantages)]))
+    distinct = _alike([s for s in sequences if config.kl_coefficient or any(s.advantages)])
     for number, batch in enumerate(micro_batches([len(copies[0].ids) for copies in distinct], config.micro_tokens)):
         part = [distinct[i] for i in batch]
         ids, mask = _rows([copies[0] for copies in part], pad, model.device)
