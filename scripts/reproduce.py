@@ -112,6 +112,13 @@ def cpu_seconds(path: Path) -> float:
     return float(json.loads((path / "cpu.json").read_text())["cpu_seconds"])
 
 
+def finished(out: Path, method: str, seed: int) -> dict[str, Measurement] | None:
+    """The measurements of a run, None if it is not there or not at its end."""
+    path = out / f"{method}-{seed}"
+    found = measured(path) if (path / "evaluation.json").is_file() else {}
+    return found if "after" in found else None
+
+
 def table(out: Path, seeds: list[int]) -> str:
     """Markdown: a row per run, and means over seeds."""
     rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training CPU-s |"]
@@ -119,36 +126,44 @@ def table(out: Path, seeds: list[int]) -> str:
     for method in METHODS:
         gains = []
         for seed in seeds:
-            path = out / f"{method}-{seed}"
-            if not (path / "evaluation.json").is_file() or "after" not in measured(path):
+            if (found := finished(out, method, seed)) is None:
                 continue
-            before, after = measured(path)["before"], measured(path)["after"]
+            before, after = found["before"], found["after"]
             difference, low, high = paired_difference(before, after)
             gains.append(differences(before, after))
             rows.append(
                 f"| {method} | {seed} | {before.mean:.3f} | {after.mean:.3f} | {difference:+.3f} ({low:+.3f} to {high:+.3f}) "
-                f"| {before.greedy:.3f} | {after.greedy:.3f} | {cpu_seconds(path):.0f} |"
+                f"| {before.greedy:.3f} | {after.greedy:.3f} | {cpu_seconds(out / f'{method}-{seed}'):.0f} |"
             )
         if gains:
-            mean = np.mean(gains, axis=0)
-            mean = mean[~np.isnan(mean)]  # tasks that infrastructure kept one of the runs from
-            low, high = bootstrap_interval(mean)
-            rows.append(f"| **{method}** | mean of {len(gains)} | | | **{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f}) | | | |")
+            rows.append(f"| **{method}** | mean of {len(gains)} | | | {mean_cell(gains)} | | | |")
+    pairs = [(finished(out, "grpo", s), finished(out, "tstar", s)) for s in seeds]
+    between = [differences(grpo["after"], tstar["after"]) for grpo, tstar in pairs if grpo and tstar]
+    if between:
+        rows.append(f"| **tstar - grpo** | mean of {len(between)} | | | {mean_cell(between)} | | | |")
     return "\n".join(rows)
+
+
+def mean_cell(per_seed: list[np.ndarray]) -> str:
+    """The mean over seeds of differences per task, with its interval over tasks."""
+    mean = np.mean(per_seed, axis=0)
+    mean = mean[~np.isnan(mean)]  # tasks that infrastructure kept one of the runs from
+    low, high = bootstrap_interval(mean)
+    return f"**{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f})"
 
 
 def kinds_table(out: Path, seeds: list[int]) -> str:
     """Markdown: success per kind of task, means over seeds."""
-    found = {m: [measured(out / f"{m}-{s}") for s in seeds if (out / f"{m}-{s}" / "evaluation.json").is_file()] for m in METHODS}
-    first = next(iter(next(v for v in found.values() if v)))
-    if not first["before"].by_kind():
-        return ""  # tasks of one kind
+    found = {m: [run for s in seeds if (run := finished(out, m, s))] for m in METHODS}
+    first = next((runs[0] for runs in found.values() if runs), None)
+    if first is None or not first["before"].by_kind():
+        return ""  # nothing there yet, or tasks of one kind
     rows = ["| kind | tasks | start T=1 (greedy) |" + "".join(f" {m} T=1 (greedy) |" for m in METHODS)]
     rows.append("|---|---|---|" + "---|" * len(METHODS))
     for kind, row in first["before"].by_kind().items():
         cells = [f"{row['mean']:.2f} ({row['greedy']:.2f})"]
         for method in METHODS:
-            after = [m["after"].by_kind()[kind] for m in found[method] if "after" in m]
+            after = [run["after"].by_kind()[kind] for run in found[method]]
             cells.append(f"{np.mean([a['mean'] for a in after]):.2f} ({np.mean([a['greedy'] for a in after]):.2f})" if after else "")
         rows.append(f"| {kind} | {row['tasks']} | " + " | ".join(cells) + " |")
     return "\n".join(rows)

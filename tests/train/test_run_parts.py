@@ -237,7 +237,7 @@ def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
     config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=2, group=8, max_tokens=48, context="step"))
     assert config.training_options == {"end_when_lost": True}
-    policy = load_policy("tiny", "sokoban")
+    policy = load_policy("tiny", "sokoban_harder")
     team = Team(policy, None, dataclasses.replace(config, tstar=False), EnvSpec(config.env, dict(config.env_options)), 1)
     tasks = make_env(config).task_ids("train")[:2]
     trained = [t.episode for g in team.play(tasks, 0).groups for t in g.trajectories]

@@ -54,7 +54,12 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
         ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
         ImitationSchedule(steps=2_800, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
     ),
+    # A start, like Blocksworld's: steps count here, and batches of 8 make the most of a minute (docs/results/planning.md).
     "sokoban": (
+        ImitationSchedule(steps=6_500, batch=8, matrix_rate=0.007, other_rate=1.2e-3, decay=0.9),
+        ImitationSchedule(steps=4_500, batch=8, matrix_rate=0.003, other_rate=6e-4, decay=1.0, warmup=50),
+    ),
+    "sokoban_harder": (
         ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),
         ImitationSchedule(steps=4_500, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50),
     ),
