@@ -35,6 +35,8 @@ from tstar_train.warmstart.demonstrations import practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
 METHODS = ("tstar", "grpo", "imitation")
+# Of the control's practice; far from the seeds of the stages of a warm start (1,000 apart), whose demonstrations the policy has seen.
+FRESH_PRACTICE = 1_000_000
 
 
 def measured(path: Path) -> dict[str, Measurement]:
@@ -90,7 +92,7 @@ def more_imitation(
     policy = load_policy("tiny", policy_name(entry))
     torch.set_num_threads(1)
     practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
-    rows = practice_rows(practice, policy.codec, 1000 + config.seed, style_of(family), family)
+    rows = practice_rows(practice, policy.codec, FRESH_PRACTICE + config.seed, style_of(family), family)
     schedule = ImitationSchedule(steps=10**6, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])
     # How many steps the seconds allow is measured first, so that the schedule ends where the seconds do.
     probe = load_policy("tiny", policy_name(entry))

@@ -21,6 +21,7 @@ from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, l
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
 from tstar_train.loop import Learner, follow, iterate, rate
+from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
@@ -237,7 +238,7 @@ def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
     config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=2, group=8, max_tokens=48, context="step"))
     assert config.training_options == {"end_when_lost": True}
-    policy = load_policy("tiny", "sokoban_harder")
+    policy = load_policy("tiny", policy_name(find_entry("sokoban-hard")))
     team = Team(policy, None, dataclasses.replace(config, tstar=False), EnvSpec(config.env, dict(config.env_options)), 1)
     tasks = make_env(config).task_ids("train")[:2]
     trained = [t.episode for g in team.play(tasks, 0).groups for t in g.trajectories]
