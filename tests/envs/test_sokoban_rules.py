@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
 from tstar_envs.envs.sokoban import print_level, solve
-from tstar_envs.envs.sokoban.draw import TIERS
+from tstar_envs.envs.sokoban.draw import TIERS, generate_level
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.envs.sokoban.levels import cells, level_rows
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, move, open_moves, parse_action, region
+from tstar_envs.envs.sokoban.symmetry import room_key
 from tstar_envs.envs.sokoban.tasks import load_mini
 from tstar_envs.envs.sokoban.view import MOST_STATES, Look, view_of
 
@@ -281,6 +282,18 @@ def test_solver_and_level_text() -> None:
 def test_wrong_options(wrong: dict) -> None:
     with pytest.raises(UnknownOption, match=next(iter(wrong))):
         SokobanEnv(**wrong)
+
+
+def test_every_practice_level_of_a_set_has_a_room_of_its_own() -> None:
+    levels = SokobanEnv.practice("a/1", difficulty="easy")
+    assert len(levels.task_ids()) == 64
+    rooms = set()
+    for task in levels.task_ids():
+        levels.reset(options={"task": task})
+        rooms.add(room_key(levels._running()[0].level.room))
+    assert len(rooms) == 64
+    drawn = {room_key(generate_level(f"practice/a/1/{number}", "easy", "train").room) for number in range(64)}
+    assert len(drawn) < 64  # as they are drawn, some would be in the same room
 
 
 def test_practice_is_fresh_and_in_train_rooms() -> None:

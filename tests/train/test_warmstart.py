@@ -78,6 +78,21 @@ def test_as_many_wordings_are_shown_as_the_style_says():
         assert len(thoughts) == 2 * wordings
 
 
+def test_a_share_of_the_rows_is_kept_and_shows_as_many_more_tasks():
+    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
+    practice = PracticeMix(find_entry("sokoban-easy"), only=True)
+
+    def sets_played(kept):
+        """How many practice sets 1,500 rows take."""
+        seeds: list[str] = []
+        style = dataclasses.replace(style_of(family), kept=kept)
+        shown = practice_rows(lambda seed: seeds.append(seed) or practice(seed), codec, 0, style, family)
+        assert all(any(row.mask) for row in itertools.islice(shown, 1_500))
+        return len(seeds)
+
+    assert 3 <= sets_played(0.25) / sets_played(1.0) <= 5
+
+
 def test_same_seed_same_rows():
     assert rows(5, DemonstrationStyle(), seed=3) == rows(5, DemonstrationStyle(), seed=3) != rows(5, DemonstrationStyle(), seed=4)
 

@@ -26,6 +26,7 @@ class DemonstrationStyle:
     no_thought: float = 0.12  # of turns
     contrast: float = 0.03  # of turns also written as a contrast prompt
     wordings: int = 4  # how many wordings of each thought
+    kept: float = 1.0  # of the rows
 
 
 @dataclass
@@ -53,7 +54,8 @@ def practice_rows(
         env = practice(f"{seed}/{world}")
         chance = random.Random(f"demonstrations/{seed}/{world}")
         for task_id in env.task_ids("train"):
-            yield from _episode_rows(env, task_id, codec, chance, style, family)
+            rows = _episode_rows(env, task_id, codec, chance, style, family)
+            yield from (row for row in rows if style.kept == 1.0 or chance.random() < style.kept)
         world += 1
 
 
