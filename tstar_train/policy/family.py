@@ -118,9 +118,7 @@ FAMILIES: dict[str, TinyFamily] = {
     ),
     # A start with room to learn. It plays easy levels only, and of an episode's turns it is shown one in four: six CPU-minutes are worth
     # as much as 40 with all turns and all difficulties (docs/results/planning.md).
-    "sokoban": replace(
-        _SOKOBAN, wordings=1, kept_rows=0.25, mix={"sokoban-easy": 1.0}, iterations=60, learning_rate=3e-4,
-    ),
+    "sokoban": replace(_SOKOBAN, wordings=1, kept_rows=0.25, mix={"sokoban-easy": 1.0}, iterations=60, learning_rate=3e-4),
     # Two and three boxes: the longest imitation, without which too few levels are solved for anything to be learnt from them. A low
     # rate for long: on easy levels the greedy policy loses .08 at three times the rate.
     "sokoban_harder": _SOKOBAN,
