@@ -37,11 +37,11 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
         ImitationSchedule(steps=2_600, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
-    # Small batches at a low rate at the end are worth more than their time (docs/results/planning.md). This policy is
-    # a start: 56 CPU-minutes instead of 37 gave .88 on stacking, and left training little to show.
+    # Batches of 24 find out how to plan, which batches of 8 alone do not; after that small batches at a low rate make the most of a
+    # minute (docs/results/planning.md). This policy is a start (.56 on stacking): an hour of imitation (.88) left training little to show.
     "blocksworld": (
-        ImitationSchedule(steps=6_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),
-        ImitationSchedule(steps=3_000, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50),
+        ImitationSchedule(steps=2_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),
+        ImitationSchedule(steps=4_500, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50),
     ),
     # Rows are whole episodes, about three times as long as those of search-QA.
     "alfworld": (
