@@ -6,7 +6,9 @@ import dataclasses
 import itertools
 import json
 import re
+import time
 
+import pytest
 import torch
 from policies import HOTPOT, tokenizer
 from rich.console import Console
@@ -18,7 +20,7 @@ from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
 from tstar_train.warmstart.build import PracticeMix, build_weights, style_of
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows
-from tstar_train.warmstart.imitate import ImitationSchedule, imitation_loss, pad_rows
+from tstar_train.warmstart.imitate import ImitationSchedule, imitate, imitation_loss, pad_rows
 
 CODEC = PlainCodec(tokenizer(), with_prompt=False)
 FAMILY = tiny_family("search_qa")
@@ -115,6 +117,24 @@ def test_loss_is_the_plain_cross_entropy_of_the_masked_tokens():
 def test_rates_rise_and_fall():
     schedule = ImitationSchedule(steps=1000, decay=0.5, warmup=10)
     assert schedule.rate(0) == 0.1 and schedule.rate(100) == schedule.rate(500) == 1.0 and 0 < schedule.rate(999) < 0.01
+    assert schedule.rate(1000) == 0.0
+
+
+def test_a_schedule_of_seconds_ends_where_they_do():
+    schedule = ImitationSchedule(seconds=2.0, decay=1.0, warmup=10, batch=2)
+    assert schedule.rate(0) == 0.1 and schedule.rate(50_000) == 1.0  # steps do not count, but for the warmup
+    assert schedule.rate(500, 1.0) == 0.5 and schedule.rate(30, 2.0) == 0.0
+    model, before = new_tiny(tokenizer(), 0), time.process_time()
+    made = imitate(model, practice_rows(PracticeMix(HOTPOT), CODEC, 0, DemonstrationStyle(), FAMILY), schedule, CODEC.pad, lambda *_: None)
+    spent = time.process_time() - before
+    assert made > 1 and 2.0 <= spent < 2.0 + 3 * spent / made + 1.0  # the last step began within them
+    assert imitate(model, iter(()), ImitationSchedule(steps=0), CODEC.pad, lambda *_: None) == 0
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": 0.0}, {"seconds": -3.0}, {"seconds": 60.0, "processes": 2}])
+def test_seconds_that_cannot_be_kept_are_refused(wrong):
+    with pytest.raises(ValueError, match="seconds="):
+        ImitationSchedule(**wrong)
 
 
 def test_weights_are_made_and_recorded(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ class ImitationSchedule:
         warmup: steps over which they rise at the start.
         processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
         rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
+        seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
+            alone can be repeated exactly.
+
+    Raises:
+        ValueError: ``seconds`` that are not positive, or with several processes, which would end after different steps.
     """
 
     steps: int = 20_000
@@ -38,11 +44,19 @@ class ImitationSchedule:
     warmup: int = 100
     processes: int = 1
     rows: Literal["expert", "quotes"] = "expert"
+    seconds: float | None = None
 
-    def rate(self, step: int) -> float:
-        """Factor of the peak rates at a step."""
-        start = self.steps * (1 - self.decay)
-        return min(1.0, (step + 1) / self.warmup, (self.steps - step) / max(1.0, self.steps - start))
+    def __post_init__(self) -> None:
+        if self.seconds is not None and self.seconds <= 0:
+            raise ValueError(f"seconds={self.seconds}: give a positive number of CPU seconds, or None to end after steps={self.steps}")
+        if self.seconds is not None and self.processes > 1:
+            raise ValueError(f"seconds={self.seconds} with processes={self.processes}: use processes=1, or steps instead of seconds")
+
+    def rate(self, step: int, spent: float = 0.0) -> float:
+        """Factor of the peak rates at a step that begins after ``spent`` CPU seconds; 0 or less where the schedule has ended."""
+        end, at = (self.steps, step) if self.seconds is None else (self.seconds, spent)
+        start = end * (1 - self.decay)
+        return min(1.0, (step + 1) / self.warmup, (end - at) / max(1.0, end - start))
 
 
 def pad_rows(rows: Sequence[Row], pad: int) -> tuple[Tensor, Tensor]:
@@ -80,7 +94,7 @@ def imitate(
     report: Callable[[int, float, float], None],
     every: int = 200,
     average: Callable[[PreTrainedModel], None] | None = None,
-) -> None:
+) -> int:
     """Train in place.
 
     Args:
@@ -91,12 +105,18 @@ def imitate(
         report: called every ``every`` steps with the step, the mean loss since the last call and the CPU seconds so far.
         every: see ``report``.
         average: makes the gradients the mean over processes, where there are several.
+
+    Returns:
+        the number of updates.
     """
     optimizer_list = optimizers(model, schedule)
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizer_list]
     started, total = time.process_time(), 0.0
     model.train()
-    for step in range(schedule.steps):
+    for step in itertools.count():
+        factor = schedule.rate(step, time.process_time() - started)
+        if factor <= 0:
+            break
         # Rows of similar length share a batch: padding is computed for nothing.
         if step % 8 == 0:
             pool = sorted((next(rows) for _ in range(8 * schedule.batch)), key=lambda r: len(r.ids))
@@ -104,7 +124,7 @@ def imitate(
         ids, mask = pad_rows(batches[step * 5 % 8], pad)
         for optimizer, rates in zip(optimizer_list, peaks, strict=True):
             for group, peak in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = peak * schedule.rate(step)
+                group["lr"] = peak * factor
         loss = imitation_loss(model, ids, mask)
         loss.backward()
         if average is not None:
@@ -118,3 +138,4 @@ def imitate(
             report(step + 1, total / every, time.process_time() - started)
             total = 0.0
     model.eval()
+    return step
