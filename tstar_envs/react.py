@@ -31,6 +31,8 @@ _THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
 # Not str.find on lowered text: lowering can change the length of a string.
 _CLOSING = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("action", "search", "answer")}
 _TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
+# What agents put around an action without meaning anything by it: quotes, brackets, bold marks, a full stop.
+AROUND_ACTION = " \t\r\n.,;:!?()[]{}`'\"*"
 _SHORT = 512  # characters; agents repeat themselves, and what short replies were read as is remembered
 
 

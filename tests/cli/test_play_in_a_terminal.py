@@ -60,7 +60,7 @@ def test_sokoban_in_colour(tmp_path: Path, corridor: list[str]) -> None:
 
 def test_blocks_have_their_colours(tmp_path: Path) -> None:
     shown = play(tmp_path, "blocksworld-stack", "--task", "3", typed="1\nq\n")
-    assert "the hand holds the \x1b[34mblue\x1b[0m block" in shown and "the \x1b[31mred\x1b[0m block" in shown
+    assert "the hand is currently holding the \x1b[34mblue\x1b[0m block" in shown and "the \x1b[31mred\x1b[0m block" in shown
     assert "step 1 of 40. Goal: the magenta block" in shown, "the goal stays in sight"
 
 

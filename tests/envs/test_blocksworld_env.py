@@ -58,7 +58,7 @@ def test_natural_texts() -> None:
         "State: the hand is empty, the red block is clear, the red block is on top of the blue block, the blue block is on the table, "
         "the green block is clear, the green block is on the table, the gold block is clear, the gold block is on the table."
     )
-    assert env.step("pick-up gold")[0].startswith("State: the hand holds the gold block, the red block is clear,")
+    assert env.step("pick-up gold")[0].startswith("State: the hand is currently holding the gold block, the red block is clear,")
 
 
 def test_mystery_texts() -> None:
@@ -175,10 +175,10 @@ def test_illegal_with_a_block_in_the_hand() -> None:
     env = started(observation="natural")
     env.step("unstack red blue")
     for action, reason in (
-        ("pick-up green", "the hand is empty; but the hand holds the red block"),
-        ("unstack red blue", "the hand is empty; but the hand holds the red block"),
-        ("put-down green", "the hand holds the green block; but the hand holds the red block"),
-        ("stack red red", "the red block is clear; but the hand holds the red block"),
+        ("pick-up green", "the hand is empty; but the hand is currently holding the red block"),
+        ("unstack red blue", "the hand is empty; but the hand is currently holding the red block"),
+        ("put-down green", "the hand is currently holding the green block; but the hand is currently holding the red block"),
+        ("stack red red", "the red block is clear; but the hand is currently holding the red block"),
     ):
         *_, info = env.step(action)
         assert info["invalid_reason"] == f"{action} needs: {reason}"
@@ -349,6 +349,9 @@ def test_options() -> None:
     for option, value in (("variant", "both"), ("observation", "image"), ("names", "numbers")):
         with pytest.raises(UnknownOption, match=option):
             BlocksworldEnv(**{option: value})
+    for wrong in ({"data": "full"}, {"data": "here", "problems": "there"}, {"problems": 3}):
+        with pytest.raises(UnknownOption, match="data|problems"):
+            BlocksworldEnv(**wrong)
     with pytest.raises(UnknownOption, match="variant"):
         BlocksworldEnv.practice(seed=0, variant="both")
     with pytest.raises(ResetNeeded):

@@ -148,6 +148,18 @@ def test_a_folder_of_problems(tmp_path: Path) -> None:
     while (reply := env.oracle()) is not None:
         info = env.step(reply)[4]
     assert info["success"] and info["step"] == 4
+    assert BlocksworldEnv(data=tmp_path).task_ids("test") == env.task_ids("test")
+    (tmp_path / "b.pddl").unlink()
+    assert BlocksworldEnv(problems=tmp_path).task_ids("test") == ("a.pddl", "other/e.pddl"), "what has changed is read anew"
+
+
+def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "p.pddl"
+    path.write_text(TWO, encoding="utf-8")
+    before = BlocksworldEnv(problems=path).reset()[0]
+    path.write_text(TWO.replace("(on b a)", "(clear b)"), encoding="utf-8")
+    after = BlocksworldEnv(problems=path).reset()[0]
+    assert "b is on top" in before and after.startswith("Goal: block b is clear.")
 
 
 def test_unusable_paths_are_named(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_public_files(tmp_path: Path) -> None:
         while (reply := env.oracle()) is not None:
             info = env.step(reply)[4]
         assert info["success"]
+    assert SokobanEnv(data=tmp_path, difficulty="hard").task_ids() == env.task_ids()
     single = SokobanEnv(levels=str(tmp_path / "hard" / "004.txt"))
     assert single.task_ids() == ("004.txt:0", "004.txt:1")
     with pytest.raises(UnknownTask, match=r"004\.txt:2"):

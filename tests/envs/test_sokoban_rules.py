@@ -112,6 +112,9 @@ def test_tags_and_validity(tmp_path) -> None:
     before, *_, info = bump.step("Left")
     assert (info["action_valid"], info["effect_key"], info["modifies_state"], bump.state_key()) == (True, "", False, key)
     assert info["admissible_actions"] == ["Up", "Down", "Right"], "a bump changes nothing and is not offered"
+    written = ("Left.", '"Left"', "[left]", "`Left`", "**LEFT**", "left!")
+    assert all(bump.modifies_state(word) and bump.step(word)[4]["action"] == "Left" for word in written)
+    assert bump.step("Action: [left]")[4]["action"] == "Left"
     observation, *_, info = bump.step("Action: north")
     assert not info["action_valid"] and "Up, Down, Left or Right" in info["invalid_reason"] and observation.endswith(before)
     walked = env.step("up")[4]
@@ -150,7 +153,7 @@ def test_several_actions_a_turn(tmp_path) -> None:
         assert not env.step(wrong)[4]["action_valid"] and env.state_key() == before
     assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"], "only as an option"
     assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
-    assert parse_action("Up||Up", True).moves == (0, 0)
+    assert parse_action("Up||Up", True).moves == parse_action("[up] || [up].", True).moves == (0, 0)
 
 
 def test_shaped_reward(tmp_path) -> None:
@@ -235,10 +238,11 @@ def test_mistakes_are_not_optimal_and_avoid_losing(difficulty: str) -> None:
 @pytest.mark.parametrize("difficulty", list(TIERS))
 def test_thoughts_are_true(difficulty: str) -> None:
     """The box named is there, the push named comes next, and the box ends where the thought says."""
-    env = SokobanEnv(difficulty=difficulty)
+    env = SokobanEnv(difficulty=difficulty, split="train")
+    returning = 0
     for task in range(40):
         env.reset(options={"task": task})
-        spoken = []
+        spoken, promised = [], []
         while (reply := env.oracle(wording=env._step_count)) is not None:
             assert {parse_reply(env.oracle(w) or "").action for w in range(4)} == {parse_reply(reply).action}
             thought = parse_reply(reply).thought
@@ -247,15 +251,25 @@ def test_thoughts_are_true(difficulty: str) -> None:
             width = env._running()[0].level.room.width
             assert state[0] >> box[0] * width + box[1] & 1
             assert str(divmod(state[1], width)) in thought or "right behind" in thought
-            target = re.search(r"(?:belongs on|onto|on its way to|goes to) (\(\d+, \d+\))", thought).group(1)
+            named = re.search(r"(?:belongs on|onto|on its way to|goes to) \((\d+), (\d+)\)", thought)
+            # Without another target the box stands on one now, leaves it and comes back.
+            target = tuple(map(int, named.groups())) if named else box
+            assert (target != box) == bool(named) and env._running()[0].level.room.targets >> target[0] * width + target[1] & 1
+            assert named or re.search(r"leave its target for now|off its target|back (?:onto|to) its target later", thought)
             way = re.search(r"\b(?:has to go|push it|push the box at \S+ \S+|first) (up|down|left|right)", thought).group(1)
             spoken.append((box, way, target))
+            returning += named is None
             info = env.step(reply)[4]
             if info["modifies_state"]:
+                # Every box that was spoken of is followed to the end.
+                step = dict(zip(("up", "down", "left", "right"), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))[way]
+                moved = (box[0] + step[0], box[1] + step[1])
+                promised = [(moved if cell == box else cell, goal) for cell, goal in [*promised, (box, target)]]
                 assert {s[:2] for s in spoken} == {(box, way)}, "the plan does not change on the way"
                 assert info["effect_key"] == f"push:{box[0]},{box[1]}:{way.capitalize()}"
                 spoken = []
-        assert env._success
+        assert env._success and all(cell == goal for cell, goal in promised)
+    assert bool(returning) == (difficulty != "easy"), "one box has no reason to come back"
 
 
 def test_solver_and_level_text() -> None:

@@ -68,7 +68,7 @@ class _Game:
         """What is played for a line that is no command: an action by its number or its keys, else the line as it is."""
         if line.isdecimal() and line not in self._admissible and 0 < int(line) <= len(self._admissible):
             return [self._admissible[int(line) - 1]]
-        keys, typed = self._env.keys, line.lower()
+        keys, typed = self._env.keys, "".join(line.lower().split())
         if typed in keys:
             return [keys[typed]]
         return [keys[key] for key in typed] if keys and set(typed) <= set(keys) else [line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import ResetNeeded, UnknownTask
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.tier import chosen_path
 
 
 class BlocksworldEnv(TextEnv[Board, State]):
@@ -31,7 +33,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
 
     ## Observation
     A string: the goal and the state on reset, the state after every action. ``observation="natural"`` lists every fact as a clause,
-    tower by tower from its top down, as PlanBench words them. ``"compact"`` is ``hand: red | towers: blue green / gold``: what the
+    tower by tower from its top down, in PlanBench's words. ``"compact"`` is ``hand: red | towers: blue green / gold``: what the
     hand holds, then the towers from bottom to top, in the order in which their bottom blocks are named by the problem. Its
     goal, ``goal: table blue red / green gold``, says what must be on what, and by the word table what must be on the table.
 
@@ -52,7 +54,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ``variant`` ("stack" or "unstack"; fixed by the id), ``observation`` ("natural" or "compact"), ``names`` ("own": as the
     problem names its blocks, which are colours in all shipped problems; "colours", "letters", or "mystery": letters, with verbs and
     predicates that say nothing about blocks), ``problems`` (a PDDL problem file or a folder of them, played instead of the shipped
-    tasks; see ``load_path``), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    tasks; see ``load_path``), ``data`` ("auto" or "mini": the shipped tasks, or a path as for ``problems``; there is no full
+    tier), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
     ## Tags
     Every legal operator modifies the state, with the canonical action as its effect key.
@@ -64,10 +67,10 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ``Thought: Red must be on blue, but green is in the way, so I unstack green from red.\nAction: unstack green red``
 
     ## Rules version history
-    1: first version.
+    1: first version. 2: the natural text says that the hand is currently holding a block.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     default_horizon = 40
 
     def __init__(
@@ -76,7 +79,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
         variant: str = "stack",
         observation: str = "natural",
         names: str = "own",
-        problems: str | None = None,
+        data: str | os.PathLike[str] = "auto",
+        problems: str | os.PathLike[str] | None = None,
         task_set: TaskSet | None = None,
         **options: Any,
     ) -> None:
@@ -87,7 +91,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
         check_option("names", names, text.NAMES)
         self._observation_style = observation
         self._names = names
-        self._set = task_set or (load_shipped(variant) if problems is None else load_path(problems))
+        path = chosen_path(data, problems, "problems")
+        self._set = task_set or (load_shipped(variant) if path is None else load_path(path))
         self.tier = self._set.tier
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:

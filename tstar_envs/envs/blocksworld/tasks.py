@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,8 +87,7 @@ def load_shipped(variant: str) -> TaskSet:
     return task_set("mini", tasks)
 
 
-@lru_cache(maxsize=16)
-def load_path(path: str) -> TaskSet:
+def load_path(path: str | os.PathLike[str]) -> TaskSet:
     """Problems in PDDL by path.
 
     Args:
@@ -99,12 +99,18 @@ def load_path(path: str) -> TaskSet:
         MissingData: there is no such file or folder, or no problem in it.
         BadData: a file is no such problem, or its goal holds at the start; the message names the file.
     """
-    root = Path(path)
+    root = Path(path).expanduser()
     if not root.exists():
-        raise MissingData(f"problems={path!r}: there is no such file or folder; give a PDDL problem file or a folder of them")
+        raise MissingData(f"problems={str(path)!r}: there is no such file or folder; give a PDDL problem file or a folder of them")
     files = [root] if root.is_file() else sorted(root.rglob("*.pddl"), key=lambda file: file.relative_to(root).as_posix())
+    return _read_files(root, tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+
+
+@lru_cache(maxsize=16)
+def _read_files(root: Path, files: tuple[tuple[Path, int, int], ...]) -> TaskSet:
+    """Read problem files; their times and sizes are there so that a changed file is read anew."""
     tasks = []
-    for file in files:
+    for file, *_ in files:
         try:
             text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -118,5 +124,5 @@ def load_path(path: str) -> TaskSet:
         first = name.partition("/")[0]
         tasks.append(BlocksTask(name, first if first in SPLITS else "test", problem))
     if not tasks:
-        raise MissingData(f"problems={path!r}: no *.pddl problem in this folder")
+        raise MissingData(f"problems={str(root)!r}: no *.pddl problem in this folder")
     return task_set("path", tasks)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tstar_envs.envs.blocksworld.rules import ARITY, CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE, PICK_UP, PUT_DOWN, STACK, UNSTACK
+from tstar_envs.react import AROUND_ACTION
 
 # The colours of PlanBench's blocks, in its order.
 COLOURS = ("red", "blue", "orange", "yellow", "white", "magenta", "black", "cyan", "green", "violet", "silver", "gold")
@@ -57,7 +58,7 @@ class Vocabulary:
 
         Case, white space and surrounding punctuation are ignored, so PDDL's ``(stack a b)`` is read as well.
         """
-        words = " ".join(text.strip(_PUNCTUATION).lower().split())
+        words = " ".join(text.strip(AROUND_ACTION).lower().split())
         for verb, form in self.grammar.items():
             match = form.fullmatch(words)
             if match is not None:
@@ -70,7 +71,6 @@ class Vocabulary:
         return ", ".join(forms[:-1]) + f" or {forms[-1]}"
 
 
-_PUNCTUATION = " \t\r\n.,;:!?()[]{}`'\"*"
 # Possessive: a name never gives characters back, so that every expression is linear in the length of an action.
 _BLOCK = r"(?:the )?(?:block |object )?(\S++)(?: block)?"
 
@@ -90,8 +90,8 @@ PLAIN = Vocabulary(
     predicates={fact: fact for fact in (CLEAR, ONTABLE, HANDEMPTY, HOLDING, ON)},
     natural=Phrases(
         facts={
-            ON: "{0} is on top of {1}", ONTABLE: "{0} is on the table", CLEAR: "{0} is clear", HOLDING: "the hand holds {0}",
-            HANDEMPTY: "the hand is empty",
+            ON: "{0} is on top of {1}", ONTABLE: "{0} is on the table", CLEAR: "{0} is clear",
+            HOLDING: "the hand is currently holding {0}", HANDEMPTY: "the hand is empty",
         },
         wishes={
             ON: "{0} must be on top of {1}", ONTABLE: "{0} must be on the table", CLEAR: "{0} must be clear",

@@ -15,6 +15,7 @@ from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
 from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
 from tstar_envs.errors import UnknownOption
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.tier import chosen_path
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")
@@ -54,7 +55,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ## Arguments
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
     ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
-    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``state_key`` ("player": boxes and player's cell; "region": boxes
+    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``data`` ("auto" or "mini": the shipped levels, or a path as for
+    ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
     and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
     how many states a search of the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives
     up with SolverLimit; no mini level comes near, large public levels may), and ``split``, ``horizon``, ``prompt_style``,
@@ -71,10 +73,11 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ``Thought: The box at (2, 3) belongs on (2, 1). It has to go left, and I stand at (2, 4), so I push left.\nAction: Left``
 
     ## Rules version history
-    1: first version.
+    1: first version. 2: a box that leaves a target on which it ends again is said to leave it for now (expert), punctuation around a
+    move is passed over, and the prompt says how cells are counted.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     # Arrow keys too, as a terminal writes them in a line.
     keys: Mapping[str, str] = {
         "w": "Up", "s": "Down", "a": "Left", "d": "Right",
@@ -88,6 +91,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         observation: str = "grid",
         multi_action: bool = False,
         reward: str = "success",
+        data: str | os.PathLike[str] = "auto",
         levels: str | os.PathLike[str] | None = None,
         state_key: str = "player",
         show_dead: bool = False,
@@ -108,7 +112,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
         self.default_horizon = TIERS[difficulty].horizon
         super().__init__(**options)
         self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, solver_states)
-        self._set = level_set or (load_mini(difficulty) if levels is None else load_path(levels))
+        path = chosen_path(data, levels, "levels")
+        self._set = level_set or (load_mini(difficulty) if path is None else load_path(path))
         self.tier = self._set.tier
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:

@@ -50,6 +50,11 @@ def build(difficulty: str, sizes: Mapping[str, int], seed: int = SEED) -> bytes:
     return "".join(lines).encode("ascii")
 
 
+def generate(seed: int = SEED) -> dict[str, bytes]:
+    """The files of all difficulties, uncompressed; with the default seed those that ship."""
+    return {f"{difficulty}.jsonl": build(difficulty, SIZES[difficulty], seed) for difficulty in TIERS}
+
+
 def write(folder: Path, contents: Mapping[str, bytes], seed: int) -> None:
     """Write the files gzipped (without time stamps) and the manifest."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +75,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args()
-    contents = {f"{difficulty}.jsonl": build(difficulty, SIZES[difficulty], arguments.seed) for difficulty in TIERS}
+    contents = generate(arguments.seed)
     write(arguments.out, contents, arguments.seed)
     print(f"{sum(data.count(10) for data in contents.values())} levels in {arguments.out}")
 

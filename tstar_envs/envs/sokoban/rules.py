@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tstar_envs.envs.sokoban.levels import Room, State, flood
+from tstar_envs.react import AROUND_ACTION
 
 DIRECTIONS = ("Up", "Down", "Left", "Right")
 LETTERS = "UDLR"
@@ -25,7 +26,7 @@ class Parsed(NamedTuple):
 
 
 def parse_action(action: str, multi_action: bool = False) -> Parsed:
-    """Read one move, or with ``multi_action`` several joined by ``||`` or commas; any case."""
+    """Read one move, or with ``multi_action`` several joined by ``||`` or commas; any case, and with punctuation around a word."""
     number = _NUMBER.get(action.lower())
     if number is not None:
         return Parsed((number,), "")
@@ -34,7 +35,7 @@ def parse_action(action: str, multi_action: bool = False) -> Parsed:
         words = action.replace("||", ",").split(",")
         if len(words) > MOST_ACTIONS:
             return Parsed((), f"a turn takes at most {MOST_ACTIONS} moves, got {len(words)}")
-    numbers = [_NUMBER.get(word.strip().lower()) for word in words]
+    numbers = [_NUMBER.get(word.strip(AROUND_ACTION).lower()) for word in words]
     moves = tuple(n for n in numbers if n is not None)
     if len(moves) == len(numbers):
         return Parsed(moves, "")

@@ -15,10 +15,13 @@ _RULES = (
     "against a box pushes it one cell further if the cell behind it is free. Boxes cannot be pulled, and two cannot be pushed at once."
 )
 _SEEN = {
-    "grid": "Symbols: # wall, _ floor, O target, X box, √ box on target, P you, S you on a target. Rows go down, columns to the right.",
+    "grid": (
+        "Symbols: # wall, _ floor, O target, X box, √ box on target, P you, S you on a target. Rows go down, columns to the right; "
+        "(row, column) counts both from 0."
+    ),
     "coords": "Cells are given as (row, column), counted from 0; rows go down, columns to the right. What is not floor is wall.",
 }
-_SEEN["grid_coords"] = f"{_SEEN['grid']} Cells are also given as (row, column), counted from 0."
+_SEEN["grid_coords"] = f"{_SEEN['grid']} Targets, boxes and you are given as (row, column) too."
 _MOVES = "Up, Down, Left or Right"
 _SEVERAL = f"; up to {MOST_ACTIONS} moves may be joined by ||, as in Up || Left"
 _GRAMMAR = {
@@ -40,6 +43,19 @@ _PUSH = (
     "To get the box at {box} onto {target} I push it {way} next. I am at {stand}, right behind it.",
     "Next I push the box at {box} {way}, on its way to {target}. I am at {stand}, so I can push now.",
     "The box at {box} goes to {target}, first {way}. I stand at {stand}, so {way} comes next.",
+)
+# A box that is pushed off a target on which it ends again.
+_WALK_OFF = (
+    "The box at {box} has to leave its target for now. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To make way I push the box at {box} {way} next, off its target. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, and back onto its target later. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} comes back to its target later, but first {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+)
+_PUSH_OFF = (
+    "The box at {box} has to leave its target for now. It has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To make way I push the box at {box} {way} next, off its target. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, and back onto its target later. I am at {stand}, so I can push now.",
+    "The box at {box} comes back to its target later, but first {way}. I stand at {stand}, so {way} comes next.",
 )
 _WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
 _WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
@@ -133,8 +149,11 @@ def _floor_runs(room: Room) -> str:
 
 
 def expert_thought(*, box: str, way: str, stand: str, player: str, target: str, step: str, pushes: bool, wording: int) -> str:
-    """What the expert thinks before a move; see the templates."""
-    templates = _PUSH if pushes else _WALK
+    """What the expert thinks before a move; see the templates. A target that is the box's own cell: it leaves and comes back."""
+    if target == box:
+        templates = _PUSH_OFF if pushes else _WALK_OFF
+    else:
+        templates = _PUSH if pushes else _WALK
     return templates[wording % len(templates)].format(box=box, way=way, stand=stand, player=player, target=target, step=step)
 
 

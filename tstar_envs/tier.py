@@ -1,0 +1,33 @@
+"""Which tasks a family plays that has a mini tier and reads public files by path, but no full tier of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+from tstar_envs.errors import UnknownOption
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike | None:
+    """The file or folder to play, None for the shipped tasks.
+
+    Args:
+        data: ``auto`` or ``mini`` (shipped), or a path, as in every family.
+        path: value of the family's own option for a path.
+        option: its name.
+
+    Raises:
+        UnknownOption: ``full``, both options at once, or something that is no path.
+    """
+    for name, value in (("data", data), (option, path)):
+        if value is not None and not isinstance(value, str | os.PathLike):
+            raise UnknownOption(f"{name} must be a path, got {value!r}")
+    if data == "full":
+        raise UnknownOption(f"data='full': this family has no full tier; data='mini' is shipped, and {option}=PATH plays public files")
+    if data in ("auto", "mini"):
+        return path
+    if path is not None:
+        raise UnknownOption(f"data={str(data)!r} and {option}={str(path)!r} both name what to play; give one of them")
+    return data
