@@ -71,14 +71,17 @@ def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
 
 
 def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) -> str:
-    """The problem file; ``title`` becomes the problem's name, with what PDDL does not allow replaced."""
+    """The problem file; ``title`` becomes the problem's name, with what PDDL does not allow replaced, and no word of blocks in mystery."""
 
     def written(fact: Fact) -> str:
         blocks = [problem.names[block] for block in fact.arguments]
         return f"({' '.join([vocabulary.predicates[fact.predicate], *blocks])})"
 
+    name = re.sub(r"[^a-z0-9_-]+", "-", f"{vocabulary.domain}-{title.lower().removeprefix('blocksworld-')}")
+    if vocabulary is not PLAIN:
+        name = re.sub("(un)?stack-|blocks?", "", name)
     return (
-        f"(define (problem blocksworld-{re.sub(r'[^a-z0-9_-]+', '-', title.lower())})\n"
+        f"(define (problem {name})\n"
         f"  (:domain {vocabulary.domain})\n"
         f"  (:objects {' '.join(problem.names)})\n"
         f"  (:init {' '.join(map(written, state_facts(problem.start)))})\n"
