@@ -1,13 +1,16 @@
-"""Which tasks a family plays that has a mini tier and reads public files by path, but no full tier of its own."""
+"""Tasks of a family that has a mini tier and reads public files by path, but no full tier of its own."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeAlias
 
 from tstar_envs.errors import UnknownOption
 
 PathLike: TypeAlias = str | os.PathLike[str]
+Stamped: TypeAlias = tuple[tuple[Path, int, int], ...]
 
 
 def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike | None:
@@ -31,3 +34,8 @@ def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike 
     if path is not None:
         raise UnknownOption(f"data={str(data)!r} and {option}={str(path)!r} both name what to play; give one of them")
     return data
+
+
+def stamped(files: Iterable[Path]) -> Stamped:
+    """Files with their times and sizes: what a cache goes by, so that a changed file is read anew."""
+    return tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)

@@ -71,7 +71,7 @@ def test_no_colour_where_none_is_wanted(tmp_path: Path, corridor: list[str], var
 
 
 def test_keys_numbers_and_words(run: Run, corridor: list[str]) -> None:
-    typed = ["w", "s", "up", "\x1b[B", "↑", "Thought: the numbers", "1", "ad", "undo", "r", "dd", "u", "RIGHT", "?", "quit"]
+    typed = ["w", "s", "up", "\x1b[B", "↑", "Thought: the numbers", "1", "ad", "undo", "r", "d d", "u", "RIGHT", "?", "quit"]
     done = run("play", *corridor, stdin="\n".join(typed))
     assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
     shown = iter(done.stdout.splitlines())

@@ -149,8 +149,7 @@ class _Game:
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
         for start, end, style in highlights:
             text.stylize(style, start, end)
-        # A restored state tells its last refusal again, without the fields of a step.
-        if not info.get("action_valid", True) or observation.startswith("Invalid action:"):
+        if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))
         if info["step"]:  # the first observation says what is wanted; later it has scrolled away
             self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))

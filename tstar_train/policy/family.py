@@ -79,7 +79,7 @@ _SOKOBAN = TinyFamily(
     env_options={"observation": "grid_coords"}, training_options={"end_when_lost": True}, context="step", history=0,
     max_tokens=48, vocabulary=512,
     symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
-    look_back=((1, 7, 8), (1,)),
+    look_back=((1, 7, 8), (1,)), wordings=1, kept_rows=0.25,
     iterations=52, learning_rate=2e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2, revisit_penalty=0.1,
     graft_weight=0.005, tree_history="state",
 )
@@ -118,14 +118,13 @@ FAMILIES: dict[str, TinyFamily] = {
     ),
     # A start with room to learn. It plays easy levels only, and of an episode's turns it is shown one in four: six CPU-minutes are worth
     # as much as 40 with all turns and all difficulties (docs/results/planning.md).
-    "sokoban": replace(_SOKOBAN, wordings=1, kept_rows=0.25, mix={"sokoban-easy": 1.0}, iterations=60, learning_rate=3e-4),
+    "sokoban": replace(_SOKOBAN, mix={"sokoban-easy": 1.0}, iterations=60, learning_rate=3e-4),
     # Two and three boxes: the longest imitation, without which too few levels are solved for anything to be learnt from them. A low
     # rate for long: on easy levels the greedy policy loses .08 at three times the rate.
     # Their rooms are up to ten cells wide, so more heads look a row back. A practice level of hard gives four times the turns of an
     # easy one; of the turns half are of medium levels, a tenth of hard ones.
     "sokoban_harder": replace(
-        _SOKOBAN, wordings=1, kept_rows=0.25, look_back=((1, 7, 8, 9), (1, 10, 11)),
-        mix={"sokoban-easy": 5.0, "sokoban-medium": 4.0, "sokoban-hard": 0.5},
+        _SOKOBAN, look_back=((1, 7, 8, 9), (1, 10, 11)), mix={"sokoban-easy": 5.0, "sokoban-medium": 4.0, "sokoban-hard": 0.5},
     ),
 }
 

@@ -57,7 +57,7 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     # A start, like Blocksworld's: steps count here, and batches of 8 make the most of a minute (docs/results/planning.md). Twice the
     # steps solve .59 of the validation levels instead of .49.
     "sokoban": (ImitationSchedule(steps=1_500, batch=8, matrix_rate=0.007, other_rate=1.2e-3, decay=0.9),),
-    # With batches of 8 alone medium levels stay at .07 (docs/results/planning.md).
+    # Batches of 8 alone, half of their turns from hard levels, left medium levels at .07 (docs/results/planning.md).
     "sokoban_harder": (
         ImitationSchedule(steps=4_000, batch=12, matrix_rate=0.007, other_rate=1.2e-3, processes=2),
         ImitationSchedule(steps=4_000, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50, processes=2),

@@ -71,15 +71,13 @@ def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
 
 
 def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) -> str:
-    """The problem file; ``title`` becomes the problem's name, with what PDDL does not allow replaced, and no word of blocks in mystery."""
+    """The problem file; ``title`` becomes part of its name, what PDDL forbids replaced; mystery leaves it out, as it may name blocks."""
 
     def written(fact: Fact) -> str:
         blocks = [problem.names[block] for block in fact.arguments]
         return f"({' '.join([vocabulary.predicates[fact.predicate], *blocks])})"
 
-    name = re.sub(r"[^a-z0-9_-]+", "-", f"{vocabulary.domain}-{title.lower().removeprefix('blocksworld-')}")
-    if vocabulary is not PLAIN:
-        name = re.sub("(un)?stack-|blocks?", "", name)
+    name = f"{vocabulary.domain}-{re.sub(r'[^a-z0-9_-]+', '-', title.lower()) if vocabulary is PLAIN else 'problem'}"
     return (
         f"(define (problem {name})\n"
         f"  (:domain {vocabulary.domain})\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from tstar_envs.envs.blocksworld import pddl
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.errors import BadData, MissingData
+from tstar_envs.tier import PathLike, Stamped, stamped
 
 VARIANTS = ("stack", "unstack")
 DATA = Path(__file__).parent / "data"
@@ -87,7 +87,7 @@ def load_shipped(variant: str) -> TaskSet:
     return task_set("mini", tasks)
 
 
-def load_path(path: str | os.PathLike[str]) -> TaskSet:
+def load_path(path: PathLike) -> TaskSet:
     """Problems in PDDL by path.
 
     Args:
@@ -103,12 +103,12 @@ def load_path(path: str | os.PathLike[str]) -> TaskSet:
     if not root.exists():
         raise MissingData(f"problems={str(path)!r}: there is no such file or folder; give a PDDL problem file or a folder of them")
     files = [root] if root.is_file() else sorted(root.rglob("*.pddl"), key=lambda file: file.relative_to(root).as_posix())
-    return _read_files(root, tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+    return _read_files(root, stamped(files))
 
 
 @lru_cache(maxsize=16)
-def _read_files(root: Path, files: tuple[tuple[Path, int, int], ...]) -> TaskSet:
-    """Read problem files; their times and sizes are there so that a changed file is read anew."""
+def _read_files(root: Path, files: Stamped) -> TaskSet:
+    """Read problem files."""
     tasks = []
     for file, *_ in files:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 from tstar_envs.core import SPLITS
 from tstar_envs.envs.sokoban.levels import Level, level_rows, parse_level, split_levels
 from tstar_envs.errors import BadData, MissingData, UnknownTask
+from tstar_envs.tier import PathLike, Stamped, stamped
 
 MINI_FOLDER = Path(__file__).parent / "data"
 LEVEL_SUFFIXES = (".txt", ".xsb", ".sok")
@@ -87,7 +87,7 @@ def load_mini(difficulty: str) -> LevelSet:
     return level_set(f"Sokoban-{difficulty}", "mini", rows)
 
 
-def load_path(path: str | os.PathLike[str]) -> LevelSet:
+def load_path(path: PathLike) -> LevelSet:
     """Read a public level file, or every ``.txt``, ``.xsb`` and ``.sok`` file below a folder.
 
     The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
@@ -101,12 +101,12 @@ def load_path(path: str | os.PathLike[str]) -> LevelSet:
     files = sorted(p for p in root.rglob("*") if p.suffix in LEVEL_SUFFIXES and p.is_file()) if root.is_dir() else [root]
     if not root.exists() or not files:
         raise MissingData(f"levels={str(path)!r}: no level file there; give an XSB or Boxoban text file, or a folder of {LEVEL_SUFFIXES}")
-    return _read_files(root, tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+    return _read_files(root, stamped(files))
 
 
 @lru_cache(maxsize=4)
-def _read_files(root: Path, files: tuple[tuple[Path, int, int], ...]) -> LevelSet:
-    """Read level files; their times and sizes are there so that a changed file is read anew."""
+def _read_files(root: Path, files: Stamped) -> LevelSet:
+    """Read level files."""
     rows = []
     for file, *_ in files:
         parts = file.relative_to(root).parts or (file.name,)
