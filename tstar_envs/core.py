@@ -369,13 +369,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return self.spec.id if self.spec is not None else type(self).__name__
 
     @classmethod
-    def option_types(cls) -> dict[str, str]:
-        """Keyword options of the constructor and their annotations, the family's own first."""
+    def option_types(cls) -> dict[str, Any]:
+        """Keyword options of the constructor and their types (what the annotations stand for), the family's own first."""
         owners = [owner for owner in cls.__mro__ if issubclass(owner, TextEnv) and "__init__" in vars(owner)]
         return {
-            parameter.name: str(parameter.annotation)
+            parameter.name: parameter.annotation
             for owner in owners
-            for parameter in inspect.signature(owner.__init__).parameters.values()
+            for parameter in inspect.signature(owner.__init__, eval_str=True).parameters.values()
             if parameter.kind is parameter.KEYWORD_ONLY
         }
 

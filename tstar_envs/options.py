@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Union, get_args, get_origin
 
 from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import EnvEntry
 
 _BOOLS = {"true": True, "false": False}
-_READERS: dict[str, Callable[[str], Any]] = {
-    "bool": lambda text: _BOOLS[text.lower()], "int": int, "float": float, "str": str, "os.PathLike[str]": str
+_READERS: dict[Any, Callable[[str], Any]] = {
+    bool: lambda text: _BOOLS[text.lower()], int: int, float: float, str: str, os.PathLike[str]: str
 }  # fmt: skip
 
 
@@ -26,31 +28,37 @@ def parse_options(entry: EnvEntry, pairs: Iterable[str], elsewhere: Mapping[str,
         UnknownOption: not a pair, no such option (the valid ones are listed), or a value of another type.
     """
     elsewhere = elsewhere or {}
-    types = {
-        name: annotation.split(" | ")
+    typed = {
+        name: _members(annotation)
         for name, annotation in entry.load_class().option_types().items()
         # Objects cannot be typed in, what makes the id is fixed, and render_mode belongs to the command.
-        if set(annotation.split(" | ")) <= {*_READERS, "None"} and name not in {*entry.kwargs, *elsewhere, "render_mode"}
+        if set(_members(annotation)) <= {*_READERS, types.NoneType} and name not in {*entry.kwargs, *elsewhere, "render_mode"}
     }
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise UnknownOption(f"an option is written key=value, got {pair!r}; {entry.id} has: {', '.join(sorted(types))}")
+            raise UnknownOption(f"an option is written key=value, got {pair!r}; {entry.id} has: {', '.join(sorted(typed))}")
         if name in elsewhere:
             raise UnknownOption(f"{name} is no option of its own here: use {elsewhere[name]} {value}")
-        if name not in types:
-            raise UnknownOption(f"{entry.id} has no option {name!r}; valid: {', '.join(sorted(types))}")
-        options[name] = _read(name, value, types[name])
+        if name not in typed:
+            raise UnknownOption(f"{entry.id} has no option {name!r}; valid: {', '.join(sorted(typed))}")
+        options[name] = _read(name, value, typed[name])
     return options
 
 
-def _read(name: str, value: str, types: list[str]) -> Any:
-    if value.lower() == "none" and "None" in types:
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _read(name: str, value: str, members: tuple[Any, ...]) -> Any:
+    if value.lower() == "none" and types.NoneType in members:
         return None
-    for type_ in (t for t in _READERS if t in types):
+    for type_ in (t for t in _READERS if t in members):
         try:
             return _READERS[type_](value)
         except (ValueError, KeyError):
             continue
-    raise UnknownOption(f"option {name} must be {' or '.join(types)}, got {value!r}")
+    words = [{types.NoneType: "none", os.PathLike[str]: "a path"}.get(type_) or type_.__name__ for type_ in members]
+    raise UnknownOption(f"option {name} must be {' or '.join(words)}, got {value!r}")

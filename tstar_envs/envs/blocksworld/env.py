@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import ResetNeeded, UnknownTask
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import chosen_path
+from tstar_envs.tier import PathLike, chosen_path
 
 
 class BlocksworldEnv(TextEnv[Board, State]):
@@ -79,8 +78,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
         variant: str = "stack",
         observation: str = "natural",
         names: str = "own",
-        data: str | os.PathLike[str] = "auto",
-        problems: str | os.PathLike[str] | None = None,
+        data: PathLike = "auto",
+        problems: PathLike | None = None,
         task_set: TaskSet | None = None,
         **options: Any,
     ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
 from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
 from tstar_envs.errors import UnknownOption
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import chosen_path
+from tstar_envs.tier import PathLike, chosen_path
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")
@@ -91,8 +90,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
         observation: str = "grid",
         multi_action: bool = False,
         reward: str = "success",
-        data: str | os.PathLike[str] = "auto",
-        levels: str | os.PathLike[str] | None = None,
+        data: PathLike = "auto",
+        levels: PathLike | None = None,
         state_key: str = "player",
         show_dead: bool = False,
         end_when_lost: bool = False,
