@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -329,6 +331,29 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
     expected = play()
     monkeypatch.setattr(telling, "MOST_KEPT", 40)
     assert play() == expected
+
+
+def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(seed: int) -> list[object]:
+        env, draw, seen = BlocksworldEnv(), StableRandom(seed), []
+        for task in range(6):
+            _, info = env.reset(options={"task": 10 * (seed % 4) + task})
+            over = False
+            while not over:
+                step = env.step(draw.choice(info["admissible_actions"]))
+                seen.append((step, env.oracle()))
+                over, info = step[2] or step[3], step[4]
+        return seen
+
+    monkeypatch.setattr(telling, "MOST_KEPT", 100)
+    expected = [play(seed) for seed in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(play, range(8))) == expected
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @settings(max_examples=100, deadline=None)

@@ -63,10 +63,11 @@ class Board:
         """What is known about a state."""
         found = self._situations.get(state)
         if found is None:
-            MEMORY.make_room()
             labels = self.language.labels
-            standing = self._teller.standing([[labels[block] for block in tower] for tower in towers(state)])
-            found = self._settle(state, standing, labels[state.index(HAND)] if HAND in state else None)
+            piles = [[labels[block] for block in tower] for tower in towers(state)]
+            with MEMORY.lock:
+                MEMORY.make_room()
+                found = self._settle(state, self._teller.standing(piles), labels[state.index(HAND)] if HAND in state else None)
         return found
 
     def forget(self) -> None:
@@ -87,7 +88,11 @@ class Board:
 
     def outcome(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does in a state; see ``TextEnv._apply``."""
-        return self._outcomes.get((state, action)) or self._work_out(state, action)
+        known = self._outcomes.get((state, action))
+        if known is None:
+            with MEMORY.lock:
+                known = self._work_out(state, action)
+        return known
 
     def _work_out(self, state: State, action: str) -> OutcomeFields[State]:
         observation, admissible, key, standing, held = self.situation(state)
@@ -103,25 +108,17 @@ class Board:
                 return Outcome(
                     state, f"Invalid action: {reason}.\n{observation}", action, reason, admissible=admissible, state_key=key
                 )
-        # Admissible actions stand in the order of the towers; with a block in the hand, putting it down comes before them.
         teller, blocks, position = self._teller, self._blocks, admissible.index(action)
-        below = list(state)
+        below, taken = list(state), None
         if held is None:
             taken = teller.tops[standing[position]]
             below[blocks[taken]] = HAND
         else:
-            taken = None
             below[blocks[held]] = blocks[teller.tops[standing[position - 1]]] if position else TABLE
         after = tuple(below)
         known = self._situations.get(after)
         if known is None:
-            if held is None:
-                standing = teller.without_top(standing, position)
-            elif position:
-                standing = teller.stacked(standing, position - 1, held)
-            else:
-                standing = teller.put_down(standing, held, blocks)
-            known = self._settle(after, standing, taken)
+            known = self._settle(after, teller.moved(standing, held, position, blocks), taken)
         observation, admissible, key, _, _ = known
         solved = self._holds(after)
         if solved:
@@ -148,14 +145,15 @@ class Board:
         found = self._plans.get(state)
         if found is None:
             plan = optimal_plan(state, self.task.problem.goal)
-            MEMORY.make_room(len(plan) + 1)
-            # The plan of a later state is the rest of this one (see planner), so an episode is planned once.
-            passed = state
-            for position, step in enumerate(plan):
-                self._plans[passed] = (len(plan) - position, step)
-                passed = apply(passed, step.operator)
-            self._plans[passed] = (0, None)
-            found = self._plans[state]
+            with MEMORY.lock:
+                MEMORY.make_room(len(plan) + 1)
+                # The plan of a later state is the rest of this one (see planner), so an episode is planned once.
+                passed = state
+                for position, step in enumerate(plan):
+                    self._plans[passed] = (len(plan) - position, step)
+                    passed = apply(passed, step.operator)
+                self._plans[passed] = (0, None)
+                found = self._plans[state]
         return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from threading import RLock
 from typing import Protocol, TypeAlias
 from weakref import WeakSet
 
@@ -29,18 +30,24 @@ class Forgetful(Protocol):
 
 
 class Memory:
-    """How much is kept in this process; beyond ``MOST_KEPT`` everything is forgotten."""
+    """How much is kept in this process; beyond ``MOST_KEPT`` everything is forgotten.
+
+    Attributes:
+        lock: held while something is worked out and kept, since environments may be played in several threads.
+    """
 
     def __init__(self) -> None:
+        self.lock = RLock()
         self._keepers: WeakSet[Forgetful] = WeakSet()
         self._kept = 0
 
     def add(self, keeper: Forgetful) -> None:
         """Something that is to forget with the others."""
-        self._keepers.add(keeper)
+        with self.lock:
+            self._keepers.add(keeper)
 
     def make_room(self, number: int = 1) -> None:
-        """To be called before this many states or steps are kept."""
+        """To be called before this many states or steps are kept, by a holder of the lock."""
         self._kept += number
         if self._kept > MOST_KEPT:
             for keeper in self._keepers:
@@ -64,7 +71,7 @@ class Stacking(dict[str, str]):
 
 
 class Teller:
-    """Towers by number, in the given words. A number means nothing any more once ``MEMORY`` has made room.
+    """Towers by number, in the given words; for holders of ``MEMORY.lock``. A number means nothing any more once room was made.
 
     Args:
         vocabulary: name of the vocabulary.
@@ -105,30 +112,31 @@ class Teller:
             found.append(number)
         return tuple(found)
 
-    def without_top(self, standing: Standing, position: int) -> Standing:
-        """The towers after the top block of one of them was taken."""
-        lower = self._lower[standing[position]]
+    def moved(self, standing: Standing, held: str | None, position: int, order: Mapping[str, int]) -> Standing:
+        """The towers after a legal operator.
+
+        Args:
+            standing: the towers before it.
+            held: the block in the hand, None if it is empty.
+            position: which of the admissible actions, see ``tell``.
+            order: of bottom blocks.
+        """
         after = list(standing)
-        if lower == NO_TOWER:
-            del after[position]
+        if held is None:
+            lower = self._lower[after[position]]
+            if lower == NO_TOWER:
+                del after[position]
+            else:
+                after[position] = lower
+        elif position:
+            after[position - 1] = self._number(after[position - 1], held)
         else:
-            after[position] = lower
+            bottoms, own = self._bottoms, order[held]
+            after.insert(sum([order[bottoms[number]] < own for number in standing]), self._number(NO_TOWER, held))
         return tuple(after)
-
-    def stacked(self, standing: Standing, position: int, block: str) -> Standing:
-        """The towers after a block was put on one of them."""
-        after = list(standing)
-        after[position] = self._number(after[position], block)
-        return tuple(after)
-
-    def put_down(self, standing: Standing, block: str, order: Mapping[str, int]) -> Standing:
-        """The towers after a block was put on the table; ``order`` gives the order of bottom blocks."""
-        bottoms, own = self._bottoms, order[block]
-        place = sum([order[bottoms[number]] < own for number in standing])
-        return (*standing[:place], self._number(NO_TOWER, block), *standing[place:])
 
     def tell(self, held: str | None, standing: Standing) -> tuple[str, tuple[str, ...]]:
-        """A state as the agent reads it, and its admissible actions in the order of the towers, putting down before them.
+        """A state as the agent reads it, and its admissible actions: in the order of the towers, putting down before them.
 
         The text tells the hand, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
         fact that holds, each tower from its top down. Compact: ``notation``.
