@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,17 @@ def test_instances_agree(entry: EnvEntry) -> None:
     first, second = walk(make(entry.id)), walk(make(entry.id))
     assert first == second
     assert walk(make(entry.id), seed=12) != first
+
+
+def test_threads_agree(entry: EnvEntry) -> None:
+    interval, seeds = sys.getswitchinterval(), range(101, 105)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(seeds)) as pool:
+            together = list(pool.map(lambda seed: walk(make(entry.id), seed=seed), seeds))
+    finally:
+        sys.setswitchinterval(interval)
+    assert together == [walk(make(entry.id), seed=seed) for seed in seeds]
 
 
 def test_processes_agree(entry: EnvEntry) -> None:

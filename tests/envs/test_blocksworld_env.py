@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
 from tstar_envs.core import hash_state, state_hasher
-from tstar_envs.envs.blocksworld import telling
-from tstar_envs.envs.blocksworld.board import GOAL_REACHED, Board, board_of
+from tstar_envs.envs.blocksworld import board as boards
+from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.oracle import WORDINGS, mistake, next_step
@@ -27,7 +27,6 @@ from tstar_envs.envs.blocksworld.rules import (
     State,
     apply,
     fact_holds,
-    held_block,
     legal_operators,
     towers,
 )
@@ -234,9 +233,9 @@ def test_the_oracle_wins_in_every_style(variant: str, names: str, observation: s
         assert info["success"] and info["step"] == expected
 
 
-def board_for(problem: tuple[State, Goal], observation: str, words: str = "own") -> Board:
+def board_for(problem: tuple[State, Goal], observation: str) -> Board:
     names = tuple(f"n{number}" for number in range(len(problem[0])))
-    return Board(BlocksTask("t", "test", Problem(names, *problem)), words, observation)
+    return Board(BlocksTask("t", "test", Problem(names, *problem)), "own", observation)
 
 
 @settings(max_examples=150, deadline=None)
@@ -313,7 +312,6 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
         board_of.cache_clear()
         env = BlocksworldEnv(observation="natural", horizon=10_000)
         seen: list[object] = []
-        played: list[Board] = []
         for task in range(3):
             _, info = env.reset(options={"task": task})
             draw = StableRandom(task)
@@ -324,12 +322,13 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
                 info = step[4]
                 if step[2]:
                     break
-            played = [env._running()[0], *played]
-            assert sum(len(board._outcomes) + len(board._plans) for board in played) <= telling.MOST_KEPT
+        task, _ = env._running()
+        assert len(task._situations) <= boards.MOST_STATES and len(task._plans) <= 2 * boards.MOST_STATES
         return seen
 
     expected = play()
-    monkeypatch.setattr(telling, "MOST_KEPT", 40)
+    monkeypatch.setattr(boards, "MOST_STATES", 20)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.text.MOST_TOWERS", 5)
     assert play() == expected
 
 
@@ -345,7 +344,8 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
                 over, info = step[2] or step[3], step[4]
         return seen
 
-    monkeypatch.setattr(telling, "MOST_KEPT", 100)
+    monkeypatch.setattr(boards, "MOST_STATES", 20)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.text.MOST_TOWERS", 5)
     expected = [play(seed) for seed in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -354,24 +354,6 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
             assert list(pool.map(play, range(8))) == expected
     finally:
         sys.setswitchinterval(interval)
-
-
-@settings(max_examples=100, deadline=None)
-@given(problems(most_blocks=8), st.sampled_from(["natural", "compact"]), st.sampled_from(["own", "mystery"]), st.integers(0, 9))
-def test_a_state_reads_the_same_however_it_was_reached(problem: tuple[State, Goal], observation: str, names: str, seed: int) -> None:
-    board, state = board_for(problem, observation, names), problem[0]
-    labels = board.language.labels
-    draw = StableRandom(seed)
-    for _ in range(12):
-        state, told, _, _, _, solved, *_, admissible, key = board.outcome(state, draw.choice(board.situation(state)[1]))
-        anew = telling.Teller(board.language.vocabulary.name, observation)
-        held = held_block(state)
-        text, actions = anew.tell(
-            None if held is None else labels[held], anew.standing([[labels[block] for block in tower] for tower in towers(state)])
-        )
-        assert told == (f"{text}\n{GOAL_REACHED}" if solved else text) and admissible == actions
-        assert actions == tuple(board.language.action(operator) for operator in legal_operators(state, towers(state)))
-        assert key == hash_state(state_hasher(board.task.id), str(state).encode())
 
 
 @given(st.integers(1, 13).flatmap(states))

@@ -2,8 +2,7 @@
 
 Many rows play the same task side by side, and an episode comes back to states it has seen. So the text of a state, its
 admissible actions and what each of them does are worked out once per task and words and shared by all environments of a
-process. The number of boards is bounded, and so is the number of states that they keep together: a state costs up to 2 kB, a
-board without states little.
+process; the number of boards and of states kept on each is bounded.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from typing import Any, TypeAlias
 
 from tstar_envs.core import Outcome, OutcomeFields, hash_state, state_hasher
 from tstar_envs.envs.blocksworld.planner import Step, optimal_plan
-from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, apply, towers
+from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, Towers, after_legal, apply, towers
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
-from tstar_envs.envs.blocksworld.telling import MEMORY, Standing, teller_of
 from tstar_envs.envs.blocksworld.text import Language, name_blocks
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
 
-MOST_BOARDS = 512
+MOST_BOARDS = 64
+MOST_STATES = 512  # kept per board; at most about 2 kB each
 GOAL_REACHED = "The goal is reached."
 
 
-# What is known about one state: the observation, the admissible actions, its key, the numbers of its towers, and the name of the block
-# in the hand (None if it is empty). A plain tuple, as ``tstar_envs.core.OutcomeFields`` is and for the same reason.
-Situation: TypeAlias = tuple[str, tuple[str, ...], str, Standing, str | None]
+# What is known about one state: the observation, the admissible actions, its key, its towers, and the block in the hand (``TABLE`` if
+# it is empty). A plain tuple, as ``tstar_envs.core.OutcomeFields`` is and for the same reason.
+Situation: TypeAlias = tuple[str, tuple[str, ...], str, Towers, int]
 
 
 class Board:
@@ -42,8 +41,6 @@ class Board:
         self.language = Language(name_blocks(task.problem, names), MYSTERY if names == "mystery" else PLAIN, observation)
         self.goal_text = self.language.goal(task.problem.goal)
         self._words = (names, observation)
-        self._teller = teller_of(self.language.vocabulary.name, observation)
-        self._blocks = {label: block for block, label in enumerate(self.language.labels)}
         self._holds = task.problem.goal.holds
         blocks = len(task.problem.start)
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
@@ -51,7 +48,6 @@ class Board:
         self._situations: dict[State, Situation] = {}
         self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}  # of legal operators in their canonical form
         self._plans: dict[State, tuple[int, Step | None]] = {}
-        MEMORY.add(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Board:
         return self  # what it keeps is only worked out, never changed by an episode
@@ -61,41 +57,28 @@ class Board:
 
     def situation(self, state: State) -> Situation:
         """What is known about a state."""
-        found = self._situations.get(state)
-        if found is None:
-            labels = self.language.labels
-            piles = [[labels[block] for block in tower] for tower in towers(state)]
-            with MEMORY.lock:
-                MEMORY.make_room()
-                found = self._settle(state, self._teller.standing(piles), labels[state.index(HAND)] if HAND in state else None)
-        return found
-
-    def forget(self) -> None:
-        """Keep no states, for room."""
-        self._situations.clear()
-        self._outcomes.clear()
-        self._plans.clear()
+        return self._situations.get(state) or self._settle(state, towers(state))
 
     def fingerprint(self, state: State) -> bytes:
         """The state as Python writes it, in half the time."""
         return self._fingerprint % state
 
-    def _settle(self, state: State, standing: Standing, held: str | None) -> Situation:
-        observation, admissible = self._teller.tell(held, standing)
-        found = observation, admissible, hash_state(self._hasher, self._fingerprint % state), standing, held
+    def _settle(self, state: State, piles: Towers) -> Situation:
+        if len(self._situations) >= MOST_STATES:
+            self._situations.clear()
+            self._outcomes.clear()
+        held = state.index(HAND) if HAND in state else TABLE
+        observation, admissible = self.language.situation(held, piles)
+        found = observation, admissible, hash_state(self._hasher, self._fingerprint % state), piles, held
         self._situations[state] = found
         return found
 
     def outcome(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does in a state; see ``TextEnv._apply``."""
-        known = self._outcomes.get((state, action))
-        if known is None:
-            with MEMORY.lock:
-                known = self._work_out(state, action)
-        return known
+        return self._outcomes.get((state, action)) or self._work_out(state, action)
 
     def _work_out(self, state: State, action: str) -> OutcomeFields[State]:
-        observation, admissible, key, standing, held = self.situation(state)
+        observation, admissible, key, piles, held = self.situation(state)
         if action not in admissible:
             operator = self.language.read_action(action)
             if isinstance(operator, str):
@@ -108,22 +91,11 @@ class Board:
                 return Outcome(
                     state, f"Invalid action: {reason}.\n{observation}", action, reason, admissible=admissible, state_key=key
                 )
-        teller, blocks, position = self._teller, self._blocks, admissible.index(action)
-        below, taken = list(state), None
-        if held is None:
-            taken = teller.tops[standing[position]]
-            below[blocks[taken]] = HAND
-        else:
-            below[blocks[held]] = blocks[teller.tops[standing[position - 1]]] if position else TABLE
-        after = tuple(below)
-        known = self._situations.get(after)
-        if known is None:
-            known = self._settle(after, teller.moved(standing, held, position, blocks), taken)
-        observation, admissible, key, _, _ = known
+        after, piles = after_legal(state, piles, held, admissible.index(action))
+        observation, admissible, key, _, _ = self._situations.get(after) or self._settle(after, piles)
         solved = self._holds(after)
         if solved:
             observation = f"{observation}\n{GOAL_REACHED}"
-        MEMORY.make_room()
         outcome = (after, observation, action, "", action, solved, solved, float(solved), None, 0.0, admissible, key)
         self._outcomes[state, action] = outcome
         return outcome
@@ -145,15 +117,15 @@ class Board:
         found = self._plans.get(state)
         if found is None:
             plan = optimal_plan(state, self.task.problem.goal)
-            with MEMORY.lock:
-                MEMORY.make_room(len(plan) + 1)
-                # The plan of a later state is the rest of this one (see planner), so an episode is planned once.
-                passed = state
-                for position, step in enumerate(plan):
-                    self._plans[passed] = (len(plan) - position, step)
-                    passed = apply(passed, step.operator)
-                self._plans[passed] = (0, None)
-                found = self._plans[state]
+            if len(self._plans) + len(plan) >= 2 * MOST_STATES:
+                self._plans.clear()
+            # The plan of a later state is the rest of this one (see planner), so an episode is planned once.
+            passed = state
+            for position, step in enumerate(plan):
+                self._plans[passed] = (len(plan) - position, step)
+                passed = apply(passed, step.operator)
+            self._plans[passed] = (0, None)
+            found = (len(plan), plan[0] if plan else None)  # another thread may have made room meanwhile
         return found
 
 

@@ -6,22 +6,34 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tstar_envs.envs.blocksworld.notation import write_goal
+from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import (
+    CLEAR,
+    HANDEMPTY,
+    HOLDING,
     ON,
     ONTABLE,
+    PICK_UP,
+    PUT_DOWN,
+    STACK,
+    TABLE,
+    UNSTACK,
     Fact,
     Goal,
     Operator,
     State,
+    Towers,
     violated,
 )
 from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, PLAIN, VOCABULARIES, Vocabulary
 from tstar_envs.errors import UnknownOption
 
 OBSERVATIONS = ("natural", "compact")
+MOST_TOWERS = 512  # texts kept per problem
 MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
+TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
+HeldText = tuple[str, str, tuple[str, ...]]  # what is said in front of the towers, putting down, stacking on each block
 NAMES = ("own", "colours", "letters", "mystery")
 
 
@@ -80,8 +92,7 @@ class Phrasebook(dict[tuple[str, ...], str]):
 
 
 @lru_cache(maxsize=2 * len(VOCABULARIES))
-def phrasebook(vocabulary: str, natural: bool) -> Phrasebook:
-    """The clauses and actions of the vocabulary of that name."""
+def _phrasebook(vocabulary: str, natural: bool) -> Phrasebook:
     return Phrasebook(next(v for v in VOCABULARIES if v.name == vocabulary), natural)
 
 
@@ -92,33 +103,34 @@ class Language:
         labels: names of the blocks.
         vocabulary: plain or mystery words.
         observation: ``natural`` or ``compact``.
-
-    Attributes:
-        natural: whether it speaks in sentences.
-        book: its clauses and actions.
     """
 
     def __init__(self, labels: tuple[str, ...], vocabulary: Vocabulary, observation: str) -> None:
         self.labels = labels
         self.vocabulary = vocabulary
         self.natural = observation == "natural"
-        self.book = phrasebook(vocabulary.name, self.natural)
+        self._compact = observation == "compact" and vocabulary is PLAIN
+        self._book = _phrasebook(vocabulary.name, self.natural)
+        self._towers: dict[tuple[int, ...], TowerText] = {}
+        self._held: dict[int, HeldText] = {}
+        self._nothing_held = self._head("empty" if self._compact else self._book[HANDEMPTY,])
+        self._marks = (SEPARATOR, "") if self._compact else (", ", "." if self.natural else "")
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
-        return self.book.block(self.labels[block])
+        return self._book.block(self.labels[block])
 
     def fact(self, fact: Fact) -> str:
         """A fact as a clause."""
-        return self.book[(fact.predicate, *(self.labels[block] for block in fact.arguments))]
+        return self._book[(fact.predicate, *(self.labels[block] for block in fact.arguments))]
 
     def action(self, operator: Operator) -> str:
         """The canonical action of an operator."""
-        return self.book[(operator.verb, *(self.labels[block] for block in operator.arguments))]
+        return self._book[(operator.verb, *(self.labels[block] for block in operator.arguments))]
 
     def wish(self, fact: Fact) -> str:
         """A fact that the goal demands, as a clause."""
-        return self.book.phrases.wishes[fact.predicate].format(*self._arguments(fact))
+        return self._book.phrases.wishes[fact.predicate].format(*self._arguments(fact))
 
     def in_place(self, blocks: Sequence[int]) -> str:
         """A part of a tower that stands as the goal wants it, from bottom to top, as a clause."""
@@ -126,7 +138,7 @@ class Language:
 
     def act(self, operator: Operator) -> str:
         """An operator as the end of a sentence that starts with "I"."""
-        return self.book.phrases.acts[operator.verb].format(*self._arguments(operator))
+        return self._book.phrases.acts[operator.verb].format(*self._arguments(operator))
 
     def _arguments(self, thing: Fact | Operator) -> list[str]:
         return [self.block(block) for block in thing.arguments]
@@ -147,6 +159,65 @@ class Language:
         """Why an operator is illegal in a state, "" if it is legal."""
         clash = violated(state, operator)
         return "" if clash is None else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
+
+    def situation(self, held: int, piles: Towers) -> tuple[str, tuple[str, ...]]:
+        """A state as the agent reads it, and its admissible actions.
+
+        The text tells the hand, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
+        fact that holds, each tower from its top down. Compact: ``notation``. Admissible actions come in the order of the towers.
+
+        Args:
+            held: the block in the hand, ``TABLE`` if it is empty.
+            piles: ``rules.towers`` of the state.
+        """
+        # Most towers stay as they are in a step, and few towers make many states: what is said of them is kept, up to a bound.
+        known = self._towers
+        if len(known) > MOST_TOWERS:
+            known.clear()
+        texts, takes = [], []
+        for tower in piles:
+            text, take, _ = known.get(tower) or self._tell_tower(tower)
+            texts.append(text)
+            takes.append(take)
+        if held == TABLE:
+            head, actions = self._nothing_held, tuple(takes)
+        else:
+            head, put_down, onto = self._held.get(held) or self._tell_held(held)
+            actions = (put_down, *[onto[tower[-1]] for tower in piles])
+        separator, end = self._marks
+        if self._compact or texts:
+            return f"{head}{separator.join(texts)}{end}", actions
+        return f"{head.removesuffix(separator)}{end}", actions
+
+    def _head(self, hand: str) -> str:
+        """What stands in front of the towers."""
+        if self._compact:
+            return f"hand: {hand} | towers: "
+        return f"State: {hand}, " if self.natural else f"state: {hand}, "
+
+    def _tell_held(self, held: int) -> HeldText:
+        """A block in the hand in words."""
+        book, label = self._book, self.labels[held]
+        head = self._head(label if self._compact else book[HOLDING, label])
+        told = self._held[held] = head, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
+        return told
+
+    def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
+        """A tower in words, from those of the tower below its top block, which is nearly always known already."""
+        book, top = self._book, self.labels[tower[-1]]
+        if len(tower) == 1:
+            rest, place, take = "", book[ONTABLE, top], book[PICK_UP, top]
+        else:
+            under = self.labels[tower[-2]]
+            rest = (self._towers.get(tower[:-1]) or self._tell_tower(tower[:-1]))[2]
+            place, take = book[ON, top, under], book[UNSTACK, top, under]
+        if self._compact:
+            text = inner = f"{rest} {top}" if rest else top
+        else:
+            inner = f"{place}, {rest}" if rest else place
+            text = f"{book[CLEAR, top]}, {inner}"
+        told = self._towers[tower] = text, take, inner
+        return told
 
     def goal(self, goal: Goal) -> str:
         """The goal as the agent reads it."""
