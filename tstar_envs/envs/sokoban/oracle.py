@@ -26,17 +26,20 @@ class Expert:
 
     def plan(self, state: State) -> str | None:
         """The solution of a state as UDLR letters, None if it is lost; SolverLimit if the search gave up."""
-        if state not in self._known:
-            if state == self._level.start and self._level.moves:
-                found: str | None = self._level.moves
-            else:
-                found = solve_state(self._level.room, state, self._solver_states)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[state] = found
-            if found:
-                self._remember_on_the_way(state, found)
-        return self._known[state]
+        try:
+            return self._known[state]
+        except KeyError:
+            pass
+        if state == self._level.start and self._level.moves:
+            found: str | None = self._level.moves
+        else:
+            found = solve_state(self._level.room, state, self._solver_states)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[state] = found
+        if found:
+            self._remember_on_the_way(state, found)
+        return found
 
     def _remember_on_the_way(self, state: State, moves: str) -> None:
         for number, letter in enumerate(moves, start=1):
