@@ -91,7 +91,7 @@ def more_imitation(
     family = tiny_family(policy_name(entry))
     policy = load_policy("tiny", policy_name(entry))
     torch.set_num_threads(1)
-    practice = PracticeMix(entry, {entry.name: 1.0})  # the control may specialise on this environment, as the other methods do
+    practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
     rows = practice_rows(practice, policy.codec, FRESH_PRACTICE + config.seed, style_of(family), family)
     # The rates fall with the seconds: a number of steps planned from the speed of the first ones missed them by a fifth.
     schedule = ImitationSchedule(seconds=seconds, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1])

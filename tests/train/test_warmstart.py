@@ -82,7 +82,7 @@ def test_as_many_wordings_are_shown_as_the_style_says():
 
 def test_a_share_of_the_rows_is_kept_and_shows_as_many_more_tasks():
     codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
-    practice = PracticeMix(find_entry("sokoban-easy"), {"sokoban-easy": 1.0})
+    practice = PracticeMix(find_entry("sokoban-easy"), only=True)
 
     def sets_played(kept):
         """How many practice sets 1,500 rows take."""

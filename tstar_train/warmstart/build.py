@@ -27,8 +27,6 @@ from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_ro
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 from tstar_train.warmstart.quoting import quoting_rows
 
-_HARDER = {"sokoban-easy": 1.5, "sokoban-medium": 2.5, "sokoban-hard": 1.7}
-
 SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     "search_qa": (
         ImitationSchedule(steps=12_000),
@@ -60,14 +58,9 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     # steps solve .59 of the validation levels instead of .49.
     "sokoban": (ImitationSchedule(steps=1_500, batch=8, matrix_rate=0.007, other_rate=1.2e-3, decay=0.9),),
     # Batches of 8 alone, half of their turns from hard levels, left medium levels at .07 (docs/results/planning.md).
-    # Of the later stages' turns half are of hard levels.
     "sokoban_harder": (
         ImitationSchedule(steps=4_000, batch=12, matrix_rate=0.007, other_rate=1.2e-3, processes=2),
         ImitationSchedule(steps=4_000, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50, processes=2),
-        ImitationSchedule(
-            steps=3_000, batch=12, matrix_rate=0.007, other_rate=1.2e-3, decay=0.5, processes=2, mix=_HARDER,
-        ),
-        ImitationSchedule(steps=2_500, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50, processes=2, mix=_HARDER),
     ),
 }
 
@@ -107,12 +100,12 @@ class PracticeMix:
 
     Args:
         entry: any environment of the family; which ones are practised, and how often, ``TinyFamily.mix`` says.
-        mix: how often which is practised, instead of what the family says.
+        only: practise this environment alone.
     """
 
-    def __init__(self, entry: EnvEntry, mix: dict[str, float] | None = None) -> None:
+    def __init__(self, entry: EnvEntry, only: bool = False) -> None:
         family = tiny_family(policy_name(entry))
-        mix = mix or family.mix or {entry.name: 1.0}
+        mix = {entry.name: 1.0} if only or not family.mix else family.mix
         self._options = family.env_options
         self._entries = [find_entry(name) for name in mix]
         self._weights = list(mix.values())
@@ -193,7 +186,7 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
-        rows = practice_rows(PracticeMix(entry, schedule.mix), codec, seed + rank, style_of(family), family)
+        rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
     imitate(model, rows, schedule, codec.pad, report, average=average)
     if rank == 0:
         save_tiny(model, tokenizer, out)

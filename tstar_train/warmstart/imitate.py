@@ -29,7 +29,6 @@ class ImitationSchedule:
         warmup: steps over which they rise at the start.
         processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
         rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
-        mix: which environments are practised and how often, instead of what the family says (``TinyFamily.mix``).
         seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
             alone can be repeated exactly.
 
@@ -45,7 +44,6 @@ class ImitationSchedule:
     warmup: int = 100
     processes: int = 1
     rows: Literal["expert", "quotes"] = "expert"
-    mix: dict[str, float] | None = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
