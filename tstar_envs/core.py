@@ -94,10 +94,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     """Base of all environments: Gymnasium's ``reset`` and ``step`` over text, and what goes beyond them.
 
     ``info``, a fresh object each time, holds on reset and step: ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
-    ``admissible_actions`` (a list, None where the set is open), ``success`` and ``score``; after a step also ``thought``,
-    ``action`` (canonical), ``action_valid``, ``invalid_reason``, ``modifies_state`` (as executed), ``effect_key`` (canonical key
-    of the change, "" if there was none) and ``state_key`` (blake2b of the state after it). An invalid action is a no-op that
-    costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1].
+    ``admissible_actions`` (a list, None where the set is open or the episode over), ``success`` and ``score``; after a step also
+    ``thought``, ``action`` (canonical), ``action_valid``, ``invalid_reason``, ``modifies_state`` (as executed), ``effect_key``
+    (canonical key of the change, "" if there was none) and ``state_key`` (blake2b of the state after it). An invalid action is a no-op
+    that costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1].
 
     Subclasses set ``metadata`` (with ``rules_version``), call ``super().__init__`` and write the methods marked
     abstract. All randomness comes from ``self.np_random``.
@@ -298,6 +298,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             ResetNeeded: before ``reset`` or after the end of an episode.
             InfrastructureError: what the environment relies on failed (a search service); nothing was played, so that the same
                 step may be tried again. Never a reward of 0.
+            SolverLimit: an option asks for what only a solution tells (Sokoban's ``show_dead`` and ``end_when_lost``) and the solver
+                gave up; nothing was played, and a higher ``solver_states`` helps.
         """
         task, state = self._task, self._state
         if self._over or task is None or state is None:
@@ -445,7 +447,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         check_option("style", style, self.prompt_styles)
         ids = self.task_ids("train")
         if not 0 <= n <= len(ids):
-            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks")
+            own = "" if self.tier == "mini" else "; of a folder, what lies below its subfolder train/ is the train split"
+            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{own}")
         kept = self.snapshot() if self._task is not None else None
         try:
             return [self._demonstrate(task_id, style) for task_id in ids[:n]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from tstar_envs.errors import UnknownOption
+from tstar_envs.errors import MissingData, UnknownOption
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Stamped: TypeAlias = tuple[tuple[Path, int, int], ...]
@@ -34,6 +34,27 @@ def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike 
     if path is not None:
         raise UnknownOption(f"data={str(data)!r} and {option}={str(path)!r} both name what to play; give one of them")
     return data
+
+
+def existing(path: PathLike, option: str, wanted: str) -> Path:
+    """The path, once it is known that there is something.
+
+    Args:
+        path: as given.
+        option: by which option it was given, for the error message.
+        wanted: what may be there.
+
+    Raises:
+        UnknownOption: an empty path.
+        MissingData: nothing there.
+    """
+    if not os.fspath(path):
+        raise UnknownOption(f"{option}='' is no path; give {wanted}, or leave the option out")
+    found = Path(path).expanduser()
+    if not found.exists():
+        other = "'auto', 'mini', " if option == "data" else ""
+        raise MissingData(f"{option}={os.fspath(path)!r}: there is no such file or folder; give {other}{wanted}")
+    return found
 
 
 def stamped(files: Iterable[Path]) -> Stamped:

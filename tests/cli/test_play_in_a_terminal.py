@@ -83,6 +83,21 @@ def test_keys_numbers_and_words(run: Run, corridor: list[str]) -> None:
         assert any(expected in line for line in shown), f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
 
 
+def test_arrows_in_one_line(run: Run, corridor: list[str]) -> None:
+    done = run("play", *corridor, stdin="w\x1b[B\x1b[C\x1bOC\n")
+    assert "solved after 4 of 20 steps" in done.stdout and "Invalid" not in done.stdout
+
+
+def test_a_hint_says_why_there_is_none(run: Run, corridor: list[str], tmp_path: Path) -> None:
+    (tmp_path / "lost.txt").write_text("######\n#$ ..#\n# @$ #\n######\n")
+    done = run("play", "sokoban-easy", "--option", "levels=lost.txt", stdin="hint\n")
+    assert "no hint: this state cannot be won any more: undo or restart" in done.stdout
+    done = run("play", *corridor, stdin="dd\nhint\n")
+    assert "no hint: the episode is over" in done.stdout
+    done = run("play", *corridor, "--option", "split=train")
+    assert done.returncode == 2 and "use --split train" in done.stderr
+
+
 def test_a_level_beyond_the_solver(run: Run, corridor: list[str]) -> None:
     done = run("play", *corridor, "--option", "solver_states=1", "--option", "horizon=1", stdin="hint\nw\nhint\n")
     assert done.stdout.count("raise solver_states") == 2 and done.returncode == 0, "hint says why, and so does the end"

@@ -257,7 +257,12 @@ def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wordin
             while under >= 0:
                 below.add(under)
                 under = state[under]
-            assert any(below & {fact.block, fact.under} for fact in said)
+            assert any(below & {fact.block, fact.under} and fact.block != operator.operator.block for fact in said)
+        if "between " in thought:
+            fact = next(fact for fact in said if fact.block == operator.operator.block)
+            assert board.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
+        if any(said in thought for said in ("may be anywhere", "needs no place", "goes aside", "only in the way")):
+            assert goal.below[operator.operator.block] == ANYWHERE and goal.held != operator.operator.block
         state = apply(state, operator.operator)
     assert goal.holds(state)
 

@@ -7,7 +7,7 @@ import pytest
 from blocksworld_strategies import problems
 from hypothesis import given
 
-from tstar_envs import BadData, MissingData, UnknownOption, UnknownTask
+from tstar_envs import BadData, MissingData, SolverLimit, UnknownOption, UnknownTask
 from tstar_envs.envs.blocksworld import domain_pddl, plan
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.pddl import read_problem, write_problem
@@ -15,6 +15,10 @@ from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import Goal, State
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
 
+# Each tower covers what the other one needs: which of them is cleared first has to be searched for.
+TOWERS = """(define (problem p) (:domain d) (:objects a b c d e f)
+  (:init (handempty) (ontable a) (on b a) (on c b) (clear c) (ontable d) (on e d) (on f e) (clear f))
+  (:goal (and (on b d) (on e a))))"""
 TWO = """
 ; a on b, wanted the other way round
 (define (problem Two) (:domain BLOCKS)
@@ -162,9 +166,37 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
     assert "b is on top" in before and after.startswith("Goal: block b is clear.")
 
 
+def test_a_problem_beyond_the_planner_can_be_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.planner.MOST_NODES", 1)
+    path = tmp_path / "large.pddl"
+    path.write_text(TOWERS, encoding="utf-8")
+    env = BlocksworldEnv(problems=str(path))
+    _, info = env.reset()
+    assert info["optimal_length"] is None and env.step(info["admissible_actions"][0])[4]["action_valid"]
+    for ask in (env.oracle, env.progress, lambda: env.mistake(0)):
+        with pytest.raises(SolverLimit, match="no shortest plan for these 6 blocks was found in 1 steps of the search"):
+            ask()
+    monkeypatch.undo()
+    assert env.oracle() is not None
+    assert BlocksworldEnv(problems=str(path), names="letters").reset()[1]["optimal_length"] == len(plan(TOWERS))
+
+
+def test_a_block_called_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.pddl"
+    init, goal = "(handempty) (ontable a) (on table a) (clear table)", "(on a table)"
+    path.write_text(f"(define (problem p) (:domain d) (:objects a table) (:init {init}) (:goal {goal}))", encoding="utf-8")
+    with pytest.raises(UnknownOption, match="a block of this problem is called 'table'.*names='letters'"):
+        BlocksworldEnv(problems=str(path), observation="compact").reset()
+    assert "table" in BlocksworldEnv(problems=str(path)).reset()[0]
+    assert BlocksworldEnv(problems=str(path), observation="compact", names="letters").reset()[1]["blocks"] == 2
+
+
 def test_unusable_paths_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingData, match="no such file or folder"):
-        BlocksworldEnv(problems=str(tmp_path / "nowhere"))
+    for option in ("problems", "data"):
+        with pytest.raises(MissingData, match=f"^{option}='.*nowhere': there is no such file or folder; give .*a PDDL problem file"):
+            BlocksworldEnv(**{option: str(tmp_path / "nowhere")})
+        with pytest.raises(UnknownOption, match=f"{option}='' is no path"):
+            BlocksworldEnv(**{option: ""})
     with pytest.raises(MissingData, match=r"no \*\.pddl problem"):
         BlocksworldEnv(problems=str(tmp_path))
     solved = tmp_path / "solved.pddl"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tstar_envs import BadData, MissingData, UnknownTask
+from tstar_envs import BadData, MissingData, UnknownOption, UnknownTask
 from tstar_envs.envs.sokoban import parse_level, print_level
 from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
 from tstar_envs.envs.sokoban.env import SokobanEnv
@@ -160,7 +160,8 @@ def test_public_files(tmp_path: Path) -> None:
         ("#@$.#\n#####", 3, "not closed"),
         ("#####\n#@ .#\n#####", 3, "at least one box"),
         ("######\n#@$$.#\n######", 3, "2 boxes and 1 targets"),
-        ("######\n#@ *.#\n######", 3, "already"),
+        ("######\n#@ *.#\n######", 3, "already, so there is nothing to play"),
+        ("#####\n\t#@$.#\n#####", 4, r"a level row holds '\t'"),
         ("#######\n#@$.#$#\n#######", 3, "never reach the box at row 1, column 5"),
     ],
 )
@@ -174,8 +175,15 @@ def test_bad_levels_are_named(tmp_path: Path, level: str, line: int, problem: st
 
 def test_missing_and_damaged_files(tmp_path: Path) -> None:
     for missing in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(MissingData, match="XSB or Boxoban"):
-            SokobanEnv(levels=missing)
+        for option in ("levels", "data"):
+            with pytest.raises(MissingData, match=f"^{option}='{missing}': .*XSB or Boxoban.* end"):
+                SokobanEnv(**{option: missing})
+    with pytest.raises(MissingData, match="'auto', 'mini', an XSB"):
+        SokobanEnv(data="nope")
+    with pytest.raises(UnknownOption, match="levels='' is no path"):
+        SokobanEnv(levels="")
+    (tmp_path / "LOUD.XSB").write_text("#####\n#@$.#\n#####\n")
+    assert SokobanEnv(levels=tmp_path).task_ids() == ("LOUD.XSB:0",)
     path = tmp_path / "levels.txt"
     path.write_text("just words\n")
     with pytest.raises(MissingData, match="no level in it"):

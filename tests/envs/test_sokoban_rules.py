@@ -10,7 +10,7 @@ from tstar_envs import ResetNeeded, UnknownOption, parse_reply
 from tstar_envs.envs.sokoban import print_level, solve
 from tstar_envs.envs.sokoban.draw import TIERS, generate_level
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.levels import cells, level_rows
+from tstar_envs.envs.sokoban.levels import Room, cells, level_rows
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, move, open_moves, parse_action, region
 from tstar_envs.envs.sokoban.symmetry import room_key
 from tstar_envs.envs.sokoban.tasks import load_mini
@@ -148,7 +148,9 @@ def test_several_actions_a_turn(tmp_path) -> None:
     assert info["action"] == "Up || Down || Right || Right", "the game stops at success"
     assert info["effect_key"] == "push:2,3:Right;push:2,4:Right"
     env.reset(options={"task": 0})
-    for wrong in ("Up || jump", "Up ||", "||".join(["Up"] * 11)):
+    assert env.step("up, down,")[4]["action"] == "Up || Down", "a separator at the end is passed over"
+    assert env.step("|| Up ||")[4]["action_valid"] and env.step("Down")[4]["action_valid"]
+    for wrong in ("Up || jump", "Up || || Down", "||", "||".join(["Up"] * 11)):
         before = env.state_key()
         assert not env.step(wrong)[4]["action_valid"] and env.state_key() == before
     assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"], "only as an option"
@@ -235,11 +237,23 @@ def test_mistakes_are_not_optimal_and_avoid_losing(difficulty: str) -> None:
                 break
 
 
+def lone_pushes(room: Room, box: tuple[int, int], target: tuple[int, int]) -> int:
+    """Pushes that a box needs if it were alone and the player could jump to any cell."""
+    floor = {divmod(cell, room.width) for cell in range(room.width * room.height) if room.floor >> cell & 1}
+    reached, layer, pushes = {box}, {box}, 0
+    while target not in reached:
+        steps = ((r, c, dr, dc) for r, c in layer for dr, dc in ((0, 1), (1, 0), (0, -1), (-1, 0)))
+        layer = {(r + dr, c + dc) for r, c, dr, dc in steps if {(r + dr, c + dc), (r - dr, c - dc)} <= floor} - reached
+        reached |= layer
+        pushes += 1
+    return pushes
+
+
 @pytest.mark.parametrize("difficulty", list(TIERS))
 def test_thoughts_are_true(difficulty: str) -> None:
     """The box named is there, the push named comes next, and the box ends where the thought says."""
     env = SokobanEnv(difficulty=difficulty, split="train")
-    returning = 0
+    returning = around = 0
     for task in range(40):
         env.reset(options={"task": task})
         spoken, promised = [], []
@@ -251,25 +265,30 @@ def test_thoughts_are_true(difficulty: str) -> None:
             width = env._running()[0].level.room.width
             assert state[0] >> box[0] * width + box[1] & 1
             assert str(divmod(state[1], width)) in thought or "right behind" in thought
-            named = re.search(r"(?:belongs on|onto|on its way to|goes to) \((\d+), (\d+)\)", thought)
+            named = re.search(r"(?:belongs on|onto|on its way to|goes to|away from) \((\d+), (\d+)\)", thought)
             # Without another target the box stands on one now, leaves it and comes back.
             target = tuple(map(int, named.groups())) if named else box
             assert (target != box) == bool(named) and env._running()[0].level.room.targets >> target[0] * width + target[1] & 1
             assert named or re.search(r"leave its target for now|off its target|back (?:onto|to) its target later", thought)
-            way = re.search(r"\b(?:has to go|push it|push the box at \S+ \S+|first) (up|down|left|right)", thought).group(1)
+            way = re.search(r"\b(?:has to go|push it|push the box at \S+ \S+|first|but now) (up|down|left|right)", thought).group(1)
             spoken.append((box, way, target))
             returning += named is None
+            step = dict(zip(("up", "down", "left", "right"), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))[way]
+            moved = (box[0] + step[0], box[1] + step[1])
+            if named:
+                away = lone_pushes(env._running()[0].level.room, moved, target) > lone_pushes(env._running()[0].level.room, box, target)
+                assert away == bool(re.search("goes round| later I push|though that is away|in the end, but now", thought)), thought
+                around += away
             info = env.step(reply)[4]
             if info["modifies_state"]:
                 # Every box that was spoken of is followed to the end.
-                step = dict(zip(("up", "down", "left", "right"), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))[way]
-                moved = (box[0] + step[0], box[1] + step[1])
                 promised = [(moved if cell == box else cell, goal) for cell, goal in [*promised, (box, target)]]
                 assert {s[:2] for s in spoken} == {(box, way)}, "the plan does not change on the way"
                 assert info["effect_key"] == f"push:{box[0]},{box[1]}:{way.capitalize()}"
                 spoken = []
         assert env._success and all(cell == goal for cell, goal in promised)
     assert bool(returning) == (difficulty != "easy"), "one box has no reason to come back"
+    assert around
 
 
 def test_solver_and_level_text() -> None:

@@ -109,6 +109,7 @@ def test_four_boxes_and_a_lost_level() -> None:
     assert moves is not None and len(moves) == 33 and play(FOUR_BOXES, moves)
     assert solve("######\n#$ ..#\n# @$ #\n######") is None, "a box in a corner"
     assert solve("#######\n#@$ $.#\n#    .#\n#######") is None, "the upper boxes stay in their row"
+    assert solve("#####\n#@*##\n#####") == [], "nothing is left to do"
     with pytest.raises(BadData, match="one player"):
         solve("#####\n# $.#\n#####")
 

@@ -6,6 +6,7 @@ What depends on the family is its own: ``TextEnv.keys`` (single keys for actions
 from __future__ import annotations
 
 import io
+import re
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from rich.panel import Panel
 from tstar_envs.cli.console import plain, say
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import Snapshot, TextEnv
-from tstar_envs.errors import TStarError, UnknownOption
+from tstar_envs.errors import InfrastructureError, TStarError
 from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.registry import find_entry
 
@@ -69,9 +70,10 @@ class _Game:
         if line.isdecimal() and line not in self._admissible and 0 < int(line) <= len(self._admissible):
             return [self._admissible[int(line) - 1]]
         keys, typed = self._env.keys, "".join(line.lower().split())
-        if typed in keys:
-            return [keys[typed]]
-        return [keys[key] for key in typed] if keys and set(typed) <= set(keys) else [line]
+        one = "|".join(map(re.escape, sorted(keys, key=len, reverse=True)))
+        if keys and re.fullmatch(f"(?:{one})+", typed):
+            return [keys[key] for key in re.findall(one, typed)]
+        return [line]
 
     def command(self, word: str) -> bool:
         """Run hint, undo, restart or help; False if ``word`` is none of them."""
@@ -104,7 +106,8 @@ class _Game:
             say(self._console, f"no hint: {error}", "red")
             return
         if reply is None:
-            say(self._console, "no hint: the episode is over, or this state cannot be won any more", "yellow")
+            why = "the episode is over" if self.over else "this state cannot be won any more: undo or restart"
+            say(self._console, f"no hint: {why}", "yellow")
             return
         thought, action, _ = parse_reply(reply)
         say(self._console, render_reply(thought, action), "yellow")
@@ -132,7 +135,8 @@ class _Game:
         try:
             observation, reward, terminated, truncated, info = self._env.step(reply)
         except TStarError as error:
-            say(self._console, f"{error}\n(nothing was played; try again)", "red")
+            again = "; try again" if isinstance(error, InfrastructureError) else ""
+            say(self._console, f"{error}\n(nothing was played{again})", "red")
             return
         self._past.append(before)
         self.over = terminated or truncated
@@ -164,9 +168,7 @@ def run(command: PlayCommand, console: Console) -> int:
     """Play until quit, the end of the input or Ctrl-C."""
     entry = find_entry(command.env)
     pairs = [f"{name}={value}" for name, value in (("topk", command.topk), ("retriever", command.retriever)) if value is not None]
-    if any(pair.partition("=")[0] == "split" for pair in command.option):
-        raise UnknownOption("the split is named by --split")
-    env = make_env(entry, {"split": command.split, **parse_options(entry, [*pairs, *command.option])})
+    env = make_env(entry, {"split": command.split, **parse_options(entry, [*pairs, *command.option], {"split": "--split"})})
     game = _Game(env, console)
     game.start(command.seed, _task(env, command.task))
     if isinstance(sys.stdin, io.TextIOWrapper):

@@ -16,6 +16,7 @@ from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, Towers, after_
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
 from tstar_envs.envs.blocksworld.text import Language, name_blocks
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
+from tstar_envs.errors import SolverLimit
 
 MOST_BOARDS = 64
 MOST_STATES = 512  # kept per board; at most about 2 kB each
@@ -45,6 +46,7 @@ class Board:
         blocks = len(task.problem.start)
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
+        self._length, self._gave_up = task.optimal_length, False
         self._situations: dict[State, Situation] = {}
         self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}  # of legal operators in their canonical form
         self._plans: dict[State, tuple[int, Step | None]] = {}
@@ -100,17 +102,21 @@ class Board:
         self._outcomes[state, action] = outcome
         return outcome
 
-    def optimal_length(self) -> int:
-        """Operators of a shortest plan from the start."""
-        stored = self.task.optimal_length
-        return self.distance(self.task.problem.start) if stored is None else stored
+    def optimal_length(self) -> int | None:
+        """Operators of a shortest plan from the start, None where the planner gives up."""
+        if self._length is None and not self._gave_up:
+            try:
+                self._length = self.distance(self.task.problem.start)
+            except SolverLimit:
+                self._gave_up = True
+        return self._length
 
     def next_step(self, state: State) -> Step | None:
-        """The first step of the optimal plan, None where the goal holds."""
+        """The first step of the optimal plan, None where the goal holds; SolverLimit if the planner gives up."""
         return self._plan(state)[1]
 
     def distance(self, state: State) -> int:
-        """Operators left to the goal on an optimal plan."""
+        """Operators left to the goal on an optimal plan; SolverLimit if the planner gives up."""
         return self._plan(state)[0]
 
     def _plan(self, state: State) -> tuple[int, Step | None]:

@@ -34,7 +34,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
     A string: the goal and the state on reset, the state after every action. ``observation="natural"`` lists every fact as a clause,
     tower by tower from its top down, in PlanBench's words. ``"compact"`` is ``hand: red | towers: blue green / gold``: what the
     hand holds, then the towers from bottom to top, in the order in which their bottom blocks are named by the problem. Its
-    goal, ``goal: table blue red / green gold``, says what must be on what, and by the word table what must be on the table.
+    goal, ``goal: table blue red / green gold``, says what must be on what, and by the word table what must be on the table. Mystery
+    names have facts only in both: towers would say what the words hide.
 
     ## Rewards
     1 when the goal holds, 0 before.
@@ -46,7 +47,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
     Terminated when the goal holds; truncated after ``horizon`` steps (40).
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``), and ``blocks`` and ``optimal_length`` (operators of a shortest plan) on reset.
+    The keys of every environment (``tstar_envs.TextEnv``), and ``blocks`` and ``optimal_length`` (operators of a
+    shortest plan, None where the planner gives up, as it does with very many blocks) on reset.
     ``admissible_actions`` are the legal operators.
 
     ## Arguments
@@ -91,7 +93,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         self._observation_style = observation
         self._names = names
         path = chosen_path(data, problems, "problems")
-        self._set = task_set or (load_shipped(variant) if path is None else load_path(path))
+        self._set = task_set or (load_shipped(variant) if path is None else load_path(path, "problems" if problems is not None else "data"))
         self.tier = self._set.tier
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:

@@ -32,12 +32,17 @@ from tstar_envs.envs.blocksworld.survey import survey
 from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
-# {w}: what the goal demands, {x}: the block, {y}: the block it must be on, {a}: the operator as a clause
+# {w}: what the goal demands, {x}: the block, {y}: the block it must be on, {z}: the block below it, {a}: the operator as a clause
 _TO_BLOCK = ("{w} and both are free, so I {a}.", "{w}, and that can be done now: I {a}.", "Next, {w}. I {a}.", "{x} can go to {y}: I {a}.")
 _TO_TABLE = ("{w}, so I {a}.", "{w}, and nothing is in the way: I {a}.", "Next, {w}. I {a}.", "{x} can go to its place: I {a}.")
 _CLEAR_AWAY = (
     "{w}, but {x} is in the way, so I {a}.", "{x} is in the way, because {w}: I {a}.", "First {x} has to go, because {w}. I {a}.",
     "{w}; {x} comes off first: I {a}.",
+)  # fmt: skip
+# The block is above the one that it must be on, with others between them.
+_CLEAR_BETWEEN = (
+    "{w}, but {z} is between them, so I {a}.", "{z} is between {x} and {y}, and {w}: I {a}.", "First {z} has to go, because {w}. I {a}.",
+    "{w}; {z} has to come out from between them: I {a}.",
 )  # fmt: skip
 _PLACE = ("{w} and {y} is ready, so I {a}.", "I have {x} and {w}: I {a}.", "{y} is ready. I {a}.", "It is time: {w}. I {a}.")
 _PLACE_ON_TABLE = ("{w}, so I {a}.", "I have {x} and {w}: I {a}.", "That is the place of {x}. I {a}.", "It is time: {w}. I {a}.")
@@ -51,6 +56,11 @@ _ASIDE = (
     "{x} is only in the way. I {a}.",
     "{x} goes aside: I {a}.",
 )
+# The block must be in the hand at the end, but not yet.
+_HOLD_LATER = (
+    "{w} in the end, but others have to be moved first, so I {a}.", "{x} has to wait, since others have to be moved first. I {a}.",
+    "Not yet: {w}, but only in the end. I {a}.", "Others come first, and {x} again later: I {a}.",
+)  # fmt: skip
 _MISTAKES = ("I {a} next.", "It looks right to {a} now.", "{x} comes next: I {a}.", "I want {x} elsewhere, so I {a}.")
 
 
@@ -78,7 +88,10 @@ def _thought(board: Board, state: State, step: Step, wording: int) -> str:
             return _say(board, _TO_BLOCK if wanted >= 0 else _TO_TABLE, wording, place, step.operator)
         if block == goal.held and board.distance(state) == 1:
             return _say(board, _TO_TABLE, wording, Fact(HOLDING, block), step.operator)
-        return _say(board, _CLEAR_AWAY, wording, _freed(board, state, block) or place, step.operator)
+        freed = _freed(board, state, block)
+        return _say(board, _CLEAR_BETWEEN if freed.block == block else _CLEAR_AWAY, wording, freed, step.operator)
+    if block == goal.held:
+        return _say(board, _HOLD_LATER, wording, Fact(HOLDING, block), step.operator)
     if wanted == ANYWHERE:
         return _say(board, _ASIDE, wording, place, step.operator)
     if step.operator.verb == STACK:
@@ -86,25 +99,29 @@ def _thought(board: Board, state: State, step: Step, wording: int) -> str:
     return _say(board, _PLACE_ON_TABLE if wanted == TABLE else _WAIT, wording, place, step.operator)
 
 
-def _freed(board: Board, state: State, block: int) -> Fact | None:
-    """The first fact of the goal that does not hold yet and needs something below ``block``."""
+def _freed(board: Board, state: State, block: int) -> Fact:
+    """The fact of the goal for which ``block`` is taken away: the first that does not hold and needs something below it.
+
+    One of another block is preferred. There is one: an optimal plan takes a block away, and not to its last place, for others only.
+    """
     below = set()
     under = state[block]
     while under >= 0:
         below.add(under)
         under = state[under]
-    for fact in board.task.problem.goal.facts:
-        if (fact.block in below or fact.under in below) and not fact_holds(state, fact):
-            return fact
-    return None
+    facts = board.task.problem.goal.facts
+    open_facts = [fact for fact in facts if (fact.block in below or fact.under in below) and not fact_holds(state, fact)]
+    return min(open_facts, key=lambda fact: fact.block == block)
 
 
 def _say(board: Board, wordings: tuple[str, ...], wording: int, fact: Fact, operator: Operator) -> str:
     language = board.language
+    block, beneath = operator.block, operator.under if operator.under >= 0 else operator.block
     under = fact.under if fact.under >= 0 else fact.block
     text = wordings[wording].format(
-        w=language.wish(fact), x=language.block(operator.block), y=language.block(under), a=language.act(operator)
-    )
+        w=language.wish(fact), x=language.block(block), y=language.block(under), z=language.block(beneath),
+        a=language.act(operator),
+    )  # fmt: skip
     return _sentence(board, text)
 
 

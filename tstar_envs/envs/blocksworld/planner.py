@@ -35,7 +35,9 @@ from tstar_envs.envs.blocksworld.rules import (
     State,
     apply,
 )
+from tstar_envs.errors import SolverLimit
 
+MOST_NODES = 100_000  # of a search, some seconds; shipped problems need dozens, a hundred blocks in random towers no end of them
 Move = tuple[int, int]  # block, new place
 
 
@@ -59,6 +61,7 @@ class _Search:
         self._order = named + [b for b in range(goal.blocks) if b not in set(named)]
         self._towers = [[block for block in chain if block != TABLE] for chain in chains(goal)]
         self._failed: dict[State, int] = {}
+        self._nodes = 0
 
     def moves(self, state: State) -> list[tuple[Move, bool]]:
         """An optimal list of moves, each with whether it is its block's last."""
@@ -118,6 +121,12 @@ class _Search:
 
     def _deepen(self, below: list[int], above: list[int], must: list[bool], extra: int) -> list[tuple[Move, bool]] | None:
         """Moves to the goal with at most ``extra`` extra moves, None if there are none. Changes its arguments."""
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise SolverLimit(
+                f"no shortest plan for these {len(below)} blocks was found in {MOST_NODES:,} steps of the search; the problem can be "
+                "played, but the expert's help and lengths need a smaller one"
+            )
         done: list[tuple[Move, bool]] = []
         while (move := self._final_move(above, must)) is not None:
             _carry(below, above, *move)
@@ -199,6 +208,9 @@ def optimal_plan(state: State, goal: Goal) -> list[Step]:
     """A shortest plan in operators, empty if the goal holds; the same for the same state and goal.
 
     Every goal without a contradiction (``rules.contradiction``) can be reached from every state.
+
+    Raises:
+        SolverLimit: the search gave up after ``MOST_NODES``; problems of 20 blocks need hundreds.
     """
     if goal.holds(state):
         return []

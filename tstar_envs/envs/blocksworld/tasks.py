@@ -14,7 +14,7 @@ from tstar_envs.envs.blocksworld import pddl
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.errors import BadData, MissingData
-from tstar_envs.tier import PathLike, Stamped, stamped
+from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 VARIANTS = ("stack", "unstack")
 DATA = Path(__file__).parent / "data"
@@ -87,21 +87,20 @@ def load_shipped(variant: str) -> TaskSet:
     return task_set("mini", tasks)
 
 
-def load_path(path: PathLike) -> TaskSet:
+def load_path(path: PathLike, option: str = "problems") -> TaskSet:
     """Problems in PDDL by path.
 
     Args:
         path: a problem file, or a folder whose ``*.pddl`` files, at any depth, are problems (domain files are passed over). The
             task id is the file's name, or its path in the folder with ``/``; the split is the first folder of that path
             where it is train, valid or test, else test.
+        option: what error messages call the path.
 
     Raises:
         MissingData: there is no such file or folder, or no problem in it.
         BadData: a file is no such problem, or its goal holds at the start; the message names the file.
     """
-    root = Path(path).expanduser()
-    if not root.exists():
-        raise MissingData(f"problems={str(path)!r}: there is no such file or folder; give a PDDL problem file or a folder of them")
+    root = existing(path, option, "a PDDL problem file or a folder of them")
     files = [root] if root.is_file() else sorted(root.rglob("*.pddl"), key=lambda file: file.relative_to(root).as_posix())
     return _read_files(root, stamped(files))
 
@@ -124,5 +123,5 @@ def _read_files(root: Path, files: Stamped) -> TaskSet:
         first = name.partition("/")[0]
         tasks.append(BlocksTask(name, first if first in SPLITS else "test", problem))
     if not tasks:
-        raise MissingData(f"problems={str(root)!r}: no *.pddl problem in this folder")
+        raise MissingData(f"{str(root)!r}: no *.pddl problem in this folder")
     return task_set("path", tasks)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tstar_envs.envs.blocksworld.notation import SEPARATOR, write_goal
+from tstar_envs.envs.blocksworld.notation import SEPARATOR, TABLE_WORD, write_goal
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import (
     CLEAR,
@@ -103,9 +103,17 @@ class Language:
         labels: names of the blocks.
         vocabulary: plain or mystery words.
         observation: ``natural`` or ``compact``.
+
+    Raises:
+        UnknownOption: ``compact`` with a block that is called ``table``.
     """
 
     def __init__(self, labels: tuple[str, ...], vocabulary: Vocabulary, observation: str) -> None:
+        if TABLE_WORD in labels and observation == "compact" and vocabulary is PLAIN:
+            raise UnknownOption(
+                f"a block of this problem is called {TABLE_WORD!r}, by which compact goals mean the table; "
+                "use names='letters' or observation='natural'"
+            )
         self.labels = labels
         self.vocabulary = vocabulary
         self.natural = observation == "natural"

@@ -73,14 +73,16 @@ class SokobanEnv(TextEnv[LevelView, State]):
 
     ## Rules version history
     1: first version. 2: a box that leaves a target on which it ends again is said to leave it for now (expert), punctuation around a
-    move is passed over, and the prompt says how cells are counted.
+    move is passed over, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
+    of several moves a turn a separator at the end is passed over.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     # Arrow keys too, as a terminal writes them in a line.
     keys: Mapping[str, str] = {
         "w": "Up", "s": "Down", "a": "Left", "d": "Right",
-        "\x1b[a": "Up", "\x1b[b": "Down", "\x1b[d": "Left", "\x1b[c": "Right", "↑": "Up", "↓": "Down", "←": "Left", "→": "Right",
+        "\x1b[a": "Up", "\x1b[b": "Down", "\x1b[d": "Left", "\x1b[c": "Right",
+        "\x1boa": "Up", "\x1bob": "Down", "\x1bod": "Left", "\x1boc": "Right", "↑": "Up", "↓": "Down", "←": "Left", "→": "Right",
     }  # fmt: skip
 
     def __init__(
@@ -112,7 +114,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         super().__init__(**options)
         self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, solver_states)
         path = chosen_path(data, levels, "levels")
-        self._set = level_set or (load_mini(difficulty) if path is None else load_path(path))
+        self._set = level_set or (load_mini(difficulty) if path is None else load_path(path, "levels" if levels is not None else "data"))
         self.tier = self._set.tier
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:

@@ -123,7 +123,10 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
         raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}")
     floor = flood(not_wall, player, width)
     for cell in cells(floor & _edge(height, width)):
-        raise BadData(f"{where}: the room is not closed by walls at row {cell // width}, column {cell % width}")
+        raise BadData(
+            f"{where}: the room is not closed by walls at row {cell // width}, column {cell % width} of the level, counted from 0; "
+            "is a row missing or cut off?"
+        )
     if boxes & ~floor & ~targets:
         row, column = divmod(next(cells(boxes & ~floor & ~targets)), width)
         raise BadData(f"{where}: the player can never reach the box at row {row}, column {column}")
@@ -131,8 +134,6 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
     if not boxes or boxes.bit_count() > targets.bit_count():
         found = f"{boxes.bit_count()} boxes and {targets.bit_count()} targets"
         raise BadData(f"{where}: a level needs at least one box, and a target for each; in reach are {found}")
-    if not boxes & ~targets:
-        raise BadData(f"{where}: every box is on a target already")
     return Room(height, width, floor, targets), (boxes, player.bit_length() - 1)
 
 
@@ -177,7 +178,7 @@ def split_levels(lines: Sequence[str], where: str) -> Iterator[tuple[int, str]]:
         if "#" in row and XSB_SYMBOLS.issuperset(row):
             block.append(row)
             continue
-        if row.lstrip(" -_").startswith("#"):
+        if row.lstrip(" -_\t").startswith("#"):
             wrong = next(symbol for symbol in row if symbol not in XSB_SYMBOLS)
             raise BadData(f"{where}, line {number}: a level row holds {wrong!r}; valid symbols: # $ . * @ + and space, - or _")
         if block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.levels import Level, State, cells
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
-from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES, push_distances, solve_state
 from tstar_envs.stable_random import StableRandom
 
 MOST_KNOWN = 4096  # states of a level whose solutions are remembered
@@ -65,10 +65,12 @@ class Expert:
             if moved == target:
                 target += room.offsets[number]
         action = DIRECTIONS[LETTERS.index(moves[0])]
+        distances, _ = push_distances(room)  # it ends on the target, so it can be pushed there from both cells
+        now, then = (dict(distances[cell])[1 << target] for cell in (pushed, pushed + room.offsets[direction]))
         thought = text.expert_thought(
             box=text.place(room, pushed), way=DIRECTIONS[direction].lower(), stand=text.place(room, before[1]),
             player=text.place(room, state[1]), target=text.place(room, target), step=action.lower(),
-            pushes=before is state, wording=wording,
+            pushes=before is state, away=then > now, wording=wording,
         )  # fmt: skip
         return thought, action
 

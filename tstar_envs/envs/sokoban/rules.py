@@ -32,7 +32,7 @@ def parse_action(action: str, multi_action: bool = False) -> Parsed:
         return Parsed((number,), "")
     words = [action]
     if multi_action:
-        words = action.replace("||", ",").split(",")
+        words = action.replace("||", ",").strip(AROUND_ACTION).split(",")
         if len(words) > MOST_ACTIONS:
             return Parsed((), f"a turn takes at most {MOST_ACTIONS} moves, got {len(words)}")
     numbers = [_NUMBER.get(word.strip(AROUND_ACTION).lower()) for word in words]
@@ -40,7 +40,7 @@ def parse_action(action: str, multi_action: bool = False) -> Parsed:
     if len(moves) == len(numbers):
         return Parsed(moves, "")
     expected = "Up, Down, Left or Right"
-    return Parsed((), f"the action must be {expected}" + (", or several of them joined by ||" if multi_action else ""))
+    return Parsed((), f"the action must be {expected}" + (", or several of them joined by || or commas" if multi_action else ""))
 
 
 def move(room: Room, state: State, direction: int) -> tuple[State, int]:

@@ -29,7 +29,7 @@ def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | No
             many boxes half a minute.
 
     Returns:
-        Moves (``Up``, ``Down``, ``Left``, ``Right``), or None if the level cannot be solved. Time and memory grow steeply
+        Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory grow steeply
         with boxes and floor: 10x10 rooms with inner walls and four boxes take seconds at most, one without inner walls may take half
         a minute and more states than the default.
 

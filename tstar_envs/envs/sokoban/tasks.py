@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,8 +13,9 @@ from typing import Any
 
 from tstar_envs.core import SPLITS
 from tstar_envs.envs.sokoban.levels import Level, level_rows, parse_level, split_levels
+from tstar_envs.envs.sokoban.rules import is_solved
 from tstar_envs.errors import BadData, MissingData, UnknownTask
-from tstar_envs.tier import PathLike, Stamped, stamped
+from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 MINI_FOLDER = Path(__file__).parent / "data"
 LEVEL_SUFFIXES = (".txt", ".xsb", ".sok")
@@ -87,20 +89,26 @@ def load_mini(difficulty: str) -> LevelSet:
     return level_set(f"Sokoban-{difficulty}", "mini", rows)
 
 
-def load_path(path: PathLike) -> LevelSet:
+def load_path(path: PathLike, option: str = "levels") -> LevelSet:
     """Read a public level file, or every ``.txt``, ``.xsb`` and ``.sok`` file below a folder.
 
     The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
     0. Its split is the first part of that path that is ``train``, ``valid`` or ``test`` (as in Boxoban's folders), else ``test``.
 
+    Args:
+        path: the file or folder.
+        option: what error messages call it.
+
     Raises:
+        UnknownOption: an empty path.
         MissingData: nothing there, or no level in it.
         BadData: a level that cannot be played; file and line are named.
     """
-    root = Path(path).expanduser()
-    files = sorted(p for p in root.rglob("*") if p.suffix in LEVEL_SUFFIXES and p.is_file()) if root.is_dir() else [root]
-    if not root.exists() or not files:
-        raise MissingData(f"levels={str(path)!r}: no level file there; give an XSB or Boxoban text file, or a folder of {LEVEL_SUFFIXES}")
+    endings = " or ".join(LEVEL_SUFFIXES)
+    root = existing(path, option, f"an XSB or Boxoban text file, or a folder of files that end in {endings}")
+    files = sorted(p for p in root.rglob("*") if p.suffix.lower() in LEVEL_SUFFIXES and p.is_file()) if root.is_dir() else [root]
+    if not files:
+        raise MissingData(f"{option}={os.fspath(path)!r}: no XSB or Boxoban file in this folder, none ends in {endings}")
     return _read_files(root, stamped(files))
 
 
@@ -117,8 +125,10 @@ def _read_files(root: Path, files: Stamped) -> LevelSet:
             raise BadData(f"{file}: not a text file in UTF-8 ({error})") from error
         for number, (line, text) in enumerate(split_levels(lines, str(file))):
             where = f"{file}, line {line}"
-            parse_level(text, where)  # a bad level is named now, not in the middle of a run
+            room, state = parse_level(text, where)  # a bad level is named now, not in the middle of a run
+            if is_solved(room, state):
+                raise BadData(f"{where}: every box is on a target already, so there is nothing to play; take this level out of the file")
             rows.append((f"{'/'.join(parts)}:{number}", split, text, "", where))
     if not rows:
-        raise MissingData(f"levels={str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)")
+        raise MissingData(f"{str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)")
     return level_set(str(root), "path", rows)

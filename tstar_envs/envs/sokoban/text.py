@@ -57,6 +57,19 @@ _PUSH_OFF = (
     "Next I push the box at {box} {way}, and back onto its target later. I am at {stand}, so I can push now.",
     "The box at {box} comes back to its target later, but first {way}. I stand at {stand}, so {way} comes next.",
 )
+# A push after which the box alone would need more pushes to its target than before.
+_WALK_ROUND = (
+    "The box at {box} belongs on {target}, but goes round: it has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To get the box at {box} onto {target} later I push it {way} first. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, though that is away from {target}. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} goes to {target} in the end, but now {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+)
+_PUSH_ROUND = (
+    "The box at {box} belongs on {target}, but goes round: it has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To get the box at {box} onto {target} later I push it {way} first. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, though that is away from {target}. I am at {stand}, so I can push now.",
+    "The box at {box} goes to {target} in the end, but now {way}. I stand at {stand}, so {way} comes next.",
+)
 _WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
 _WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
 _TARGET, _BOX, _BOX_ON = b"OX*"  # the star becomes a check mark, which is no ASCII
@@ -148,10 +161,14 @@ def _floor_runs(room: Room) -> str:
     return "; ".join(rows)
 
 
-def expert_thought(*, box: str, way: str, stand: str, player: str, target: str, step: str, pushes: bool, wording: int) -> str:
+def expert_thought(
+    *, box: str, way: str, stand: str, player: str, target: str, step: str, pushes: bool, away: bool, wording: int
+) -> str:  # fmt: skip
     """What the expert thinks before a move; see the templates. A target that is the box's own cell: it leaves and comes back."""
     if target == box:
         templates = _PUSH_OFF if pushes else _WALK_OFF
+    elif away:
+        templates = _PUSH_ROUND if pushes else _WALK_ROUND
     else:
         templates = _PUSH if pushes else _WALK
     return templates[wording % len(templates)].format(box=box, way=way, stand=stand, player=player, target=target, step=step)
