@@ -29,9 +29,9 @@ def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | No
             many boxes half a minute.
 
     Returns:
-        Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory grow steeply
-        with boxes and floor: 10x10 rooms with inner walls and four boxes take seconds at most, one without inner walls may take half
-        a minute and more states than the default.
+        Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory
+        grow steeply with boxes and floor: 10x10 rooms with inner walls and four boxes take seconds at most, one without inner walls
+        may take half a minute and more states than the default.
 
     Raises:
         BadData: the text is not a level.
