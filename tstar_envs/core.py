@@ -322,10 +322,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             known = admissible or self._admissible(task, state)
             info["admissible_actions"] = None if known is None else list(known)
         info["step"] = count
-        if success or score:
-            info["success"], info["score"] = success, score
-        if thought:
-            info["thought"] = thought
+        info["success"] = success
+        info["score"] = score
+        info["thought"] = thought
         info["action"] = canonical
         if invalid_reason:
             info["action_valid"] = False

@@ -59,16 +59,17 @@ class Board:
 
     def situation(self, state: State) -> Situation:
         """What is known about a state."""
-        return self._situations.get(state) or self._settle(state, towers(state), state.index(HAND) if HAND in state else TABLE)
+        return self._situations.get(state) or self._settle(state, towers(state))
 
     def fingerprint(self, state: State) -> bytes:
         """The state as Python writes it, in half the time."""
         return self._fingerprint % state
 
-    def _settle(self, state: State, piles: Towers, held: int) -> Situation:
+    def _settle(self, state: State, piles: Towers) -> Situation:
         if len(self._situations) >= MOST_STATES:
             self._situations.clear()
             self._outcomes.clear()
+        held = state.index(HAND) if HAND in state else TABLE
         observation, admissible = self.language.situation(held, piles)
         found = observation, admissible, hash_state(self._hasher, self._fingerprint % state), piles, held
         self._situations[state] = found
@@ -79,7 +80,7 @@ class Board:
         return self._outcomes.get((state, action)) or self._work_out(state, action)
 
     def _work_out(self, state: State, action: str) -> OutcomeFields[State]:
-        observation, admissible, key, piles, held = self._situations.get(state) or self.situation(state)
+        observation, admissible, key, piles, held = self.situation(state)
         if action not in admissible:
             operator = self.language.read_action(action)
             if isinstance(operator, str):
@@ -92,10 +93,8 @@ class Board:
                 return Outcome(
                     state, f"Invalid action: {reason}.\n{observation}", action, reason, admissible=admissible, state_key=key
                 )
-        position = admissible.index(action)
-        taken = TABLE if held != TABLE else piles[position][-1]
-        after, piles = after_legal(state, piles, held, position)
-        observation, admissible, key, _, _ = self._situations.get(after) or self._settle(after, piles, taken)
+        after, piles = after_legal(state, piles, held, admissible.index(action))
+        observation, admissible, key, _, _ = self._situations.get(after) or self._settle(after, piles)
         solved = self._holds(after)
         if solved:
             observation = f"{observation}\n{GOAL_REACHED}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 from tstar_envs.envs.blocksworld.notation import SEPARATOR, TABLE_WORD, write_goal
 from tstar_envs.envs.blocksworld.problem import Problem
@@ -33,8 +32,7 @@ from tstar_envs.errors import UnknownOption
 OBSERVATIONS = ("natural", "compact")
 MOST_TOWERS = 512  # texts kept per problem
 MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
-# A tower in words, the action that takes its top block, this block, and the tower's words as part of a higher one.
-TowerText: TypeAlias = tuple[str, str, int, str]
+TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
 HeldText = tuple[str, str, tuple[str, ...]]  # what is said in front of the towers, putting down, stacking on each block
 NAMES = ("own", "colours", "letters", "mystery")
 
@@ -98,36 +96,6 @@ def _phrasebook(vocabulary: str, natural: bool) -> Phrasebook:
     return Phrasebook(next(v for v in VOCABULARIES if v.name == vocabulary), natural)
 
 
-class TowerTexts(dict[tuple[int, ...], TowerText]):
-    """The towers of one problem in words; each is told when it is first asked for.
-
-    Args:
-        book: the words.
-        labels: names of the blocks.
-        compact: whether the blocks of a tower are written down as such, instead of fact by fact.
-    """
-
-    def __init__(self, book: Phrasebook, labels: tuple[str, ...], compact: bool) -> None:
-        super().__init__()
-        self._book, self._labels, self._compact = book, labels, compact
-
-    def __missing__(self, tower: tuple[int, ...]) -> TowerText:
-        book, top = self._book, self._labels[tower[-1]]
-        if len(tower) == 1:
-            rest, place, take = "", book[ONTABLE, top], book[PICK_UP, top]
-        else:
-            under = self._labels[tower[-2]]
-            # What is said of the tower below its top block is nearly always known already.
-            rest, place, take = self[tower[:-1]][3], book[ON, top, under], book[UNSTACK, top, under]
-        if self._compact:
-            text = inner = f"{rest} {top}" if rest else top
-        else:
-            inner = f"{place}, {rest}" if rest else place
-            text = f"{book[CLEAR, top]}, {inner}"
-        told = self[tower] = text, take, tower[-1], inner
-        return told
-
-
 class Language:
     """How the facts and operators of one problem are put into words.
 
@@ -151,7 +119,7 @@ class Language:
         self.natural = observation == "natural"
         self._compact = observation == "compact" and vocabulary is PLAIN
         self._book = _phrasebook(vocabulary.name, self.natural)
-        self._towers = TowerTexts(self._book, labels, self._compact)
+        self._towers: dict[tuple[int, ...], TowerText] = {}
         self._held: dict[int, HeldText] = {}
         self._nothing_held = self._head("empty" if self._compact else self._book[HANDEMPTY,])
         self._marks = (SEPARATOR, "") if self._compact else (", ", "." if self.natural else "")
@@ -214,12 +182,16 @@ class Language:
         known = self._towers
         if len(known) > MOST_TOWERS:
             known.clear()
-        texts, takes, tops, _ = zip(*map(known.__getitem__, piles), strict=True) if piles else ((), (), (), ())
+        texts, takes = [], []
+        for tower in piles:
+            text, take, _ = known.get(tower) or self._tell_tower(tower)
+            texts.append(text)
+            takes.append(take)
         if held == TABLE:
-            head, actions = self._nothing_held, takes
+            head, actions = self._nothing_held, tuple(takes)
         else:
             head, put_down, onto = self._held.get(held) or self._tell_held(held)
-            actions = (put_down, *map(onto.__getitem__, tops))
+            actions = (put_down, *[onto[tower[-1]] for tower in piles])
         separator, end = self._marks
         if self._compact or texts:
             return f"{head}{separator.join(texts)}{end}", actions
@@ -236,6 +208,23 @@ class Language:
         book, label = self._book, self.labels[held]
         head = self._head(label if self._compact else book[HOLDING, label])
         told = self._held[held] = head, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
+        return told
+
+    def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
+        """A tower in words, from those of the tower below its top block, which is nearly always known already."""
+        book, top = self._book, self.labels[tower[-1]]
+        if len(tower) == 1:
+            rest, place, take = "", book[ONTABLE, top], book[PICK_UP, top]
+        else:
+            under = self.labels[tower[-2]]
+            rest = (self._towers.get(tower[:-1]) or self._tell_tower(tower[:-1]))[2]
+            place, take = book[ON, top, under], book[UNSTACK, top, under]
+        if self._compact:
+            text = inner = f"{rest} {top}" if rest else top
+        else:
+            inner = f"{place}, {rest}" if rest else place
+            text = f"{book[CLEAR, top]}, {inner}"
+        told = self._towers[tower] = text, take, inner
         return told
 
     def goal(self, goal: Goal) -> str:
