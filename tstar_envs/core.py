@@ -447,8 +447,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         check_option("style", style, self.prompt_styles)
         ids = self.task_ids("train")
         if not 0 <= n <= len(ids):
-            own = "" if self.tier == "mini" else "; of a folder, what lies below its subfolder train/ is the train split"
-            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{own}")
+            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks")
         kept = self.snapshot() if self._task is not None else None
         try:
             return [self._demonstrate(task_id, style) for task_id in ids[:n]]

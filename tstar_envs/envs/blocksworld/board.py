@@ -7,7 +7,7 @@ process; the number of boards and of states kept on each is bounded.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from tstar_envs.core import Outcome, OutcomeFields, hash_state, state_hasher
@@ -46,7 +46,6 @@ class Board:
         blocks = len(task.problem.start)
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
-        self._length, self._gave_up = task.optimal_length, False
         self._situations: dict[State, Situation] = {}
         self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}  # of legal operators in their canonical form
         self._plans: dict[State, tuple[int, Step | None]] = {}
@@ -102,14 +101,15 @@ class Board:
         self._outcomes[state, action] = outcome
         return outcome
 
+    @cached_property
     def optimal_length(self) -> int | None:
         """Operators of a shortest plan from the start, None where the planner gives up."""
-        if self._length is None and not self._gave_up:
-            try:
-                self._length = self.distance(self.task.problem.start)
-            except SolverLimit:
-                self._gave_up = True
-        return self._length
+        if self.task.optimal_length is not None:
+            return self.task.optimal_length
+        try:
+            return self.distance(self.task.problem.start)
+        except SolverLimit:
+            return None
 
     def next_step(self, state: State) -> Step | None:
         """The first step of the optimal plan, None where the goal holds; SolverLimit if the planner gives up."""

@@ -117,7 +117,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         return task.goal_text
 
     def _reset_extra(self, task: Board, state: State) -> Mapping[str, Any]:
-        return {"blocks": len(state), "optimal_length": task.optimal_length()}
+        return {"blocks": len(state), "optimal_length": task.optimal_length}
 
     def _apply(self, task: Board, state: State, action: str) -> OutcomeFields[State]:
         return task.outcome(state, action)
