@@ -447,7 +447,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         check_option("style", style, self.prompt_styles)
         ids = self.task_ids("train")
         if not 0 <= n <= len(ids):
-            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks")
+            advice = "" if ids else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
+            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{advice}")
         kept = self.snapshot() if self._task is not None else None
         try:
             return [self._demonstrate(task_id, style) for task_id in ids[:n]]

@@ -183,7 +183,10 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(UnknownOption, match="levels='' is no path"):
         SokobanEnv(levels="")
     (tmp_path / "LOUD.XSB").write_text("#####\n#@$.#\n#####\n")
-    assert SokobanEnv(levels=tmp_path).task_ids() == ("LOUD.XSB:0",)
+    loud = SokobanEnv(levels=tmp_path)
+    assert loud.task_ids() == ("LOUD.XSB:0",)
+    with pytest.raises(UnknownOption, match="'train' of .* has 0 tasks; .* an environment with its shipped data"):
+        loud.demonstrations(1)
     path = tmp_path / "levels.txt"
     path.write_text("just words\n")
     with pytest.raises(MissingData, match="no level in it"):
