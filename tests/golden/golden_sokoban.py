@@ -23,6 +23,7 @@ PLANS: tuple[tuple[str, str, dict[str, Any], int, list[str]], ...] = (  # name, 
     ("several moves a turn", "tstar/Sokoban-easy", {"multi_action": True, "horizon": 4}, 10, [
         "up||Left, down", "Right || jump", ORACLE, "Down",
     ]),
+    ("oracle, several moves a turn", "tstar/Sokoban-hard", {"multi_action": True, "observation": "grid_coords"}, 12, [ORACLE] * 20),
     ("reply forms", "tstar/Sokoban-easy", {"horizon": 4}, 11, [
         "**Thought 1:** I walk.\n**Action 1:** UP\nObservation: made up", "left", "right", "Thought: hm Action: Down",
     ]),

@@ -17,10 +17,12 @@ class Expert:
     Args:
         level: to be played.
         solver_states: bound of a search; see ``solver.solve``.
+        several: whether a turn has several moves: the walk to a box and its pushes in one direction, ``rules.MOST_ACTIONS`` at most.
     """
 
-    def __init__(self, level: Level, solver_states: int = SOLVER_STATES) -> None:
+    def __init__(self, level: Level, solver_states: int = SOLVER_STATES, several: bool = False) -> None:
         self._level = level
+        self._several = several
         self._solver_states = solver_states
         self._known: dict[State, str | None] = {}
 
@@ -52,27 +54,40 @@ class Expert:
         if not moves:
             return None
         room = self._level.room
-        stand, pushed, direction = state, -1, -1
-        rest = iter(moves)
-        while pushed < 0:
-            before = stand
-            direction = LETTERS.index(next(rest))
-            stand, pushed = rules.move(room, before, direction)
-        target, after = pushed + room.offsets[direction], stand
-        for letter in rest:
-            number = LETTERS.index(letter)
-            after, moved = rules.move(room, after, number)
-            if moved == target:
-                target += room.offsets[number]
-        action = DIRECTIONS[LETTERS.index(moves[0])]
+        walked, pushed, target = self._next_push(state, moves)
+        walk = len(walked) - 1
+        offset = room.offsets[LETTERS.index(moves[walk])]
+        way, step = (DIRECTIONS[LETTERS.index(letter)].lower() for letter in (moves[walk], moves[0]))
+        turn, pushes = moves[:1], 1
+        if self._several:
+            line = moves[walk : rules.MOST_ACTIONS]
+            pushes = len(line) - len(line.lstrip(moves[walk]))
+            turn = moves[: min(walk, rules.MOST_ACTIONS) + pushes]
+            step = "to " + ", ".join(text.place(room, cell) for cell in walked[1 : rules.MOST_ACTIONS + 1])
+            if pushes:
+                way += f" to {text.place(room, pushed + pushes * offset)}"
         distances, _ = push_distances(room)  # it ends on the target, so it can be pushed there from both cells
-        now, then = (dict(distances[cell])[1 << target] for cell in (pushed, pushed + room.offsets[direction]))
+        now, then = (dict(distances[cell])[1 << target] for cell in (pushed, pushed + max(pushes, 1) * offset))
         thought = text.expert_thought(
-            box=text.place(room, pushed), way=DIRECTIONS[direction].lower(), stand=text.place(room, before[1]),
-            player=text.place(room, state[1]), target=text.place(room, target), step=action.lower(),
-            pushes=before is state, away=then > now, wording=wording,
+            box=text.place(room, pushed), way=way, stand=text.place(room, walked[-1]), player=text.place(room, state[1]),
+            target=text.place(room, target), step=step, pushes=walk == 0, away=then > now, wording=wording,
         )  # fmt: skip
-        return thought, action
+        return thought, " || ".join(DIRECTIONS[LETTERS.index(letter)] for letter in turn)
+
+    def _next_push(self, state: State, moves: str) -> tuple[list[int], int, int]:
+        """The player's cells up to the next push, the cell of the box that it pushes, and the target on which that box ends."""
+        room = self._level.room
+        walked, box, target = [state[1]], -1, -1
+        for letter in moves:
+            direction = LETTERS.index(letter)
+            state, pushed = rules.move(room, state, direction)
+            if box < 0 and pushed < 0:
+                walked.append(state[1])
+            elif box < 0:
+                box, target = pushed, pushed + room.offsets[direction]
+            elif pushed == target:
+                target += room.offsets[direction]
+        return walked, box, target
 
     def mistake(self, state: State, draw: StableRandom) -> tuple[str, str]:
         """A move that is not on a shortest way, one that does not lose if there is such, with a thought that fits it."""

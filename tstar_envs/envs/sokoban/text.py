@@ -36,7 +36,7 @@ _WALK = (
     "The box at {box} belongs on {target}. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
     "To get the box at {box} onto {target} I push it {way} next. For that I must be at {stand}; from {player} I step {step}.",
     "Next I push the box at {box} {way}, on its way to {target}. I have to get from {player} to {stand}, so I go {step}.",
-    "The box at {box} goes to {target}, first {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+    "The box at {box} goes to {target}, first {way}. I must stand at {stand} and am at {player}, so I go {step} next.",
 )
 _PUSH = (
     "The box at {box} belongs on {target}. It has to go {way}, and I stand at {stand}, so I push {way}.",
@@ -49,7 +49,7 @@ _WALK_OFF = (
     "The box at {box} has to leave its target for now. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
     "To make way I push the box at {box} {way} next, off its target. For that I must be at {stand}; from {player} I step {step}.",
     "Next I push the box at {box} {way}, and back onto its target later. I have to get from {player} to {stand}, so I go {step}.",
-    "The box at {box} comes back to its target later, but first {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+    "The box at {box} comes back to its target later, but first {way}. I must stand at {stand} and am at {player}, so I go {step} next.",
 )
 _PUSH_OFF = (
     "The box at {box} has to leave its target for now. It has to go {way}, and I stand at {stand}, so I push {way}.",
@@ -62,7 +62,7 @@ _WALK_ROUND = (
     "The box at {box} belongs on {target}, but goes round: it has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
     "To get the box at {box} onto {target} later I push it {way} first. For that I must be at {stand}; from {player} I step {step}.",
     "Next I push the box at {box} {way}, though that is away from {target}. I have to get from {player} to {stand}, so I go {step}.",
-    "The box at {box} goes to {target} in the end, but now {way}. I must stand at {stand} and am at {player}, so {step} comes next.",
+    "The box at {box} goes to {target} in the end, but now {way}. I must stand at {stand} and am at {player}, so I go {step} next.",
 )
 _PUSH_ROUND = (
     "The box at {box} belongs on {target}, but goes round: it has to go {way}, and I stand at {stand}, so I push {way}.",

@@ -59,7 +59,7 @@ class LevelView:
     def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
         self.level = levels.level(task_id)
         self.look = look
-        self.expert = Expert(self.level, look.solver_states)
+        self.expert = Expert(self.level, look.solver_states, look.multi_action)
         self._levels = levels
         self._room = self.level.room
         self._region_key, self._show_dead = look.region_key, look.show_dead
