@@ -20,7 +20,7 @@ from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
 from tstar_train.warmstart.build import PracticeMix, build_weights, style_of
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows
-from tstar_train.warmstart.imitate import ImitationSchedule, imitate, imitation_loss, pad_rows
+from tstar_train.warmstart.imitate import ImitationSchedule, batches_of, imitate, imitation_loss, pad_rows
 
 CODEC = PlainCodec(tokenizer(), with_prompt=False)
 FAMILY = tiny_family("search_qa")
@@ -112,6 +112,24 @@ def test_loss_is_the_plain_cross_entropy_of_the_masked_tokens():
                     total -= float(logprobs[position - 1, row.ids[position]])
                     count += 1
         assert abs(float(imitation_loss(model, ids, mask)) - total / count) < 1e-4
+
+
+def test_batches_alike_in_context_mix_turns_with_and_without_thought():
+    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
+    style = dataclasses.replace(style_of(family), no_thought=0.12)
+    pool = list(itertools.islice(practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family), 192))
+
+    def most_without(batches):
+        return max(sum(imitated(row, codec)[0].startswith("Action:") for row in batch) / len(batch) for batch in batches)
+
+    def padded(batches):
+        return sum(len(batch) * max(len(row.ids) for row in batch) for batch in batches)
+
+    rows_alike, contexts_alike = (batches_of(pool, ImitationSchedule(batch=24, alike=alike)) for alike in ("row", "context"))
+    for batches in (rows_alike, contexts_alike):
+        assert len(batches) == 8 and sorted(map(id, pool)) == sorted(id(row) for batch in batches for row in batch)
+        assert padded(batches) < 0.9 * padded([pool[i : i + 24] for i in range(0, 192, 24)])
+    assert most_without(contexts_alike) < 0.5 < 0.8 < most_without(rows_alike)
 
 
 def test_rates_rise_and_fall():

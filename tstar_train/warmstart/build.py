@@ -59,15 +59,17 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     "sokoban": (ImitationSchedule(steps=1_500, batch=8, matrix_rate=0.007, other_rate=1.2e-3, decay=0.9),),
     # Batches of 8 alone, half of their turns from hard levels, left medium levels at .07 (docs/results/planning.md).
     "sokoban_harder": (
-        ImitationSchedule(steps=4_000, batch=12, matrix_rate=0.007, other_rate=1.2e-3, processes=2),
-        ImitationSchedule(steps=4_000, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50, processes=2),
+        ImitationSchedule(steps=4_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3, alike="context"),
+        ImitationSchedule(steps=4_000, batch=16, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50, alike="context"),
     ),
 }
 
 
 def style_of(family: TinyFamily) -> DemonstrationStyle:
     """How the demonstrations of a family vary."""
-    return DemonstrationStyle(mistake=family.mistakes, wordings=family.wordings, kept=family.kept_rows)
+    return DemonstrationStyle(
+        mistake=family.mistakes, no_thought=family.no_thought, wordings=family.wordings, kept=family.kept_rows
+    )
 
 
 class TextCodec:

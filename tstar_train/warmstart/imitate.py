@@ -29,6 +29,9 @@ class ImitationSchedule:
         warmup: steps over which they rise at the start.
         processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
         rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
+        alike: what the rows of a batch have nearly the same length of, so that little is padded: the whole ``row``, or the ``context``
+            alone, which is what is not imitated. Where a row is a turn take ``context``: by the whole row all turns without a thought
+            come into batches of their own, whose steps go to guessing actions (docs/results/planning.md).
         seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
             alone can be repeated exactly.
 
@@ -44,6 +47,7 @@ class ImitationSchedule:
     warmup: int = 100
     processes: int = 1
     rows: Literal["expert", "quotes"] = "expert"
+    alike: Literal["row", "context"] = "row"
     seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +61,13 @@ class ImitationSchedule:
         end, at = (self.steps, step) if self.seconds is None else (self.seconds, spent)
         start = end * (1 - self.decay)
         return min(1.0, (step + 1) / self.warmup, (end - at) / max(1.0, end - start))
+
+
+def batches_of(rows: Sequence[Row], schedule: ImitationSchedule) -> list[list[Row]]:
+    """Rows in batches of ``schedule.batch``, shortest first: padding is computed for nothing, so similar lengths share a batch."""
+    length: Callable[[Row], int] = {"row": lambda r: len(r.ids), "context": lambda r: len(r.ids) - sum(r.mask)}[schedule.alike]
+    ordered = sorted(rows, key=length)
+    return [ordered[i : i + schedule.batch] for i in range(0, len(ordered), schedule.batch)]
 
 
 def pad_rows(rows: Sequence[Row], pad: int) -> tuple[Tensor, Tensor]:
@@ -117,10 +128,8 @@ def imitate(
         factor = schedule.rate(step, time.process_time() - started)
         if factor <= 0:
             break
-        # Rows of similar length share a batch: padding is computed for nothing.
         if step % 8 == 0:
-            pool = sorted((next(rows) for _ in range(8 * schedule.batch)), key=lambda r: len(r.ids))
-            batches = [pool[i : i + schedule.batch] for i in range(0, len(pool), schedule.batch)]
+            batches = batches_of([next(rows) for _ in range(8 * schedule.batch)], schedule)
         ids, mask = pad_rows(batches[step * 5 % 8], pad)
         for optimizer, rates in zip(optimizer_list, peaks, strict=True):
             for group, peak in zip(optimizer.param_groups, rates, strict=True):
