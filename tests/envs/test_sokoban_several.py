@@ -72,7 +72,7 @@ def test_a_walk_longer_than_a_turn_goes_on_in_the_next(tmp_path) -> None:
     (tmp_path / "level.txt").write_text(corridor)
     env = SokobanEnv(levels=tmp_path / "level.txt", multi_action=True)
     env.reset(options={"task": 0})
-    first, second = env.oracle() or "", ""
+    first = env.oracle() or ""
     assert one_turn(env, 0) == MOST_ACTIONS
     second = env.oracle() or ""
     assert one_turn(env, 0) == 3 and env._success

@@ -67,9 +67,7 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
 
 def style_of(family: TinyFamily) -> DemonstrationStyle:
     """How the demonstrations of a family vary."""
-    return DemonstrationStyle(
-        mistake=family.mistakes, no_thought=family.no_thought, wordings=family.wordings, kept=family.kept_rows
-    )
+    return DemonstrationStyle(mistake=family.mistakes, no_thought=family.no_thought, wordings=family.wordings, kept=family.kept_rows)
 
 
 class TextCodec:

@@ -28,9 +28,9 @@ class SokobanEnv(TextEnv[LevelView, State]):
 
     ## Action space
     A string: ``Up``, ``Down``, ``Left`` or ``Right``, any case, in a ReAct reply, in tags or bare (``tstar_envs.react``). With
-    ``multi_action`` up to 10 of them joined by ``||`` or commas make one turn, which costs one step; the game stops at success.
-    A move against a wall is valid and changes nothing. Anything else is invalid: a no-op that costs a step. The expert's turns are
-    then a walk to a box and its pushes in one direction.
+    ``multi_action`` up to 10 of them joined by ``||`` or commas make one turn, which costs one step; the game stops at success,
+    and a turn of the expert is a walk to a box and its pushes in one direction. A move against a wall is valid and changes nothing.
+    Anything else is invalid: a no-op that costs a step.
 
     ## Observation
     A string. ``grid``: rows of ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on target, ``P`` player, ``S`` player on
