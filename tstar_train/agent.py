@@ -9,7 +9,7 @@ import torch
 from tstar_envs import ResetNeeded, TextEnv, find_entry
 from tstar_train.policy.codec import SearchR1Codec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
-from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy
+from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy, settings_name
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.transcript import Transcript
 
@@ -85,12 +85,12 @@ def load_agent(
         seed: of its samples.
         temperature: 0 is greedy.
         model: as for the trainer's ``--model``.
-        max_tokens: longest reply; None: what the family's tiny policy is trained with, 512 for other models.
+        max_tokens: longest reply; None: what the tiny policy is trained with, 512 for other models.
     """
     entry = find_entry(env_id)
     policy = load_policy(model, policy_name(entry))
     if policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(1)
-    family = tiny_family(policy_name(entry)) if is_tiny(model) else TinyFamily(max_tokens=512)
+    family = tiny_family(settings_name(model, entry)) if is_tiny(model) else TinyFamily(max_tokens=512)
     prompt = entry.load_class()(**{**entry.kwargs, **family.env_options}).prompt()
     return PolicyAgent(policy, prompt, seed, temperature, max_tokens or family.max_tokens, family)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tstar_envs import EnvEntry, UnknownOption, find_entry
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.policy.family import policy_name, tiny_family
-from tstar_train.policy.model import has_tiny, is_tiny, warmstart_advice
+from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart_advice
 
 
 def paper(env: str) -> Config:
@@ -18,17 +18,17 @@ def paper(env: str) -> Config:
     return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20))
 
 
-def tiny(entry: EnvEntry) -> Config:
+def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
     """For the built-in model on two CPU cores, chosen on validation tasks.
 
     The weights come from Muon and are large, so AdamW needs a rate far above the usual: at 4e-4 nothing moved in 20
     iterations, 1.5e-3 gained, 3e-3 lost (docs/results/hotpotqa.md). Where the warm start itself had a lower rate so has training:
     1.5e-3 took the question sets' policy from .73 to .36 in five iterations (docs/results/search_qa.md). The fall to zero at the end
-    takes the noise out.
+    takes the noise out. ``model`` is ``tiny`` or the path of a policy of that kind, whose settings come with it.
     """
-    family = tiny_family(policy_name(entry))
+    family = tiny_family(settings_name(model, entry))
     return Config(
-        env=entry.id, model="tiny", iterations=family.iterations, checkpoint_every=16,
+        env=entry.id, model=model, iterations=family.iterations, checkpoint_every=16,
         env_options=dict(family.env_options), training_options=dict(family.training_options),
         rollout=RolloutConfig(
             tasks=family.tasks, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history,
@@ -72,5 +72,6 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
     if model == "tiny":
         return tiny(entry), "model: tiny (built in), with the tiny preset"
     if is_tiny(model):
-        return replace(tiny(entry), model=model), f"model: {model}, a policy of the tiny kind, with the tiny preset"
+        made_as = settings_name(model, entry)
+        return tiny(entry, model), f"model: {model}, a policy of the tiny kind, with the tiny preset (settings of {made_as})"
     return replace(paper(entry.id), model=model), f"model: {model}, with the paper's hyperparameters"

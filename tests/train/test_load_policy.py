@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 from policies import HOTPOT, random_policy
 
-from tstar_envs import BadData, MissingData, UnknownOption
+from tstar_envs import BadData, MissingData, UnknownOption, find_entry
 from tstar_envs.bench.agents import load_agent
-from tstar_train.policy.model import has_tiny, is_tiny, load_policy, save_tiny
-from tstar_train.presets import choose
+from tstar_train.policy.family import policy_name
+from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, load_policy, save_tiny, settings_name
+from tstar_train.presets import choose, tiny
 
 
 @pytest.fixture
@@ -77,3 +79,24 @@ def test_an_agent_by_path(saved):
     if not has_tiny("alfworld"):
         with pytest.raises(MissingData, match="--out FOLDER"):
             load_agent("tiny", env_id="tstar/ALFWorld", seed=3)
+
+
+def test_settings_come_with_the_weights_of_the_same_family(saved):
+    easy, hard, stack = (find_entry(f"tstar/{name}") for name in ("Sokoban-easy", "Sokoban-hard", "Blocksworld-stack"))
+    harder = str(WEIGHTS / "sokoban_harder")
+    assert settings_name(harder, easy) == settings_name(harder, hard) == settings_name("tiny", hard) == "sokoban_harder"
+    assert settings_name("tiny", easy) == settings_name(str(WEIGHTS / "sokoban"), hard) == "sokoban"
+    assert settings_name(harder, stack) == "blocksworld", "Sokoban's options mean nothing there"
+    assert settings_name(str(saved), hard) == "sokoban_harder", "a folder that names no policy has the environment's own"
+    config, reason = choose(easy, harder)
+    assert config == dataclasses.replace(tiny(hard), env=easy.id, model=harder) and "settings of sokoban_harder" in reason
+    agent = load_agent(f"tiny:{harder}", env_id=easy.id, seed=0)
+    assert agent.env_options == {"observation": "grid_coords", "multi_action": True}
+
+
+def test_weights_name_their_policy_and_checkpoints_keep_it(tmp_path):
+    for folder in WEIGHTS.iterdir():
+        assert json.loads((folder / "config.json").read_text())[POLICY_FIELD] == folder.name
+    hard = find_entry("tstar/Sokoban-hard")
+    load_policy("tiny", policy_name(hard)).model.config.save_pretrained(tmp_path)
+    assert settings_name(str(tmp_path), find_entry("tstar/Sokoban-easy")) == "sokoban_harder"

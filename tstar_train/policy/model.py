@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from tstar_envs import BadData, MissingData, list_envs
+from tstar_envs import BadData, EnvEntry, MissingData, list_envs
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.family import policy_name
@@ -32,6 +32,8 @@ WEIGHTS = Path(__file__).parent / "weights"
 # Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
 ONE_THREAD_BELOW = 5_000_000
 ROPE_BASE = 100.0
+# Of a tiny model's configuration: by which settings it learnt to play.
+POLICY_FIELD = "tstar_policy"
 _OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
@@ -183,6 +185,29 @@ def is_tiny(name: str) -> bool:
     except (OSError, ValueError):  # what is wrong with it, ``load_policy`` says
         return False
     return isinstance(record, dict) and (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
+
+
+def settings_name(name: str, entry: EnvEntry) -> str:
+    """By which built-in policy's settings a policy of the tiny kind plays an environment (for ``family.tiny_family``).
+
+    Those it was made with, which its ``config.json`` names and its checkpoints keep, where they are of the environment's family;
+    otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several moves a turn.
+
+    Args:
+        name: ``tiny`` or the path of a policy (see ``is_tiny``).
+        entry: the environment to be played.
+    """
+    own = policy_name(entry)
+    path = Path(name).expanduser() / "config.json"
+    if name == "tiny" or not path.is_file():
+        return own
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # what is wrong with it, ``load_policy`` says
+        return own
+    made_as = record.get(POLICY_FIELD) if isinstance(record, dict) else None
+    relatives = {policy_name(e) for e in list_envs() if e.family == entry.family}
+    return made_as if made_as in relatives else own
 
 
 def has_tiny(built_in: str) -> bool:

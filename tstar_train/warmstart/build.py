@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from tstar_envs import EnvEntry, TextEnv, find_entry
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
-from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
+from tstar_train.policy.model import POLICY_FIELD, load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
@@ -133,7 +133,9 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), family.tokenizer_rows)
     pieces = (str(piece) for row in texts for piece in row.ids)
     tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
-    save_tiny(new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying), tokenizer, out)
+    model = new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying)
+    setattr(model.config, POLICY_FIELD, policy_name(entry))
+    save_tiny(model, tokenizer, out)
     stages = SCHEDULES[policy_name(entry)]
     if steps is not None:
         stages = tuple(replace(stage, steps=steps) for stage in stages)
