@@ -77,6 +77,10 @@ class OptimConfig:
     """The ratio is clipped below 1 - clip_low."""
     clip_high: float = 0.2
     """The ratio is clipped above 1 + clip_high."""
+    negative_weight: float = 1.0
+    """What advantages below zero are multiplied by (fines are not). Sampled tokens that were unlikely have the largest gradients
+    (arXiv 2505.12929), and turns that went wrong hold most of them: below 1 their noise no longer drowns what is learnt from what went
+    well. Large models have been found to want the opposite, more weight on what went wrong (arXiv 2506.01347)."""
     kl_coefficient: float = 0.0
     """Weight of the KL penalty towards the reference (k3)."""
     max_gradient_norm: float = 1.0

@@ -61,6 +61,7 @@ RANGES = {
     "optim.learning_rate": _FROM_0,
     "optim.clip_low": _SHARE,
     "optim.clip_high": _FROM_0,
+    "optim.negative_weight": _FROM_0,
     "optim.kl_coefficient": _FROM_0,
     "optim.max_gradient_norm": _ABOVE_0,
     "optim.updates": _FROM_1,

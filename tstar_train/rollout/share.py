@@ -158,7 +158,8 @@ class Share:
     def _rows(self, group: GroupResult) -> list[TokenSequence]:
         sequences = []
         for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
-            episode = join_rows(rows_of(trajectory, (advantages - fines(trajectory.steps, self._config.rollout)).tolist()))
+            weighed = np.where(advantages < 0, self._config.optim.negative_weight * advantages, advantages)
+            episode = join_rows(rows_of(trajectory, (weighed - fines(trajectory.steps, self._config.rollout)).tolist()))
             if self._config.optim.aggregation == "episode-mean":
                 own = sum(s.own_tokens for s in episode)
                 for sequence in episode:
