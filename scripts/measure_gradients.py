@@ -1,0 +1,122 @@
+"""What a policy-gradient direction is made of, at fixed weights: advantages above and below zero, their noise, and the expert's direction
+(docs/results/planning.md).
+
+    python scripts/measure_gradients.py --env sokoban-easy --iterations 16
+
+The policy plays the preset's groups without learning. For each part of the base gradient: its norm, how far the sums over even and over odd
+iterations agree (cosine), how far it agrees with the gradient of imitating fresh demonstrations, how much a step of norm 1 along the even
+iterations' sum adds to the objective of the odd ones (first order, and the other way round), plain and as AdamW scales it, and the
+imitation loss after steps along the whole sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from tstar_envs import find_entry
+from tstar_train.config import Config
+from tstar_train.policy.family import tiny_family
+from tstar_train.policy.model import Policy, load_policy, settings_name
+from tstar_train.presets import tiny
+from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.share import Share
+from tstar_train.run import make_env, tasks_of_iteration, training_tasks
+from tstar_train.warmstart.build import PracticeMix, style_of
+from tstar_train.warmstart.demonstrations import practice_rows
+from tstar_train.warmstart.imitate import imitation_loss, pad_rows
+
+STEPS = (0.1, 0.3, 1.0)
+
+
+def demonstrations(policy: Policy, config: Config, count: int, no_thought: float | None) -> list[tuple[Tensor, Tensor]]:
+    """Batches of 16 fresh rows of the expert, as ids and masks; ``no_thought``: share of turns without one, None for the family's."""
+    entry = find_entry(config.env)
+    family = tiny_family(settings_name(config.model, entry))
+    if no_thought is not None:
+        family = dataclasses.replace(family, no_thought=no_thought)
+    rows = practice_rows(PracticeMix(entry, only=True), policy.codec, 2_000_000, style_of(family), family)
+    return [pad_rows([next(rows) for _ in range(16)], policy.codec.pad) for _ in range(count)]
+
+
+def imitation_gradient(policy: Policy, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Mean gradient of the imitation loss, as one vector."""
+    parameters = [p for p in policy.model.parameters() if p.requires_grad]
+    each = (torch.autograd.grad(imitation_loss(policy.model, *batch), parameters) for batch in batches)
+    return torch.stack([torch.cat([g.flatten() for g in gradients]) for gradients in each]).mean(0)
+
+
+def loss_after(policy: Policy, step: Tensor, batches: list[tuple[Tensor, Tensor]]) -> float:
+    """The imitation loss with the weights moved by a step; they are put back."""
+    parameters = [p for p in policy.model.parameters() if p.requires_grad]
+    start = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
+    torch.nn.utils.vector_to_parameters(start + step, parameters)
+    with torch.no_grad():
+        loss = sum(float(imitation_loss(policy.model, *batch)) for batch in batches) / len(batches)
+    torch.nn.utils.vector_to_parameters(start, parameters)
+    return loss
+
+
+def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str, Tensor]:
+    """Gradients of the base loss without fines, shape (iterations, weights), by part; those above and below zero add up to the whole."""
+    rollout = dataclasses.replace(config.rollout, invalid_penalty=0.0, revisit_penalty=0.0)
+    graft = dataclasses.replace(config.graft, enabled=False)
+    spec, tasks = EnvSpec(config.env, dict(config.env_options)), training_tasks(make_env(config), config)
+    shares = {}
+    for part, weight in (("whole", 1.0), ("above", 0.0)):
+        optim = dataclasses.replace(config.optim, updates=1, negative_weight=weight)
+        shares[part] = Share(policy, None, dataclasses.replace(config, rollout=rollout, graft=graft, optim=optim), spec)
+    found: dict[str, list[Tensor]] = {part: [] for part in shares}
+    for number in range(iterations):
+        for part, share in shares.items():
+            share.play(tasks_of_iteration(tasks, config, number), number, 0)  # the same episodes for both: seeds say what is drawn
+            found[part].append(share.base_gradient(0, float(config.rollout.tasks * config.rollout.group))[0])
+        print(f"iteration {number + 1}/{iterations}", flush=True)
+    whole, above = torch.stack(found["whole"]), torch.stack(found["above"])
+    return {"whole": whole, "above zero": above, "below zero": whole - above, "above, and a tenth of below": above + 0.1 * (whole - above)}
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float(a @ b / (a.norm() * b.norm()))
+
+
+def gain(directions: Tensor, objective: Tensor) -> float:
+    """First-order gain in the mean objective of one half by a step of norm 1 along the other half's sum, mean of both ways."""
+    halves = [(directions[i::2].sum(0), objective[1 - i :: 2].mean(0)) for i in (0, 1)]
+    return sum(float(o @ d / d.norm()) for d, o in halves) / 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--env", default="sokoban-easy")
+    parser.add_argument("--model", default="tiny", help="tiny, or the folder of a policy of that kind")
+    parser.add_argument("--iterations", type=int, default=16)
+    parser.add_argument("--no-thought", type=float, help="share of the demonstrated turns without a thought, as the policy learnt it")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    entry = find_entry(options.env)
+    config = tiny(entry, options.model)
+    policy = load_policy(options.model, settings_name(options.model, entry))
+    batches = demonstrations(policy, config, 104, options.no_thought)
+    expert, held_out = imitation_gradient(policy, batches[:80]), batches[80:]
+    parts = base_gradients(policy, config, options.iterations)
+    zero = torch.zeros_like(expert)
+    print(f"imitation loss {loss_after(policy, zero, held_out):.4f} nats a token")
+    steps = "".join(f" after {size:g} |" for size in STEPS)
+    print(f"| part | norm | halves agree | agrees with the expert | gain | gain as AdamW |{steps}\n" + "|---" * (6 + len(STEPS)) + "|")
+    for name, gradients in parts.items():
+        direction, scaled = gradients.sum(0), gradients / (gradients.square().mean(0).sqrt() + 1e-9)
+        losses = "".join(f" {loss_after(policy, -size * direction / direction.norm(), held_out):.4f} |" for size in STEPS)
+        print(
+            f"| {name} | {gradients.mean(0).norm():.4f} | {cosine(gradients[0::2].sum(0), gradients[1::2].sum(0)):.2f} "
+            f"| {cosine(direction, expert):.2f} | {gain(gradients, parts['whole']):.4f} | {gain(scaled, parts['whole']):.4f} |{losses}"
+        )
+    noise = torch.randn(zero.shape, generator=torch.Generator().manual_seed(0))
+    print("| random | | | | | |" + "".join(f" {loss_after(policy, size * noise / noise.norm(), held_out):.4f} |" for size in STEPS))
+
+
+if __name__ == "__main__":
+    main()
