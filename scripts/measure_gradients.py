@@ -1,5 +1,5 @@
 """What a policy-gradient direction is made of, at fixed weights: advantages above and below zero, their noise, and the expert's direction
-(docs/results/planning.md).
+(docs/results/planning_easy.md).
 
     python scripts/measure_gradients.py --env sokoban-easy --iterations 16
 
@@ -96,6 +96,8 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=16)
     parser.add_argument("--no-thought", type=float, help="share of the demonstrated turns without a thought, as the policy learnt it")
     options = parser.parse_args()
+    if options.iterations < 2:
+        parser.error(f"--iterations {options.iterations}: at least 2, one for each half")
     torch.set_num_threads(1)
     entry = find_entry(options.env)
     config = tiny(entry, options.model)

@@ -39,7 +39,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     entry = find_entry(options.env)
-    preset = tiny(entry)
+    preset = tiny(entry, options.model)
     config = dataclasses.replace(preset, graft=dataclasses.replace(preset.graft, enabled=False))
     policy = load_policy(options.model, policy_name(entry))
     spec = EnvSpec(config.env, dict(config.env_options))

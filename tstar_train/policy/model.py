@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -177,14 +178,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 def is_tiny(name: str) -> bool:
     """Whether a name is ``tiny`` or the path of a policy of that kind (a checkpoint, or what ``warmstart`` wrote)."""
-    path = Path(name).expanduser() / "tokenizer_config.json"
-    if name == "tiny" or not path.is_file():
-        return name == "tiny"
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # what is wrong with it, ``load_policy`` says
-        return False
-    return isinstance(record, dict) and (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
+    record = _record(name, "tokenizer_config.json")
+    return name == "tiny" or (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
 
 
 def settings_name(name: str, entry: EnvEntry) -> str:
@@ -198,16 +193,17 @@ def settings_name(name: str, entry: EnvEntry) -> str:
         entry: the environment to be played.
     """
     own = policy_name(entry)
-    path = Path(name).expanduser() / "config.json"
-    if name == "tiny" or not path.is_file():
-        return own
+    made_as = own if name == "tiny" else _record(name, "config.json").get(POLICY_FIELD)
+    return next((policy_name(e) for e in list_envs() if e.family == entry.family and policy_name(e) == made_as), own)
+
+
+def _record(folder: str, file: str) -> dict[str, Any]:
+    """What a JSON file of a policy's folder holds; empty where it cannot be read (``load_policy`` says what is wrong with it)."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # what is wrong with it, ``load_policy`` says
-        return own
-    made_as = record.get(POLICY_FIELD) if isinstance(record, dict) else None
-    relatives = {policy_name(e) for e in list_envs() if e.family == entry.family}
-    return made_as if made_as in relatives else own
+        record = json.loads((Path(folder).expanduser() / file).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def has_tiny(built_in: str) -> bool:
