@@ -36,7 +36,10 @@ def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
         ),
         tree=TreeConfig(gamma=1.0, kl_samples=8, history=family.tree_history),
         graft=GraftConfig(weight=family.graft_weight, fallback="z_plus_only"),
-        optim=OptimConfig(learning_rate=family.learning_rate, updates=family.updates, aggregation=family.aggregation, decay=0.8),
+        optim=OptimConfig(
+            learning_rate=family.learning_rate, negative_weight=family.negative_weight, updates=family.updates,
+            aggregation=family.aggregation, decay=0.8,
+        ),
         evaluation=EvaluationConfig(tasks=1000, samples=4),
     )  # fmt: skip
 

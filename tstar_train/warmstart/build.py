@@ -38,7 +38,8 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     ),
     # Rows are single turns here, about a third as long as a whole conversation.
     # Batches of 24 find out how to plan, which batches of 8 alone do not; after that small batches at a low rate make the most of a
-    # minute (docs/results/planning.md). This policy is a start (.56 on stacking): an hour of imitation (.88) left training little to show.
+    # minute (docs/results/planning_imitation.md). This policy is a start (.56 on stacking): an hour of imitation (.88) left training
+    # little to show.
     "blocksworld": (
         ImitationSchedule(steps=2_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),
         ImitationSchedule(steps=4_500, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50),
@@ -54,10 +55,10 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
         ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
         ImitationSchedule(steps=2_800, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
     ),
-    # A start, like Blocksworld's: steps count here, and batches of 8 make the most of a minute (docs/results/planning.md). Twice the
-    # steps solve .59 of the validation levels instead of .49.
-    "sokoban": (ImitationSchedule(steps=1_500, batch=8, matrix_rate=0.007, other_rate=1.2e-3, decay=0.9),),
-    # Batches of 8 alone, half of their turns from hard levels, left medium levels at .07 (docs/results/planning.md).
+    # A start, like Blocksworld's: steps count here, and batches of 8 at a low rate make the most of a minute
+    # (docs/results/planning_imitation.md). 1,500 steps solve .68 of the validation levels instead of .47.
+    "sokoban": (ImitationSchedule(steps=850, batch=8, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context"),),
+    # Batches of 8 alone, half of their turns from hard levels, left medium levels at .07 (docs/results/planning_imitation.md).
     "sokoban_harder": (
         ImitationSchedule(steps=4_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3, alike="context"),
         ImitationSchedule(steps=4_000, batch=16, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50, alike="context"),

@@ -31,7 +31,7 @@ class ImitationSchedule:
         rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
         alike: what the rows of a batch have nearly the same length of, so that little is padded: the whole ``row``, or the ``context``
             alone, which is what is not imitated. Where a row is a turn take ``context``: by the whole row all turns without a thought
-            come into batches of their own, whose steps go to guessing actions (docs/results/planning.md).
+            come into batches of their own, whose steps go to guessing actions (docs/results/planning_imitation.md).
         seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
             alone can be repeated exactly.
 
