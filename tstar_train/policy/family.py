@@ -119,9 +119,9 @@ FAMILIES: dict[str, TinyFamily] = {
         iterations=12, tasks=12, horizon=30, learning_rate=4e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
         graft_weight=0.005, tree_history="state",
     ),
-    # A start with room to learn. It plays easy levels only, and of an episode's turns it is shown one in four: six CPU-minutes are worth
-    # as much as 40 with all turns and all difficulties (docs/results/planning_imitation.md). At twice the rate training loses, and with
-    # the full weight of what went wrong it gains less (docs/results/planning_easy.md).
+    # A start with room to learn. It plays easy levels only, and of an episode's turns it is shown one in four, at a low rate: 1.6
+    # CPU-minutes are worth as much as 40 with all turns and all difficulties (docs/results/planning_imitation.md). At twice the rate
+    # success on training levels did not rise, and with the full weight of what went wrong training gained less (planning_easy.md there).
     "sokoban": replace(
         _SOKOBAN, no_thought=0.03, mix={"sokoban-easy": 1.0}, iterations=120, learning_rate=1.5e-4, negative_weight=0.1,
     ),
