@@ -141,6 +141,20 @@ def test_summary_alone_gives_the_headline(run: Path) -> None:
     assert "<strong>46.0 %</strong>" in html and "+10.0 points" in html
 
 
+@pytest.mark.parametrize(
+    ("metric", "samples", "sentences"),
+    [
+        ("EM", 4, ("4 sampled episodes each", "EM is a share of episodes")),
+        ("success", 1, ("1 sampled episode each", "Success is a share of episodes")),
+    ],
+)
+def test_the_metric_is_explained_in_whole_sentences(run: Path, metric: str, samples: int, sentences: tuple[str, str]) -> None:
+    for name in ("evaluation.json", "summary.json"):
+        (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), "metric": metric, "samples": samples}))
+    html = " ".join(write_report(run).read_text(encoding="utf-8").split())
+    assert all(sentence in html for sentence in sentences)
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_where_success_is_not_the_reward_both_are_told(run: Path, alone: bool) -> None:
     evaluation, summary = (json.loads((run / name).read_text()) for name in ("evaluation.json", "summary.json"))
@@ -151,7 +165,7 @@ def test_where_success_is_not_the_reward_both_are_told(run: Path, alone: bool) -
     if alone:
         (run / "evaluation.json").unlink()
     html = " ".join(write_report(run).read_text(encoding="utf-8").split())
-    assert "score on held-out tasks" in html and "score is a share" not in html
+    assert "score on held-out tasks" in html and "is a share of episodes" not in html
     assert "Success, a score of 1: 12.5 % → 37.5 %." in html
 
 
