@@ -32,13 +32,12 @@ from tstar_train.warmstart.imitate import imitation_loss, pad_rows
 STEPS = (0.1, 0.3, 1.0)
 
 
-def demonstrations(policy: Policy, config: Config, count: int, no_thought: float | None) -> list[tuple[Tensor, Tensor]]:
-    """Batches of 16 fresh rows of the expert, as ids and masks; ``no_thought``: share of turns without one, None for the family's."""
+def demonstrations(policy: Policy, config: Config, count: int) -> list[tuple[Tensor, Tensor]]:
+    """Batches of 16 fresh rows of the expert, as ids and masks."""
     entry = find_entry(config.env)
-    family = tiny_family(settings_name(config.model, entry))
-    if no_thought is not None:
-        family = dataclasses.replace(family, no_thought=no_thought)
-    rows = practice_rows(PracticeMix(entry, only=True), policy.codec, 2_000_000, style_of(family), family)
+    settings = settings_name(config.model, entry)
+    family = tiny_family(settings)
+    rows = practice_rows(PracticeMix(entry, only=True, settings=settings), policy.codec, 2_000_000, style_of(family), family)
     return [pad_rows([next(rows) for _ in range(16)], policy.codec.pad) for _ in range(count)]
 
 
@@ -94,7 +93,6 @@ def main() -> None:
     parser.add_argument("--env", default="sokoban-easy")
     parser.add_argument("--model", default="tiny", help="tiny, or the folder of a policy of that kind")
     parser.add_argument("--iterations", type=int, default=16)
-    parser.add_argument("--no-thought", type=float, help="share of the demonstrated turns without a thought, as the policy learnt it")
     options = parser.parse_args()
     if options.iterations < 2:
         parser.error(f"--iterations {options.iterations}: at least 2, one for each half")
@@ -102,7 +100,7 @@ def main() -> None:
     entry = find_entry(options.env)
     config = tiny(entry, options.model)
     policy = load_policy(options.model, settings_name(options.model, entry))
-    batches = demonstrations(policy, config, 104, options.no_thought)
+    batches = demonstrations(policy, config, 104)
     expert, held_out = imitation_gradient(policy, batches[:80]), batches[80:]
     parts = base_gradients(policy, config, options.iterations)
     zero = torch.zeros_like(expert)

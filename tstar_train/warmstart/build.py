@@ -102,10 +102,11 @@ class PracticeMix:
     Args:
         entry: any environment of the family; which ones are practised, and how often, ``TinyFamily.mix`` says.
         only: practise this environment alone.
+        settings: the built-in policy whose options they have, None for the environment's own.
     """
 
-    def __init__(self, entry: EnvEntry, only: bool = False) -> None:
-        family = tiny_family(policy_name(entry))
+    def __init__(self, entry: EnvEntry, only: bool = False, settings: str | None = None) -> None:
+        family = tiny_family(settings or policy_name(entry))
         mix = {entry.name: 1.0} if only or not family.mix else family.mix
         self._options = family.env_options
         self._entries = [find_entry(name) for name in mix]
