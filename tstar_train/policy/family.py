@@ -125,15 +125,15 @@ FAMILIES: dict[str, TinyFamily] = {
     "sokoban": replace(
         _SOKOBAN, no_thought=0.03, mix={"sokoban-easy": 1.0}, iterations=120, learning_rate=1.5e-4, negative_weight=0.1,
     ),
-    # Two and three boxes: the longest imitation, without which too few levels are solved for anything to be learnt from them. At three
-    # times the rate success on training levels does not rise (on easy ones). No train level takes the expert more than 12 turns.
+    # Two and three boxes: the longest imitation, without which too few levels are solved for anything to be learnt from them. At twice
+    # the rate success on training levels rises no faster. No train level takes the expert more than 12 turns.
     # Their rooms are up to ten cells wide, so more heads look a row back. A turn is a walk and a line of pushes, which makes a hard level
     # one of 6 turns instead of 30: a plan that is not kept in mind from turn to turn has to be found as often. A practice level of hard
     # gives four times the turns of an easy one; of the turns two fifths each are of medium and of hard levels.
     "sokoban_harder": replace(
         _SOKOBAN, env_options={"observation": "grid_coords", "multi_action": True}, max_tokens=96, look_back=((1, 7, 8, 9), (1, 10, 11)),
         no_thought=0.03, kept_rows=1.0, mix={"sokoban-easy": 4.0, "sokoban-medium": 4.0, "sokoban-hard": 2.5},
-        horizon=16, learning_rate=1e-4,
+        horizon=16, iterations=120, learning_rate=1.5e-4, negative_weight=0.1,
     ),
 }
 
