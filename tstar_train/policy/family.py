@@ -82,9 +82,9 @@ _SOKOBAN = TinyFamily(
     env_options={"observation": "grid_coords"}, training_options={"end_when_lost": True}, context="step", history=0,
     max_tokens=48, vocabulary=512,
     symbols=r"[#_√]|[OXPS](?![a-z])|\n", words=tuple(f" ({row}, {column})" for row in range(10) for column in range(10)),
-    look_back=((1, 7, 8), (1,)), wordings=1, kept_rows=0.25,
-    iterations=52, learning_rate=2e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2, revisit_penalty=0.1,
-    graft_weight=0.005, tree_history="state",
+    look_back=((1, 7, 8), (1,)), no_thought=0.03, wordings=1, kept_rows=0.25,
+    iterations=120, learning_rate=1.5e-4, negative_weight=0.1, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
+    revisit_penalty=0.1, graft_weight=0.005, tree_history="state",
 )
 
 FAMILIES: dict[str, TinyFamily] = {
@@ -122,9 +122,7 @@ FAMILIES: dict[str, TinyFamily] = {
     # A start with room to learn. It plays easy levels only, and of an episode's turns it is shown one in four, at a low rate: 1.6
     # CPU-minutes are worth as much as 40 with all turns and all difficulties (docs/results/planning_imitation.md). At twice the rate
     # success on training levels did not rise, and with the full weight of what went wrong training gained less (planning_easy.md there).
-    "sokoban": replace(
-        _SOKOBAN, no_thought=0.03, mix={"sokoban-easy": 1.0}, iterations=120, learning_rate=1.5e-4, negative_weight=0.1,
-    ),
+    "sokoban": replace(_SOKOBAN, mix={"sokoban-easy": 1.0}),
     # Two and three boxes: the longest imitation, without which too few levels are solved for anything to be learnt from them. At twice
     # the rate success on training levels rises no faster. No train level takes the expert more than 12 turns.
     # Their rooms are up to ten cells wide, so more heads look a row back. A turn is a walk and a line of pushes, which makes a hard level
@@ -132,8 +130,7 @@ FAMILIES: dict[str, TinyFamily] = {
     # gives four times the turns of an easy one; of the turns two fifths each are of medium and of hard levels.
     "sokoban_harder": replace(
         _SOKOBAN, env_options={"observation": "grid_coords", "multi_action": True}, max_tokens=96, look_back=((1, 7, 8, 9), (1, 10, 11)),
-        no_thought=0.03, kept_rows=1.0, mix={"sokoban-easy": 4.0, "sokoban-medium": 4.0, "sokoban-hard": 2.5},
-        horizon=16, iterations=120, learning_rate=1.5e-4, negative_weight=0.1,
+        kept_rows=1.0, mix={"sokoban-easy": 4.0, "sokoban-medium": 4.0, "sokoban-hard": 2.5}, horizon=16,
     ),
 }
 
