@@ -19,7 +19,7 @@ from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
 from tstar_train.warmstart.build import PracticeMix, build_weights, style_of
-from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows
+from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows, shuffled
 from tstar_train.warmstart.imitate import ImitationSchedule, batches_of, imitate, imitation_loss, pad_rows
 
 CODEC = PlainCodec(tokenizer(), with_prompt=False)
@@ -132,6 +132,30 @@ def test_batches_alike_in_context_mix_turns_with_and_without_thought():
     assert most_without(contexts_alike) < 0.5 < 0.8 < most_without(rows_alike)
 
 
+@pytest.mark.parametrize("held", [0, 1, 40])
+def test_a_pool_passes_every_row_on_once(held):
+    source = [Row([number], [1]) for number in range(500)]
+    passed = list(shuffled(iter(source), held, 7))
+    numbers = [row.ids[0] for row in passed]
+    assert len(set(numbers)) == len(numbers) == 500 - held
+    assert numbers == sorted(numbers) if held < 2 else numbers != sorted(numbers)
+    assert all(number <= place + held for place, number in enumerate(numbers))  # none comes before it could be in the pool
+    assert numbers == [row.ids[0] for row in shuffled(iter(source), held, 7)]
+
+
+def test_a_pool_parts_the_turns_of_a_level():
+    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
+    style = dataclasses.replace(style_of(family), kept=1.0)
+
+    def most_of_a_level(held):
+        fresh = practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family)
+        batch = list(itertools.islice(shuffled(fresh, held, 0), 24))
+        walls = [codec.decode(row.ids).split("Targets")[0].translate(str.maketrans("PSX√O", "_____")) for row in batch]
+        return max(walls.count(room) for room in walls)
+
+    assert most_of_a_level(0) >= 5 and most_of_a_level(400) <= 4  # a level has some eight turns
+
+
 def test_rates_rise_and_fall():
     schedule = ImitationSchedule(steps=1000, decay=0.5, warmup=10)
     assert schedule.rate(0) == 0.1 and schedule.rate(100) == schedule.rate(500) == 1.0 and 0 < schedule.rate(999) < 0.01
@@ -153,6 +177,8 @@ def test_a_schedule_of_seconds_ends_where_they_do():
 def test_seconds_that_cannot_be_kept_are_refused(wrong):
     with pytest.raises(ValueError, match="seconds="):
         ImitationSchedule(**wrong)
+    with pytest.raises(ValueError, match="held=-1"):
+        ImitationSchedule(held=-1)
 
 
 def test_weights_are_made_and_recorded(tmp_path):

@@ -23,7 +23,7 @@ from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.model import POLICY_FIELD, load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
+from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows, shuffled
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 from tstar_train.warmstart.quoting import quoting_rows
 
@@ -190,7 +190,8 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
-        rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
+        fresh = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
+        rows = shuffled(fresh, schedule.held, seed + rank)
     imitate(model, rows, schedule, codec.pad, report, average=average)
     if rank == 0:
         save_tiny(model, tokenizer, out)

@@ -7,6 +7,7 @@ some rows are contrast prompts (so that the policy can graft).
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,6 +58,25 @@ def practice_rows(
             rows = _episode_rows(env, task_id, codec, chance, style, family)
             yield from (row for row in rows if style.kept == 1.0 or chance.random() < style.kept)
         world += 1
+
+
+def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
+    """The same rows in another order: each is drawn at random from a pool of ``held``, whose place the next one takes.
+
+    Args:
+        rows: without end, or those in the pool at the end are left out.
+        held: size of the pool; 0 changes nothing.
+        seed: same seed, same order.
+    """
+    if not held:
+        yield from rows
+        return
+    chance = random.Random(f"shuffled/{seed}")
+    pool = list(itertools.islice(rows, held))
+    for row in rows:
+        drawn = chance.randrange(held)
+        yield pool[drawn]
+        pool[drawn] = row
 
 
 def _episode_rows(

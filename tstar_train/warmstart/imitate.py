@@ -32,11 +32,14 @@ class ImitationSchedule:
         alike: what the rows of a batch have nearly the same length of, so that little is padded: the whole ``row``, or the ``context``
             alone, which is what is not imitated. Where a row is a turn take ``context``: by the whole row all turns without a thought
             come into batches of their own, whose steps go to guessing actions (docs/results/planning_imitation.md).
+        held: practised rows that wait in a pool, from which the next one is drawn at random, so that the turns of a level, which come one
+            after another, do not share a batch; 0 takes them as they come.
         seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
             alone can be repeated exactly.
 
     Raises:
-        ValueError: ``seconds`` that are not positive, or with several processes, which would end after different steps.
+        ValueError: a negative ``held``; ``seconds`` that are not positive, or with several processes, which would end after different
+            steps.
     """
 
     steps: int = 20_000
@@ -48,9 +51,12 @@ class ImitationSchedule:
     processes: int = 1
     rows: Literal["expert", "quotes"] = "expert"
     alike: Literal["row", "context"] = "row"
+    held: int = 0
     seconds: float | None = None
 
     def __post_init__(self) -> None:
+        if self.held < 0:
+            raise ValueError(f"held={self.held}: give the number of rows that wait in the pool, or 0 to take them as they come")
         if self.seconds is not None and self.seconds <= 0:
             raise ValueError(f"seconds={self.seconds}: give a positive number of CPU seconds, or None to end after steps={self.steps}")
         if self.seconds is not None and self.processes > 1:
