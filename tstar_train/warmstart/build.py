@@ -62,6 +62,9 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     # in 17 CPU-minutes batches of 24 solve half as many medium levels as batches of 8 (docs/results/planning_imitation.md).
     "sokoban_harder": (
         ImitationSchedule(steps=40_000, batch=4, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context", processes=2),
+        ImitationSchedule(
+            steps=27_000, batch=4, matrix_rate=0.002, other_rate=5e-4, decay=0.9, alike="context", processes=2, held=2048
+        ),
     ),
 }
 
