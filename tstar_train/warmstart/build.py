@@ -58,8 +58,9 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
     # A start, like Blocksworld's: steps count here, and batches of 8 at a low rate make the most of a minute
     # (docs/results/planning_imitation.md). 1,500 steps solve .68 of the validation levels instead of .47.
     "sokoban": (ImitationSchedule(steps=850, batch=8, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context"),),
-    # Over an hour on two cores, the longest of all: an hour of CPU time, at other rates, left hard levels at .02. Steps count here too:
-    # in 17 CPU-minutes batches of 24 solve half as many medium levels as batches of 8 (docs/results/planning_imitation.md).
+    # Two hours on two cores, the longest of all: an hour of CPU time, at other rates, left hard levels at .02. Steps count here too:
+    # in 17 CPU-minutes batches of 24 solve half as many medium levels as batches of 8. The second stage was added later; a pool from the
+    # beginning would have cost nothing (docs/results/planning_imitation.md).
     "sokoban_harder": (
         ImitationSchedule(steps=40_000, batch=4, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context", processes=2),
         ImitationSchedule(
