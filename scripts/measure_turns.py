@@ -48,10 +48,10 @@ def expert_states(env: Env, task: str, codec: Codec, context: str, history: int)
 def judge(env: Env, here: Snapshot[Any], reply: str, expert: float) -> str:
     """What a reply in a state is worth (see above); ``expert`` is the progress after the expert's turn there."""
     env.restore(here)
-    *_, info = env.step(reply)
+    _, _, terminated, truncated, info = env.step(reply)
     if info["success"] or env.progress() >= expert:
         return "best"
-    if not env.progress() and not env.snapshot().over and env.oracle() is None:
+    if not (terminated or truncated) and env.oracle() is None:
         return "loses"
     return "detour" if info["modifies_state"] else "unchanged"
 

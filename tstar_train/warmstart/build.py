@@ -194,9 +194,8 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
-        fresh = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
-        rows = shuffled(fresh, schedule.held, seed + rank)
-    imitate(model, rows, schedule, codec.pad, report, average=average)
+        rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
+    imitate(model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average)
     if rank == 0:
         save_tiny(model, tokenizer, out)
         seconds = round((time.process_time() - started) * schedule.processes, 1)
