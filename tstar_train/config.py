@@ -173,8 +173,8 @@ class Config:
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment; on the command line: --env-option KEY=VALUE, repeatable."""
     training_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
-    """Further options of the environment while training only (Sokoban: ``end_when_lost``); evaluation goes without them. On the
-    command line: --training-option KEY=VALUE, repeatable."""
+    """Further options of the environment while training only (Sokoban: ``end_when_lost``, ``reward=shaped``); evaluation goes
+    without them. On the command line: --training-option KEY=VALUE, repeatable."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)
     graft: GraftConfig = field(default_factory=GraftConfig)

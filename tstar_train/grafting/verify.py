@@ -93,5 +93,7 @@ def _play_on(
         trajectories.append(Trajectory(lost.group, number, episode))
     begun = [graft.rectified for graft, _ in cases]
     play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
-    for (graft, _), trajectory in zip(cases, trajectories, strict=True):
-        graft.verified = None if failed(trajectory.episode) else trajectory.reward
+    for (graft, lost), trajectory in zip(cases, trajectories, strict=True):
+        # What was earned before the divergence counts in both.
+        earned = sum(turn.shaping for turn in lost.turns[: graft.worst_step[1]])
+        graft.verified = None if failed(trajectory.episode) else earned + trajectory.reward

@@ -161,5 +161,6 @@ def play_on(
                 episode.success = bool(step_info["success"])
                 episode.extra.update({k: step_info[k] for k in ("em", "f1", "sub_em") if k in step_info})
             else:
+                trajectories[r].turns[-1].shaping = float(rewards[r] or 0.0)
                 lines[r].add(sample.ids, answer)
         turn += 1

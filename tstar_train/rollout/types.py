@@ -18,6 +18,8 @@ class Turn:
         logprobs: log-probability of each reply id under the sampling distribution, in nats.
         thought_length: how many leading ids of the reply are the thought.
         next_actions: admissible actions after the turn, None where the set is open.
+        shaping: the environment's reward where it did not end the episode; 0 unless an option such as Sokoban's ``reward="shaped"``
+            asks for more.
     """
 
     context: list[int]
@@ -25,6 +27,7 @@ class Turn:
     logprobs: list[float]
     thought_length: int
     next_actions: list[str] | None = None
+    shaping: float = 0.0
 
 
 @dataclass(slots=True)
@@ -45,8 +48,8 @@ class Trajectory:
 
     @property
     def reward(self) -> float:
-        """Terminal reward, in [0, 1]."""
-        return self.episode.reward
+        """What the group's trajectories are compared by: the terminal reward, in [0, 1], and all shaping before it."""
+        return self.episode.reward + sum(turn.shaping for turn in self.turns)
 
     @property
     def steps(self) -> list[Step]:
