@@ -206,7 +206,7 @@ class Display:
         self._progress.update(self._row, completed=number, figures=figures)
         if not self._console.is_terminal and (number == 1 or number % 10 == 0 or number == self._total):
             left = (self._total - number) * seconds_per_iteration
-            self._console.print(f"iteration {number}/{self._total}  {figures}  {left / 60:.1f} min left", highlight=False)
+            self._console.print(f"iteration {number}/{self._total}  {figures}  {left / 60:.1f} min left", highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """Leave the last state on the screen."""
