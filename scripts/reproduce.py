@@ -31,7 +31,7 @@ from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
 from tstar_train.run import held_out_tasks, make_env, resume_run, train
 from tstar_train.warmstart.build import SCHEDULES, PracticeMix, style_of
-from tstar_train.warmstart.demonstrations import practice_rows
+from tstar_train.warmstart.demonstrations import practice_rows, shuffled
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
 
 METHODS = ("tstar", "grpo", "imitation")
@@ -94,8 +94,11 @@ def more_imitation(
     practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
     rows = practice_rows(practice, policy.codec, FRESH_PRACTICE + config.seed, style_of(family), family)
     # The rates fall with the seconds: a number of steps planned from the speed of the first ones missed them by a fifth.
-    alike = SCHEDULES[policy_name(entry)][-1].alike  # batches as in the warm start, or the control would learn worse than it did
-    schedule = ImitationSchedule(seconds=seconds, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1], alike=alike)
+    last = SCHEDULES[policy_name(entry)][-1]  # batches as in the warm start, or the control would learn worse than it did
+    schedule = ImitationSchedule(
+        seconds=seconds, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1], alike=last.alike, held=last.held
+    )
+    rows = shuffled(rows, schedule.held, config.seed)
     begun = time.process_time()
     steps = imitate(policy.model, rows, schedule, policy.codec.pad, lambda *_: None)
     used = time.process_time() - begun
