@@ -123,7 +123,7 @@ def finished(out: Path, method: str, seed: int) -> dict[str, Measurement] | None
 
 def table(out: Path, seeds: list[int]) -> str:
     """Markdown: a row per run, and means over seeds."""
-    rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training CPU-s |"]
+    rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training core-s |"]
     rows.append("|---|---|---|---|---|---|---|---|")
     for method in METHODS:
         gains = []

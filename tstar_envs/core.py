@@ -97,7 +97,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     ``admissible_actions`` (a list, None where the set is open or the episode over), ``success`` and ``score``; after a step also
     ``thought``, ``action`` (canonical), ``action_valid``, ``invalid_reason``, ``modifies_state`` (as executed), ``effect_key``
     (canonical key of the change, "" if there was none) and ``state_key`` (blake2b of the state after it). An invalid action is a no-op
-    that costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1].
+    that costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1], unless an
+    option of the family shapes it.
 
     Subclasses set ``metadata`` (with ``rules_version``), call ``super().__init__`` and write the methods marked
     abstract. All randomness comes from ``self.np_random``.
@@ -258,7 +259,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             return str(wanted)  # numpy strings too, but info holds plain ones
         ids = self.task_ids(self.split)
         if not len(ids):
-            raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; choose another split or another data tier")
+            filled = [split for split in self.splits if len(self.task_ids(split))]
+            advice = f"it has some in: {', '.join(filled)} (split={filled[0]!r})" if filled else "choose another data tier"
+            raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; {advice}")
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]
         # Integral: indexes drawn with numpy are welcome.

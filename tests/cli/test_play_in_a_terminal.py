@@ -76,7 +76,7 @@ def test_keys_numbers_and_words(run: Run, corridor: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
     shown = iter(done.stdout.splitlines())
     for expected in (
-        "keys: w Up, s Down, a Left, d Right", "#_P___#", "#_PX_O#", "#_P___#", "#_PX_O#", "#_P___#", "actions: 1 Down, 2 Left, 3 Right",
+        "keys: w Up, s Down, a Left, d Right, or the arrow keys, then Enter", "#_P___#", "#_PX_O#", "#_P___#", "#_PX_O#", "#_P___#", "actions: 1 Down, 2 Left, 3 Right",
         "#_PX_O#", "step 7 of 20", "#P_X_O#", "step 8 of 20", "#_PX_O#", "#P_X_O#", "#_PX_O#",  # undo; restart
         "#__PXO#", "#___P√#", "solved after 2 of 20", "the expert needs 2 steps", "#__PXO#", "#___P√#", "solved after 2", "keys: w Up",
     ):  # fmt: skip
@@ -91,11 +91,24 @@ def test_arrows_in_one_line(run: Run, corridor: list[str]) -> None:
 def test_a_hint_says_why_there_is_none(run: Run, corridor: list[str], tmp_path: Path) -> None:
     (tmp_path / "lost.txt").write_text("######\n#$ ..#\n# @$ #\n######\n")
     done = run("play", "sokoban-easy", "--option", "levels=lost.txt", stdin="hint\n")
-    assert "no hint: this state cannot be won any more: undo or restart" in done.stdout
+    assert "no hint: this task cannot be won" in done.stdout, "nothing was played that could be undone"
     done = run("play", *corridor, stdin="dd\nhint\n")
     assert "no hint: the episode is over" in done.stdout
     done = run("play", *corridor, "--option", "split=train")
     assert done.returncode == 2 and "use --split train" in done.stderr
+
+
+def test_a_push_that_loses_is_told(run: Run, tmp_path: Path) -> None:
+    # Twice up and the box stands at the upper wall, where no target is.
+    (tmp_path / "trap.txt").write_text("#######\n#     #\n#   . #\n# $   #\n# @   #\n#######\n")
+    trap = ["sokoban-easy", "--option", "levels=trap.txt"]
+    done = run("play", *trap, "--option", "show_dead=True", stdin="w\nw\nu\nq\n")
+    assert done.stdout.count("lost: no solution is left from here (undo or restart)") == 1
+    done = run("play", *trap, stdin="w\nw\nhint\n")
+    assert "lost:" not in done.stdout and "no hint: this state cannot be won any more: undo or restart" in done.stdout
+    done = run("play", *trap, "--option", "end_when_lost=True", stdin="w\nw\nu\nhint\nq\n")
+    assert "not solved after 2 of 20 steps" in done.stdout and "the last step ended it: undo takes it back" in done.stdout
+    assert "so I need to stand" in done.stdout.partition("undo takes it back")[2], "after undo it can be won again"
 
 
 def test_a_level_beyond_the_solver(run: Run, corridor: list[str]) -> None:

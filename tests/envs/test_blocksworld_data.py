@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tstar_envs import UnknownOption
 from tstar_envs.envs.blocksworld import generate
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.notation import chains, read_problem, write_goal, write_towers
@@ -130,6 +131,15 @@ def test_practice_avoids_held_out_tasks_under_any_names(shipped: Tasks) -> None:
     assert not any("table" in goal for goal in goals)
     mixed = BlocksworldEnv.practice(seed="x", observation="compact")
     assert sum("table" in mixed.reset(options={"task": number})[1]["instruction"] for number in range(160)) == 80
+
+
+def test_practice_of_one_variant_or_several() -> None:
+    goals = {v: [write_goal(t.problem.goal, t.problem.names) for t in practice_set(7, v, 6).tasks.values()] for v in VARIANTS}
+    assert all("table" in goal for goal in goals["unstack"]) and not any("table" in goal for goal in goals["stack"])
+    assert practice_set(7, ["stack"], 6).tasks == practice_set(7, "stack", 6).tasks
+    for wrong, said in (("foo", "'stack', 'unstack', got 'foo'"), (["stack", "x"], "got 'x'"), ([], "no variant to practise")):
+        with pytest.raises(UnknownOption, match=said):
+            practice_set(7, wrong)
 
 
 def test_quotas_fill_up() -> None:

@@ -143,7 +143,7 @@ def test_public_files(tmp_path: Path) -> None:
     assert single.task_ids() == ("004.txt:0", "004.txt:1")
     with pytest.raises(UnknownTask, match=r"004\.txt:2"):
         single.reset(options={"task": "004.txt:2"})
-    with pytest.raises(UnknownTask, match="'train'.* has no tasks"):
+    with pytest.raises(UnknownTask, match=r"'train'.* has no tasks; it has some in: test \(split='test'\)"):
         SokobanEnv(levels=tmp_path / "hard", split="train").reset()
     (tmp_path / "hard" / "004.txt").write_text(BOXOBAN + "\n; a changed file is read anew")
     assert len(SokobanEnv(levels=tmp_path / "hard").task_ids()) == 2

@@ -81,7 +81,8 @@ class _Game:
             say(self._console, HELP, "dim")
             letters = ", ".join(f"{key} {action}" for key, action in self._env.keys.items() if key.isalnum())
             if letters:
-                say(self._console, f"keys: {letters}; several in one line are played one after the other", "dim")
+                arrows = ", or the arrow keys" if "↑" in self._env.keys else ""
+                say(self._console, f"keys: {letters}{arrows}, then Enter; several in one line are played one after the other", "dim")
             if self._admissible:
                 say(self._console, "an action that is shown with a number can be typed as that number", "dim")
         elif word == "hint":
@@ -106,7 +107,8 @@ class _Game:
             say(self._console, f"no hint: {error}", "red")
             return
         if reply is None:
-            why = "the episode is over" if self.over else "this state cannot be won any more: undo or restart"
+            lost = "this state cannot be won any more: undo or restart" if self._past else "this task cannot be won"
+            why = "the episode is over" if self.over else lost
             say(self._console, f"no hint: {why}", "yellow")
             return
         thought, action, _ = parse_reply(reply)
@@ -145,6 +147,8 @@ class _Game:
             verdict = "solved" if info["success"] else "out of steps" if truncated else "not solved"
             style = "bold green" if info["success"] else "bold red"
             say(self._console, f"{verdict} after {info['step']} of {info['horizon']} steps, score {reward:.2f}", style)
+            if terminated and not info["success"]:
+                say(self._console, "the last step ended it: undo takes it back", "dim")
             say(self._console, self._expert_steps(), "dim")
 
     def _show(self, observation: str, info: dict[str, Any]) -> None:
@@ -158,6 +162,8 @@ class _Game:
         if info["step"]:  # the first observation says what is wanted; later it has scrolled away
             self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))
         self._console.print(text)
+        if info.get("dead"):
+            say(self._console, "lost: no solution is left from here" + (" (undo or restart)" if self._past else ""), "bold red")
         self._admissible = info["admissible_actions"] or []
         if self._admissible:
             listed = ", ".join(f"{number} {action}" for number, action in enumerate(self._admissible, start=1))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from tstar_envs.core import check_option
 from tstar_envs.envs.blocksworld.generate import fresh_problems
 from tstar_envs.envs.blocksworld.problem import CanonicalForm, canonical_form
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, BlocksTask, TaskSet, load_shipped, task_set
+from tstar_envs.errors import UnknownOption
 
 TASKS = 160
 
@@ -19,8 +21,22 @@ def held_out_forms() -> frozenset[CanonicalForm]:
     return frozenset(canonical_form(task.problem) for task in shipped if task.split != "train")
 
 
-def practice_set(seed: int | str, variants: Sequence[str] = VARIANTS, size: int = TASKS) -> TaskSet:
-    """Fresh train tasks, the variants in turn."""
+def practice_set(seed: int | str, variants: str | Sequence[str] = VARIANTS, size: int = TASKS) -> TaskSet:
+    """Fresh train tasks, the same for the same seed.
+
+    Args:
+        seed: of the tasks.
+        variants: ``stack``, ``unstack``, or several of them, in turn.
+        size: how many.
+
+    Raises:
+        UnknownOption: no variant, or an unknown one.
+    """
+    variants = (variants,) if isinstance(variants, str) else tuple(variants)
+    if not variants:
+        raise UnknownOption(f"no variant to practise; choose of: {', '.join(VARIANTS)}")
+    for variant in variants:
+        check_option("variants", variant, VARIANTS)
     streams = [fresh_problems(f"practice/{seed}", variant, held_out_forms()) for variant in variants]
     problems = [next(streams[number % len(streams)]) for number in range(size)]
     return task_set("practice", [BlocksTask(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)])

@@ -46,7 +46,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
 
     ## Episode end
     Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then, or, with ``end_when_lost``,
-    is terminated by the push that lost it, with a reward of 0.
+    is terminated by the first push after which no solution is left, with a reward of 0.
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``). ``admissible_actions`` are the single moves that change something. With
