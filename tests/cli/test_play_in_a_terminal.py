@@ -76,7 +76,8 @@ def test_keys_numbers_and_words(run: Run, corridor: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
     shown = iter(done.stdout.splitlines())
     for expected in (
-        "keys: w Up, s Down, a Left, d Right, or the arrow keys, then Enter", "#_P___#", "#_PX_O#", "#_P___#", "#_PX_O#", "#_P___#", "actions: 1 Down, 2 Left, 3 Right",
+        "keys: w Up, s Down, a Left, d Right, or the arrow keys, then Enter", "#_P___#", "#_PX_O#", "#_P___#",
+        "#_PX_O#", "#_P___#", "actions: 1 Down, 2 Left, 3 Right",
         "#_PX_O#", "step 7 of 20", "#P_X_O#", "step 8 of 20", "#_PX_O#", "#P_X_O#", "#_PX_O#",  # undo; restart
         "#__PXO#", "#___P√#", "solved after 2 of 20", "the expert needs 2 steps", "#__PXO#", "#___P√#", "solved after 2", "keys: w Up",
     ):  # fmt: skip
