@@ -139,10 +139,11 @@ def table(out: Path, seeds: list[int]) -> str:
             )
         if gains:
             rows.append(f"| **{method}** | mean of {len(gains)} | | | {mean_cell(gains)} | | | |")
-    pairs = [(finished(out, "grpo", s), finished(out, "tstar", s)) for s in seeds]
-    between = [differences(grpo["after"], tstar["after"]) for grpo, tstar in pairs if grpo and tstar]
-    if between:
-        rows.append(f"| **tstar - grpo** | mean of {len(between)} | | | {mean_cell(between)} | | | |")
+    for other in METHODS[1:]:
+        pairs = [(finished(out, other, s), finished(out, "tstar", s)) for s in seeds]
+        between = [differences(base["after"], tstar["after"]) for base, tstar in pairs if base and tstar]
+        if between:
+            rows.append(f"| **tstar - {other}** | mean of {len(between)} | | | {mean_cell(between)} | | | |")
     return "\n".join(rows)
 
 
