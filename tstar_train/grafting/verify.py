@@ -90,10 +90,8 @@ def _play_on(
         episode = replace(lost.episode, steps=list(lost.steps[:turn]), extra={}, reward=0.0, success=False)
         if error is not None:
             mark_failed(episode, error)
-        trajectories.append(Trajectory(lost.group, number, episode))
+        trajectories.append(Trajectory(lost.group, number, episode, list(lost.turns[:turn])))
     begun = [graft.rectified for graft, _ in cases]
     play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
-    for (graft, lost), trajectory in zip(cases, trajectories, strict=True):
-        # What was earned before the divergence counts in both.
-        earned = sum(turn.shaping for turn in lost.turns[: graft.worst_step[1]])
-        graft.verified = None if failed(trajectory.episode) else earned + trajectory.reward
+    for (graft, _), trajectory in zip(cases, trajectories, strict=True):
+        graft.verified = None if failed(trajectory.episode) else trajectory.reward

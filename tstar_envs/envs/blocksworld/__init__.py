@@ -5,7 +5,6 @@ from __future__ import annotations
 from tstar_envs.envs.blocksworld import pddl
 from tstar_envs.envs.blocksworld.planner import optimal_plan
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
-from tstar_envs.errors import BadData
 
 __all__ = ["domain_pddl", "plan"]
 
@@ -23,8 +22,6 @@ def plan(pddl_problem_text: str) -> list[str]:
     Raises:
         BadData: the text is no such problem; the message says why.
     """
-    if "(" not in pddl_problem_text:
-        raise BadData(f"plan takes the text of a problem, got {pddl_problem_text[:80]!r}; for a file: plan(Path(FILE).read_text())")
     problem, vocabulary = pddl.read_problem(pddl_problem_text, "PDDL problem")
     names = problem.names
     return [

@@ -143,7 +143,7 @@ class _Reader:
             self._fail(f"this is a domain, not a problem; {_EXPECTED}")
         tree = self._tree([token.lower() for token in _tokens(text)])
         if len(tree) != 1 or not isinstance(tree[0], list) or tree[0][:1] != ["define"]:
-            self._fail(f"not one (define ...); {_EXPECTED}")
+            self._fail(f"not one (define ...) but {text[:60]!r}; {_EXPECTED}")
         sections: dict[str, list[Any]] = {}
         for part in tree[0][1:]:
             if not isinstance(part, list) or not part or not isinstance(part[0], str):
