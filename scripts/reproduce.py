@@ -83,9 +83,7 @@ def reinforce(method: str, config: Config, path: Path, before: Measurement, cons
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * (config.processes or 1)}))
 
 
-def more_imitation(
-    config: Config, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console
-) -> None:
+def more_imitation(config: Config, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console) -> None:
     """Go on imitating fresh demonstrations for the same CPU seconds, with rates that fall to zero."""
     entry = find_entry(config.env)
     family = tiny_family(policy_name(entry))

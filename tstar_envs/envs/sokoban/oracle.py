@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tstar_envs.envs.sokoban import rules, text
+from tstar_envs.envs.sokoban.bound import push_distances
 from tstar_envs.envs.sokoban.levels import Level, State, cells
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
-from tstar_envs.envs.sokoban.solver import SOLVER_STATES, push_distances, solve_state
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.stable_random import StableRandom
 
 MOST_KNOWN = 4096  # states of a level whose solutions are remembered

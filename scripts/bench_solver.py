@@ -1,0 +1,93 @@
+"""What optimal solutions of 10x10 Sokoban levels with four boxes cost, from empty halls to rooms full of walls.
+
+    python scripts/bench_solver.py --out docs/results/solver_speed.md
+
+Levels are random: walls on so many of the 64 inner cells, then four boxes, four targets and the player anywhere. Levels whose boxes have
+no way to the targets even one by one (a box in a corner) are drawn again; others that are lost stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+import statistics
+import time
+from pathlib import Path
+
+from tstar_envs import BadData, SolverLimit
+from tstar_envs.envs.sokoban.bound import LOST, PushBound, push_distances
+from tstar_envs.envs.sokoban.levels import Room, State, parse_level
+from tstar_envs.envs.sokoban.search import Search
+from tstar_envs.envs.sokoban.solver import SOLVER_STATES
+
+SIZE = 10
+WALLS = (0, 6, 12, 24)
+
+
+def draw_level(walls: int, boxes: int, seed: int) -> tuple[Room, State]:
+    """A random level; all of its boxes within the player's reach if there were no others."""
+    draw = random.Random(f"{walls}/{boxes}/{seed}")
+    inner = [(row, column) for row in range(1, SIZE - 1) for column in range(1, SIZE - 1)]
+    while True:
+        rows = [["#"] * SIZE for _ in range(SIZE)]
+        places = draw.sample(inner, len(inner))[walls:]
+        for place, (row, column) in enumerate(places):
+            rows[row][column] = "$" if place < boxes else "." if place < 2 * boxes else "@" if place == 2 * boxes else " "
+        try:
+            room, start = parse_level("\n".join("".join(row) for row in rows))
+        except BadData:
+            continue  # a box that the player can never reach
+        if start[0].bit_count() == boxes and PushBound(push_distances(room)[0])(start[0]) < LOST:
+            return room, start
+
+
+def line(walls: int, boxes: int, levels: int, most_states: int) -> str:
+    """A line of the table."""
+    seconds, states, lost, given_up = [], [], 0, 0
+    for seed in range(levels):
+        room, start = draw_level(walls, boxes, seed)
+        search = Search(room, start, most_states)
+        begun = time.process_time()
+        try:
+            lost += search.run() is None
+        except SolverLimit:
+            given_up += 1
+        seconds.append(time.process_time() - begun)
+        states.append(search.states)
+    ninth = statistics.quantiles(seconds, n=10)[-1]
+    return (
+        f"| {walls} | {levels} | {lost} | {given_up} | {statistics.median(seconds):.2f} | {ninth:.2f} | {max(seconds):.2f} "
+        f"| {statistics.median(states):,.0f} | {max(states):,} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--levels", type=int, default=100, help="of each kind")
+    parser.add_argument("--boxes", type=int, default=4)
+    parser.add_argument("--most-states", type=int, default=SOLVER_STATES, help="bound of a search (default: the environment's)")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    head = f"python scripts/bench_solver.py --levels {options.levels} --boxes {options.boxes}"
+    rows = [
+        "# Optimal solutions of 10x10 Sokoban levels",
+        "",
+        f"Made by `{head}` (Python {platform.python_version()}; x86-64 server CPU, one core).",
+        f"CPU seconds and states kept (the search gives up at {options.most_states:,}), by walls on the 64 inner cells. Levels are",
+        "random; those whose boxes have no way to the targets even one by one (a box in a corner) were drawn again, others that are lost",
+        "stay.",
+        "",
+        "| inner walls | levels | of them lost | given up | median s | 90 % s | most s | median states | most states |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(rows), flush=True)
+    for walls in WALLS:
+        rows.append(line(walls, options.boxes, options.levels, options.most_states))
+        print(rows[-1], flush=True)
+    if options.out:
+        options.out.write_text("\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
