@@ -333,7 +333,6 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
 
     expected = play()
     monkeypatch.setattr(boards, "MOST_STATES", 20)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.text.MOST_TOWERS", 5)
     assert play() == expected
 
 
@@ -350,7 +349,6 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
         return seen
 
     monkeypatch.setattr(boards, "MOST_STATES", 20)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.text.MOST_TOWERS", 5)
     expected = [play(seed) for seed in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

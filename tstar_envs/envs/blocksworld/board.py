@@ -12,20 +12,21 @@ from typing import Any, TypeAlias
 
 from tstar_envs.core import Outcome, OutcomeFields, hash_state, state_hasher
 from tstar_envs.envs.blocksworld.planner import Step, optimal_plan
-from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, Towers, after_legal, apply, towers
+from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, apply
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
+from tstar_envs.envs.blocksworld.telling import ToldTowers
 from tstar_envs.envs.blocksworld.text import Language, name_blocks
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
 from tstar_envs.errors import SolverLimit
 
-MOST_BOARDS = 64
-MOST_STATES = 512  # kept per board; at most about 2 kB each
+MOST_BOARDS = 32
+MOST_STATES = 128  # kept per board, a kilobyte each; with 512 a walk through new states took a fifth longer, since memory was further apart
 GOAL_REACHED = "The goal is reached."
 
 
 # What is known about one state: the observation, the admissible actions, its key, its towers, and the block in the hand (``TABLE`` if
 # it is empty). A plain tuple, as ``tstar_envs.core.OutcomeFields`` is and for the same reason.
-Situation: TypeAlias = tuple[str, tuple[str, ...], str, Towers, int]
+Situation: TypeAlias = tuple[str, tuple[str, ...], str, ToldTowers, int]
 
 
 class Board:
@@ -41,6 +42,7 @@ class Board:
         self.task = task
         self.language = Language(name_blocks(task.problem, names), MYSTERY if names == "mystery" else PLAIN, observation)
         self.goal_text = self.language.goal(task.problem.goal)
+        self._teller = self.language.teller
         self._words = (names, observation)
         self._holds = task.problem.goal.holds
         blocks = len(task.problem.start)
@@ -58,18 +60,19 @@ class Board:
 
     def situation(self, state: State) -> Situation:
         """What is known about a state."""
-        return self._situations.get(state) or self._settle(state, towers(state))
+        return self._situations.get(state) or self._settle(
+            state, self._teller.towers(state), state.index(HAND) if HAND in state else TABLE
+        )
 
     def fingerprint(self, state: State) -> bytes:
         """The state as Python writes it, in half the time."""
         return self._fingerprint % state
 
-    def _settle(self, state: State, piles: Towers) -> Situation:
+    def _settle(self, state: State, piles: ToldTowers, held: int) -> Situation:
         if len(self._situations) >= MOST_STATES:
             self._situations.clear()
             self._outcomes.clear()
-        held = state.index(HAND) if HAND in state else TABLE
-        observation, admissible = self.language.situation(held, piles)
+        observation, admissible = self._teller.situation(held, piles)
         found = observation, admissible, hash_state(self._hasher, self._fingerprint % state), piles, held
         self._situations[state] = found
         return found
@@ -92,13 +95,15 @@ class Board:
                 return Outcome(
                     state, f"Invalid action: {reason}.\n{observation}", action, reason, admissible=admissible, state_key=key
                 )
-        after, piles = after_legal(state, piles, held, admissible.index(action))
-        observation, admissible, key, _, _ = self._situations.get(after) or self._settle(after, piles)
+        after, piles, held = self._teller.after_legal(state, piles, held, admissible.index(action))
+        known = self._situations.get(after)
+        observation, admissible, key, _, _ = known or self._settle(after, piles, held)
         solved = self._holds(after)
         if solved:
             observation = f"{observation}\n{GOAL_REACHED}"
-        outcome = (after, observation, action, "", action, solved, solved, float(solved), None, 0.0, admissible, key)
-        self._outcomes[state, action] = outcome
+        outcome = (after, observation, action, "", action, solved, solved, 1.0 if solved else 0.0, None, 0.0, admissible, key)
+        if known:  # what leads to a state that was never seen before is not kept at once: most such ways are never taken again
+            self._outcomes[state, action] = outcome
         return outcome
 
     @cached_property

@@ -127,34 +127,6 @@ def towers(state: State) -> Towers:
     return tuple(found)
 
 
-def after_legal(state: State, piles: Towers, held: int, position: int) -> tuple[State, Towers]:
-    """Where one of the legal operators leads: the state after it and its towers (every step needs both).
-
-    Args:
-        state: before it.
-        piles: ``towers(state)``.
-        held: the block in the hand, ``TABLE`` if it is empty.
-        position: which of ``legal_operators``.
-    """
-    standing, below = list(piles), list(state)
-    if held == TABLE:
-        tower = standing[position]
-        below[tower[-1]] = HAND
-        if len(tower) > 1:
-            standing[position] = tower[:-1]
-        else:
-            del standing[position]
-    elif position:
-        tower = standing[position - 1]
-        below[held] = tower[-1]
-        standing[position - 1] = (*tower, held)
-    else:
-        below[held] = TABLE
-        standing.append((held,))
-        standing.sort()
-    return tuple(below), tuple(standing)
-
-
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:
     """The state with the given towers (bottom to top), all of ``blocks`` blocks standing in one or held."""
     below = [TABLE] * blocks

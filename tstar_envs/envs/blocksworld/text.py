@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
-from tstar_envs.envs.blocksworld.notation import SEPARATOR, TABLE_WORD, write_goal
+from tstar_envs.envs.blocksworld.notation import TABLE_WORD, write_goal
+from tstar_envs.envs.blocksworld.phrases import phrasebook
 from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import (
-    CLEAR,
-    HANDEMPTY,
-    HOLDING,
-    ON,
-    ONTABLE,
-    PICK_UP,
-    PUT_DOWN,
-    STACK,
-    TABLE,
-    UNSTACK,
-    Fact,
-    Goal,
-    Operator,
-    State,
-    Towers,
-    violated,
-)
-from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, PLAIN, VOCABULARIES, Vocabulary
+from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, Fact, Goal, Operator, State, violated
+from tstar_envs.envs.blocksworld.telling import Teller
+from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import UnknownOption
 
 OBSERVATIONS = ("natural", "compact")
-MOST_TOWERS = 512  # texts kept per problem
-MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
-TowerText = tuple[str, str, str]  # a tower in words, the action that takes its top, its words as part of a higher tower
-HeldText = tuple[str, str, tuple[str, ...]]  # what is said in front of the towers, putting down, stacking on each block
 NAMES = ("own", "colours", "letters", "mystery")
 
 
@@ -59,43 +39,6 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
     return tuple(new[name] for name in own)
 
 
-class Phrasebook(dict[tuple[str, ...], str]):
-    """Facts as clauses and actions, by predicate or verb and names of blocks; each is put together when first asked for.
-
-    Shared by all problems told in the same words, since most of them use the same few names.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, natural: bool) -> None:
-        super().__init__()
-        self.vocabulary = vocabulary
-        self.phrases = vocabulary.natural if natural else vocabulary.compact
-        self._natural = natural
-
-    def __missing__(self, key: tuple[str, ...]) -> str:
-        if len(self) >= MOST_PHRASES:
-            self.clear()
-        word, *labels = key
-        if word in self.vocabulary.verbs:
-            text = self.vocabulary.action(word, *labels)
-        else:
-            text = self.phrases.facts[word].format(*map(self.block, labels))
-        self[key] = text
-        return text
-
-    def block(self, label: str) -> str:
-        """A block in a sentence."""
-        if not self._natural:
-            return label
-        if self.vocabulary is MYSTERY:
-            return f"object {label}"
-        return f"the {label} block" if label in COLOURS else f"block {label}"
-
-
-@lru_cache(maxsize=2 * len(VOCABULARIES))
-def _phrasebook(vocabulary: str, natural: bool) -> Phrasebook:
-    return Phrasebook(next(v for v in VOCABULARIES if v.name == vocabulary), natural)
-
-
 class Language:
     """How the facts and operators of one problem are put into words.
 
@@ -117,12 +60,8 @@ class Language:
         self.labels = labels
         self.vocabulary = vocabulary
         self.natural = observation == "natural"
-        self._compact = observation == "compact" and vocabulary is PLAIN
-        self._book = _phrasebook(vocabulary.name, self.natural)
-        self._towers: dict[tuple[int, ...], TowerText] = {}
-        self._held: dict[int, HeldText] = {}
-        self._nothing_held = self._head("empty" if self._compact else self._book[HANDEMPTY,])
-        self._marks = (SEPARATOR, "") if self._compact else (", ", "." if self.natural else "")
+        self._book = phrasebook(vocabulary.name, self.natural)
+        self.teller = Teller(labels, self._book)
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
@@ -167,65 +106,6 @@ class Language:
         """Why an operator is illegal in a state, "" if it is legal."""
         clash = violated(state, operator)
         return "" if clash is None else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
-
-    def situation(self, held: int, piles: Towers) -> tuple[str, tuple[str, ...]]:
-        """A state as the agent reads it, and its admissible actions.
-
-        The text tells the hand, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
-        fact that holds, each tower from its top down. Compact: ``notation``. Admissible actions come in the order of the towers.
-
-        Args:
-            held: the block in the hand, ``TABLE`` if it is empty.
-            piles: ``rules.towers`` of the state.
-        """
-        # Most towers stay as they are in a step, and few towers make many states: what is said of them is kept, up to a bound.
-        known = self._towers
-        if len(known) > MOST_TOWERS:
-            known.clear()
-        texts, takes = [], []
-        for tower in piles:
-            text, take, _ = known.get(tower) or self._tell_tower(tower)
-            texts.append(text)
-            takes.append(take)
-        if held == TABLE:
-            head, actions = self._nothing_held, tuple(takes)
-        else:
-            head, put_down, onto = self._held.get(held) or self._tell_held(held)
-            actions = (put_down, *[onto[tower[-1]] for tower in piles])
-        separator, end = self._marks
-        if self._compact or texts:
-            return f"{head}{separator.join(texts)}{end}", actions
-        return f"{head.removesuffix(separator)}{end}", actions
-
-    def _head(self, hand: str) -> str:
-        """What stands in front of the towers."""
-        if self._compact:
-            return f"hand: {hand} | towers: "
-        return f"State: {hand}, " if self.natural else f"state: {hand}, "
-
-    def _tell_held(self, held: int) -> HeldText:
-        """A block in the hand in words."""
-        book, label = self._book, self.labels[held]
-        head = self._head(label if self._compact else book[HOLDING, label])
-        told = self._held[held] = head, book[PUT_DOWN, label], tuple([book[STACK, label, other] for other in self.labels])
-        return told
-
-    def _tell_tower(self, tower: tuple[int, ...]) -> TowerText:
-        """A tower in words, from those of the tower below its top block, which is nearly always known already."""
-        book, top = self._book, self.labels[tower[-1]]
-        if len(tower) == 1:
-            rest, place, take = "", book[ONTABLE, top], book[PICK_UP, top]
-        else:
-            under = self.labels[tower[-2]]
-            rest = (self._towers.get(tower[:-1]) or self._tell_tower(tower[:-1]))[2]
-            place, take = book[ON, top, under], book[UNSTACK, top, under]
-        if self._compact:
-            text = inner = f"{rest} {top}" if rest else top
-        else:
-            inner = f"{place}, {rest}" if rest else place
-            text = f"{book[CLEAR, top]}, {inner}"
-        told = self._towers[tower] = text, take, inner
-        return told
 
     def goal(self, goal: Goal) -> str:
         """The goal as the agent reads it."""
