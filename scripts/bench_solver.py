@@ -37,7 +37,7 @@ def draw_level(walls: int, boxes: int, seed: int) -> tuple[Room, State]:
         try:
             room, start = parse_level("\n".join("".join(row) for row in rows))
         except BadData:
-            continue  # a box that the player can never reach
+            continue  # a box or a target that the player can never reach
         if start[0].bit_count() == boxes and PushBound(push_distances(room)[0])(start[0]) < LOST:
             return room, start
 
@@ -55,7 +55,7 @@ def line(walls: int, boxes: int, levels: int, most_states: int) -> str:
             given_up += 1
         seconds.append(time.process_time() - begun)
         states.append(search.states)
-    ninth = statistics.quantiles(seconds, n=10)[-1]
+    ninth = statistics.quantiles(seconds, n=10)[-1] if levels > 1 else seconds[0]
     return (
         f"| {walls} | {levels} | {lost} | {given_up} | {statistics.median(seconds):.2f} | {ninth:.2f} | {max(seconds):.2f} "
         f"| {statistics.median(states):,.0f} | {max(states):,} |"
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--most-states", type=int, default=SOLVER_STATES, help="bound of a search (default: the environment's)")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    head = f"python scripts/bench_solver.py --levels {options.levels} --boxes {options.boxes}"
+    head = f"python scripts/bench_solver.py --levels {options.levels} --boxes {options.boxes} --most-states {options.most_states}"
     rows = [
         "# Optimal solutions of 10x10 Sokoban levels",
         "",

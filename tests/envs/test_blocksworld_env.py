@@ -333,6 +333,8 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
 
     expected = play()
     monkeypatch.setattr(boards, "MOST_STATES", 20)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_PHRASES", 5)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_WORDS", 2)
     assert play() == expected
 
 
@@ -349,6 +351,8 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
         return seen
 
     monkeypatch.setattr(boards, "MOST_STATES", 20)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_PHRASES", 5)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_WORDS", 2)
     expected = [play(seed) for seed in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

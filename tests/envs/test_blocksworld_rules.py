@@ -77,7 +77,7 @@ def test_operators_come_in_inverse_pairs(state: State) -> None:
 
 
 @given(STATES)
-def test_towers_step_by_step(state: State) -> None:
+def test_towers_stand_in_the_order_of_their_bottom_blocks(state: State) -> None:
     piles = towers(state)
     assert piles == tuple(sorted(piles)) and [tower[0] for tower in piles] == [b for b, under in enumerate(state) if under == TABLE]
 

@@ -10,7 +10,7 @@ from tstar_envs.envs.sokoban.levels import Room, State, cells
 from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, is_solved, move
-from tstar_envs.envs.sokoban.search import MOST_SOLVED, Search
+from tstar_envs.envs.sokoban.search import ALONE, MOST_SOLVED, Search
 from tstar_envs.envs.sokoban.solver import solve_state
 
 # Random halls; A* from one end, the solver before, found their lengths: in 2 and in 22 seconds, with 400,000 and 1,600,000 states.
@@ -62,9 +62,11 @@ def test_an_empty_hall_with_four_boxes_fits_the_default_bound(length: int) -> No
     assert is_solved(room, state)
 
 
-@pytest.mark.parametrize(("size", "boxes", "targets"), [(5, 3, 3), (6, 2, 2), (4, 4, 6), (5, 3, 24), (5, 4, 20)])
-def test_open_rooms_against_a_table_of_all_states(size: int, boxes: int, targets: int) -> None:
-    """Lengths, lost states and the very moves, whether there are few solved layouts or too many to search from."""
+@pytest.mark.parametrize("alone", [0, ALONE])
+@pytest.mark.parametrize(("size", "boxes", "targets"), [(5, 3, 3), (6, 2, 2), (6, 3, 3), (4, 4, 6), (5, 3, 24), (5, 4, 20)])
+def test_open_rooms_against_a_table_of_all_states(size: int, boxes: int, targets: int, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths, lost states and the very moves, with few solved layouts or too many, from one end and from both."""
+    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
     draw = random.Random(f"{size} {boxes} {targets}")
     room = room_of(size, targets, draw)
     table = DistanceTable(room, boxes)
@@ -80,10 +82,49 @@ def test_open_rooms_against_a_table_of_all_states(size: int, boxes: int, targets
 
 def test_both_kinds_of_search_are_tested_above() -> None:
     assert comb(6, 4) <= MOST_SOLVED < comb(24, 3) < comb(20, 4)
+    draw, states = random.Random("6 3 3"), []
+    room = room_of(6, 3, draw)
+    for _ in range(60):
+        search = Search(room, any_state(room, 3, draw), 1_000_000)
+        search.run()
+        states.append(search.states)
+    assert min(states) < ALONE < max(states), "some of these searches have one end, some two"
 
 
-def test_moves_left_are_exact_along_every_optimal_way() -> None:
+@pytest.mark.parametrize("solvable", [True, False])
+def test_a_long_walk_is_no_long_search(solvable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corridor of 350 cells before the first push: lengths that no way can have are passed over."""
+    corridor = [f"#{' ' * 40}#" if row % 2 == 0 else ("#" * 40 + " #" if row % 4 == 1 else "# " + "#" * 40) for row in range(19)]
+    corridor[0] = "#@" + corridor[0][2:]
+    if solvable:
+        hall = ["#" * 36 + "     #", "#" * 36 + " $ . #", "#" * 36 + "     #"]
+    else:  # nobody gets to the left of the box
+        hall = ["#" * 39 + "  #", "#" * 36 + "  $ .#", "#" * 39 + "  #"]
+    tried = []
+    expand = Search._expand
+    monkeypatch.setattr(Search, "_expand", lambda self, *rest: (tried.append(rest[-1]), expand(self, *rest))[1])
+    moves = solve("\n".join(["#" * 42, *corridor, *hall, "#" * 42]), solver_states=100)
+    assert (len(moves) > 350) if moves else not solvable
+    assert len(tried) < 10
+
+
+@pytest.mark.parametrize("alone", [0, ALONE])
+def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so many boxes each is bounded by itself. A packed room: what can be solved is found backwards from the table."""
+    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
+    draw = random.Random(11)
+    room = room_of(4, 13, draw)
+    table = DistanceTable(room, 11)
+    states = [(boxes, player) for layer in table.layers[1:] for boxes, players in layer.items() for player in cells(players)]
+    assert states
+    for state in draw.sample(states, min(60, len(states))):
+        assert solve_state(room, state) == solution(room, state, table(state) or 0, table)
+
+
+@pytest.mark.parametrize("alone", [0, 20, ALONE])
+def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the search tells of states right after a push is what the table says, and no optimal push is missing."""
+    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
     draw = random.Random(5)
     room = room_of(5, 3, draw)
     table = DistanceTable(room, 3)

@@ -1,6 +1,7 @@
 """The solver against an independent search, on shipped, random and lost positions; and the distance table against both."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.envs.sokoban.levels import cells
 from tstar_envs.envs.sokoban.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, open_moves
+from tstar_envs.envs.sokoban.search import ALONE
 from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.envs.sokoban.tasks import load_mini
 
@@ -57,9 +59,11 @@ def test_solutions_of_shipped_levels_are_the_solver_s(difficulty: str) -> None:
         assert solve_state(level.room, level.start) == level.moves, task_id
 
 
+@pytest.mark.parametrize("alone", [0, ALONE])
 @pytest.mark.parametrize("difficulty", list(TIERS))
-def test_every_state_of_a_room(difficulty: str) -> None:
+def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Table and search agree on all states of small rooms, lost ones among them, down to the very moves."""
+    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
     tier = TIERS[difficulty]
     for seed in range(4):
         level = generate_level(f"every state/{seed}", difficulty)
@@ -99,6 +103,8 @@ def test_any_small_level(text: str) -> None:
     except BadData:
         return
     moves = solve(text)
+    with patch("tstar_envs.envs.sokoban.search.ALONE", 0):
+        assert solve(text) == moves, "from both ends"
     assert (None if moves is None else len(moves)) == shortest(print_level(room, state))
     assert moves is None or play(text, moves)
     assert DistanceTable(room, state[0].bit_count())(state) == (None if moves is None else len(moves))

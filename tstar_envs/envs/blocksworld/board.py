@@ -20,7 +20,8 @@ from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
 from tstar_envs.errors import SolverLimit
 
 MOST_BOARDS = 32
-MOST_STATES = 128  # kept per board, a kilobyte each; with 512 a walk through new states took a fifth longer, since memory was further apart
+# Kept per board, a kilobyte each with eight blocks. With 512 a walk through new states took a fifth longer: memory was further apart.
+MOST_STATES = 128
 GOAL_REACHED = "The goal is reached."
 
 

@@ -11,7 +11,7 @@ from tstar_envs.envs.blocksworld.rules import CLEAR, HOLDING, ON, ONTABLE, PICK_
 from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, VOCABULARIES, Vocabulary
 
 MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
-MOST_BLOCKS = 256  # whose words are kept, each with up to so many others
+MOST_WORDS = 256  # blocks whose words are kept, each with up to so many others
 
 
 class Phrasebook(dict[tuple[str, ...], str]):
@@ -47,7 +47,7 @@ class Phrasebook(dict[tuple[str, ...], str]):
         """What is said of a block."""
         found = self._blocks.get(label)
         if found is None:
-            if len(self._blocks) >= MOST_BLOCKS:
+            if len(self._blocks) >= MOST_WORDS:
                 self._blocks.clear()
             found = self._blocks[label] = BlockWords(self, label)
         return found
@@ -82,7 +82,7 @@ class _On(dict[str, tuple[str, str]]):
         self._book, self._label = book, label
 
     def __missing__(self, under: str) -> tuple[str, str]:
-        if len(self) >= MOST_BLOCKS:
+        if len(self) >= MOST_WORDS:
             self.clear()
         found = self[under] = (f"{self._book[ON, self._label, under]}, ", self._book[UNSTACK, self._label, under])
         return found
@@ -94,7 +94,7 @@ class _Stack(dict[str, str]):
         self._book, self._label = book, label
 
     def __missing__(self, onto: str) -> str:
-        if len(self) >= MOST_BLOCKS:
+        if len(self) >= MOST_WORDS:
             self.clear()
         found = self[onto] = self._book[STACK, self._label, onto]
         return found

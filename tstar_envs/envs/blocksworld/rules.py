@@ -139,18 +139,14 @@ def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = Non
 
 
 def legal_operators(state: State, piles: Towers) -> list[Operator]:
-    """Every operator whose preconditions hold, in the order of the towers; ``piles`` are ``towers(state)``."""
-    count = len(piles) + (HAND in state)
-    return [legal_operator(state, piles, position) for position in range(count)]
+    """Every operator whose preconditions hold; ``piles`` are ``towers(state)``.
 
-
-def legal_operator(state: State, piles: Towers, position: int) -> Operator:
-    """One of the legal operators: with a block in the hand putting it down, then on each tower; else taking each tower's top."""
-    if HAND not in state:
-        tower = piles[position]
-        return Operator(PICK_UP, tower[0]) if len(tower) == 1 else Operator(UNSTACK, tower[-1], tower[-2])
-    held = state.index(HAND)
-    return Operator(STACK, held, piles[position - 1][-1]) if position else Operator(PUT_DOWN, held)
+    With a block in the hand putting it down, then on each tower; else taking each tower's top.
+    """
+    if HAND in state:
+        held = state.index(HAND)
+        return [Operator(PUT_DOWN, held), *(Operator(STACK, held, tower[-1]) for tower in piles)]
+    return [Operator(PICK_UP, *tower) if len(tower) == 1 else Operator(UNSTACK, tower[-1], tower[-2]) for tower in piles]
 
 
 def preconditions(operator: Operator) -> tuple[Fact, ...]:

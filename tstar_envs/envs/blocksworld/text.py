@@ -1,4 +1,4 @@
-"""What is said in Blocksworld: observations, goals, actions and refusals in the chosen names and style, and the prompt."""
+"""What is said in Blocksworld besides the states (``telling``): goals, actions, refusals and the prompt."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ of one end and a later node of the other has at least the total of the one and t
 at least what is gone at both. Lengths are tried upwards: for each, every node of one end that fits that length with any
 node which waits at the other end is expanded. (The bounds on pairs: Eckerle, Chen, Sturtevant, Zilles and Holte, "Sufficient
 conditions for node expansion in bidirectional heuristic search", ICAPS 2017.) Walks make up half of most solutions, so pairs cut off
-most of what A* from one end would expand: in the halls of ``tests/envs/test_sokoban_search.py`` nine nodes of ten.
+most of what A* from one end would expand: in the halls of ``tests/envs/test_sokoban_search.py`` nine nodes of ten. Small searches
+have the first end only, which is that A* and needs fewer tables.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from typing import TypeAlias
 
 from tstar_envs.envs.sokoban.bound import LOST, FrozenBoxes, PushBound, push_distances, pushes_from
 from tstar_envs.envs.sokoban.levels import Room, State, cells
+from tstar_envs.envs.sokoban.rules import is_solved
 from tstar_envs.envs.sokoban.steps import Step, after_a_push, before_the_push, just_pushed
 from tstar_envs.errors import SolverLimit
 
-MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) the search has one end only
+ALONE = 500  # states after which the search from the other end begins
+MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) it never does
 
 Neighbours: TypeAlias = Callable[[State, int, dict[State, int]], list[Step]]  # see ``steps``
+Fits: TypeAlias = Callable[[int, int, int], bool]  # of moves gone, total and surplus
 
 
 class _End:
@@ -36,10 +40,10 @@ class _End:
         waiting: the nodes that are not expanded, by moves gone, total and surplus.
     """
 
-    def __init__(self, neighbours: Neighbours, ahead: PushBound, behind: PushBound) -> None:
-        self._neighbours = neighbours
-        self._ahead = ahead
-        self._behind = behind
+    def __init__(self, neighbours: Neighbours, ahead: PushBound, behind: PushBound | None) -> None:
+        self.neighbours = neighbours
+        self.ahead = ahead
+        self.behind = behind  # None: nothing is known, so every surplus counts as 0
         self.gone: dict[State, int] = {}
         self.waiting: dict[tuple[int, int, int], list[State]] = {}
 
@@ -47,22 +51,31 @@ class _End:
         """Begin with nodes of one box layout."""
         for node in nodes:
             self.gone[node] = 0
-            self.waiting.setdefault((0, self._ahead(node[0]), 0), []).append(node)
+            self.waiting.setdefault((0, self.ahead(node[0]), 0), []).append(node)
 
-    def least_surplus(self, length: int) -> list[list[int]]:
-        """By moves gone and total, up to ``length`` each: the least surplus among the waiting nodes with no more of either."""
-        least = [[LOST] * (length + 1) for _ in range(length + 1)]
-        for gone, total, surplus in self.waiting:
-            if total <= length and surplus < least[gone][total]:
-                least[gone][total] = surplus
-        before = [LOST] * (length + 1)
+    def partners(self, length: int) -> Fits | None:
+        """Whether a node of the other end may be on a way of ``length`` moves with a node that waits here; None if none can be."""
+        keys = [key for key in self.waiting if key[1] <= length]
+        if not keys:
+            return None
+        first_gone, last_gone, first_total = min(key[0] for key in keys), max(key[0] for key in keys), min(key[1] for key in keys)
+        # By moves gone and total: the least surplus of the waiting nodes with no more of either.
+        least = [[LOST] * (length - first_total + 1) for _ in range(first_gone, last_gone + 1)]
+        for gone, total, surplus in keys:
+            row = least[gone - first_gone]
+            row[total - first_total] = min(row[total - first_total], surplus)
+        before = [LOST] * (length - first_total + 1)
         for row in least:
             smallest = LOST
             for total, surplus in enumerate(row):
-                smallest = min(smallest, surplus, before[total])
-                row[total] = smallest
+                row[total] = smallest = min(smallest, surplus, before[total])
             before = row
-        return least
+
+        def fits(gone: int, total: int, surplus: int) -> bool:
+            left, most = length - gone - first_gone, length - surplus - first_total
+            return left >= 0 and most >= 0 and least[min(left, last_gone - first_gone)][most] <= length - total
+
+        return fits
 
 
 class Search:
@@ -73,69 +86,76 @@ class Search:
         self._start = start
         self._most_states = most_states
         to_targets, alive = push_distances(room)
-        self._from_start = PushBound(pushes_from(room, start[0]))
         self._left = PushBound(to_targets, FrozenBoxes(room, alive))
-        self._before_the_push = partial(before_the_push, room)
-        self._forward = _End(partial(after_a_push, room, alive), self._left, self._from_start)
-        self._backward = _End(self._before_the_push, self._from_start, self._left)
+        self._forward = _End(partial(after_a_push, room, alive), self._left, None)
+        self._backward: _End | None = None
         self._shortest = LOST
         self._meetings: list[State] = []
 
     def run(self) -> tuple[int, Callable[[State], int | None]] | None:
         """The optimal length, and the moves left in states right after a push (all that are on an optimal way); None if lost."""
+        if is_solved(self._room, self._start):
+            return 0, lambda _: None
         length = self._left(self._start[0])
         if length >= LOST:
             return None
         self._forward.begin([self._start])
-        both = self._begin_at_solved_states()
+        two_ends = comb(self._room.targets.bit_count(), self._start[0].bit_count()) <= MOST_SOLVED
         while True:
-            if not both or len(self._forward.gone) <= len(self._backward.gone):
-                self._expand(self._forward, self._backward, length)
+            if two_ends and self._backward is None and self.states > ALONE:
+                self._backward = self._other_end()
+            back = self._backward
+            if back is None or len(self._forward.gone) <= len(back.gone):
+                self._expand(self._forward, back, length)
             else:
-                self._expand(self._backward, self._forward, length)
+                self._expand(back, self._forward, length)
             if self._shortest <= length:
                 break
-            if self._shortest == LOST and not (self._forward.waiting and self._backward.waiting):
+            ends = [end for end in (self._forward, back) if end is not None]
+            if self._shortest == LOST and not all(end.waiting for end in ends):
                 return None
-            length += 1
+            # A way that is not found yet passes a node that waits, at each end.
+            least = max(min((total for _, total, _ in end.waiting), default=0) for end in ends)
+            length = min(max(length + 1, least), self._shortest)
         ways = self._optimal_ways(length)
-        back = self._backward.gone
-        # A node of the backward end that is on no optimal way has more moves left than whoever asks can use.
-        return length, lambda state: ways[state] if state in ways else back.get(state)
+        known_back = self._backward.gone if self._backward is not None else {}
+        # A node of the other end that is on no optimal way has more moves left than whoever asks can use.
+        return length, lambda state: ways[state] if state in ways else known_back.get(state)
 
     @property
     def states(self) -> int:
         """How many are kept."""
-        return len(self._forward.gone) + len(self._backward.gone)
+        return len(self._forward.gone) + (0 if self._backward is None else len(self._backward.gone))
 
-    def _begin_at_solved_states(self) -> bool:
-        """Whether the search has two ends."""
+    def _other_end(self) -> _End:
+        """The end at the solved states."""
         room, boxes = self._room, self._start[0].bit_count()
-        if comb(room.targets.bit_count(), boxes) > MOST_SOLVED:
-            self._backward.waiting[0, 0, 0] = []  # something may wait anywhere
-            return False
+        from_start = self._forward.behind = PushBound(pushes_from(room, self._start[0]))
+        back = _End(partial(before_the_push, room), from_start, self._left)
         for chosen in combinations(cells(room.targets), boxes):
             layout = sum(1 << cell for cell in chosen)
-            if self._from_start(layout) < LOST:
-                self._backward.begin([(layout, cell) for cell in cells(just_pushed(room, layout))])
-        return True
+            if from_start(layout) < LOST:
+                back.begin([(layout, cell) for cell in cells(just_pushed(room, layout))])
+        return back
 
-    def _expand(self, end: _End, other: _End, length: int) -> None:
+    def _expand(self, end: _End, other: _End | None, length: int) -> None:
         """Expand what could be on a way of ``length`` moves with a node that waits at the other end."""
-        least = other.least_surplus(length)
+        fits = other.partners(length) if other is not None else lambda gone, total, surplus: total <= length
+        if fits is None:
+            return
         ready: list[list[State]] = [[] for _ in range(length + 1)]
-        fitting = [key for key in end.waiting if key[1] <= length and least[length - key[0]][length - key[2]] <= length - key[1]]
-        for key in fitting:
+        for key in [key for key in end.waiting if key[1] <= length and fits(*key)]:
             ready[key[0]] += end.waiting.pop(key)
-        known, known_there = end.gone, other.gone
+        known, ahead, behind = end.gone, end.ahead, end.behind
+        known_there = other.gone if other is not None else {}
         for gone, nodes in enumerate(ready):
             for node in nodes:
                 if known[node] != gone:
                     continue  # it was reached on a shorter way
                 if self.states > self._most_states:
                     self._give_up()
-                for after_gone, after, moved in end._neighbours(node, gone, known):
-                    left = end._ahead(after[0], moved)
+                for after_gone, after, moved in end.neighbours(node, gone, known):
+                    left = ahead(after[0], moved)
                     total = after_gone + left
                     if total > self._shortest:  # or lost
                         continue
@@ -146,8 +166,8 @@ class Search:
                             self._shortest = after_gone + there
                             self._meetings = []
                         self._meetings.append(after)
-                    surplus = after_gone - end._behind(after[0])
-                    if total <= length and least[length - after_gone][length - surplus] <= length - total:
+                    surplus = 0 if behind is None else after_gone - behind(after[0])
+                    if total <= length and fits(after_gone, total, surplus):
                         ready[after_gone].append(after)
                     else:
                         end.waiting.setdefault((after_gone, total, surplus), []).append(after)
@@ -166,7 +186,7 @@ class Search:
         left = {node: length - known[node] for node in ahead}
         while ahead:
             node = ahead.pop()
-            for walked, earlier, _ in self._before_the_push(node, 0, {}):
+            for walked, earlier, _ in before_the_push(self._room, node, 0, {}):
                 if known.get(earlier) == known[node] - walked and earlier not in left:
                     left[earlier] = length - known[earlier]
                     ahead.append(earlier)

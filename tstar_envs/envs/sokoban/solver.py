@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tstar_envs.envs.sokoban.levels import Room, State, parse_level
 from tstar_envs.envs.sokoban.plan import solution
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
 from tstar_envs.envs.sokoban.search import Search
 from tstar_envs.errors import UnknownOption
 
-SOLVER_STATES = 1_000_000  # about 300 MB and ten seconds
+SOLVER_STATES = 1_000_000  # about 300 MB; ten seconds with four boxes, a minute with seven
 
 
 def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | None:
@@ -16,7 +16,8 @@ def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | No
 
     Args:
         level_text: see ``tstar_envs.envs.sokoban.levels.parse_level``.
-        solver_states: how many states the search may keep before it gives up; a million take about 300 MB and ten seconds.
+        solver_states: how many states the search may keep before it gives up; a million take about 300 MB and ten
+            seconds with four boxes, a minute with seven.
 
     Returns:
         Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory
@@ -41,7 +42,5 @@ def check_solver_states(value: object) -> None:
 
 def solve_state(room: Room, state: State, solver_states: int = SOLVER_STATES) -> str | None:
     """The solution of a state as UDLR letters, None if it is lost; see ``solve``."""
-    if is_solved(room, state):
-        return ""
     found = Search(room, state, solver_states).run()
     return None if found is None else solution(room, state, *found)
