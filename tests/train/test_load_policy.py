@@ -82,14 +82,16 @@ def test_an_agent_by_path(saved):
 
 
 def test_settings_come_with_the_weights_of_the_same_family(saved):
-    easy, hard, stack = (find_entry(f"tstar/{name}") for name in ("Sokoban-easy", "Sokoban-hard", "Blocksworld-stack"))
+    names = ("Sokoban-easy", "Sokoban-medium", "Sokoban-hard", "Blocksworld-stack")
+    easy, medium, hard, stack = (find_entry(f"tstar/{name}") for name in names)
     harder = str(WEIGHTS / "sokoban_harder")
-    assert settings_name(harder, easy) == settings_name(harder, hard) == settings_name("tiny", hard) == "sokoban_harder"
+    assert settings_name(harder, easy) == settings_name(harder, hard) == settings_name("tiny", medium) == "sokoban_harder"
+    assert settings_name("tiny", hard) == "sokoban_hard"
     assert settings_name("tiny", easy) == settings_name(str(WEIGHTS / "sokoban"), hard) == "sokoban"
     assert settings_name(harder, stack) == "blocksworld", "Sokoban's options mean nothing there"
-    assert settings_name(str(saved), hard) == "sokoban_harder", "a folder that names no policy has the environment's own"
+    assert settings_name(str(saved), medium) == "sokoban_harder", "a folder that names no policy has the environment's own"
     config, reason = choose(easy, harder)
-    assert config == dataclasses.replace(tiny(hard), env=easy.id, model=harder) and "settings of sokoban_harder" in reason
+    assert config == dataclasses.replace(tiny(medium), env=easy.id, model=harder) and "settings of sokoban_harder" in reason
     agent = load_agent(f"tiny:{harder}", env_id=easy.id, seed=0)
     assert agent.env_options == {"observation": "grid_coords", "multi_action": True}
 
@@ -97,6 +99,6 @@ def test_settings_come_with_the_weights_of_the_same_family(saved):
 def test_weights_name_their_policy_and_checkpoints_keep_it(tmp_path):
     for folder in WEIGHTS.iterdir():
         assert json.loads((folder / "config.json").read_text())[POLICY_FIELD] == folder.name
-    hard = find_entry("tstar/Sokoban-hard")
-    load_policy("tiny", policy_name(hard)).model.config.save_pretrained(tmp_path)
+    medium = find_entry("tstar/Sokoban-medium")
+    load_policy("tiny", policy_name(medium)).model.config.save_pretrained(tmp_path)
     assert settings_name(str(tmp_path), find_entry("tstar/Sokoban-easy")) == "sokoban_harder"

@@ -190,6 +190,16 @@ def test_weights_are_made_and_recorded(tmp_path):
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
 
 
+def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path):
+    hard, before = find_entry("sokoban-hard"), load_policy("tiny", "sokoban_harder")
+    build_weights(hard, tmp_path, seed=0, steps=0, console=Console(quiet=True))
+    policy, record = load_policy(str(tmp_path), "sokoban_hard"), json.loads((tmp_path / "training.json").read_text())
+    for one, other in zip(policy.model.parameters(), before.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert policy.model.config.tstar_policy == "sokoban_hard" and policy.tokenizer.get_vocab() == before.tokenizer.get_vocab()
+    assert [(s["seed"], s["schedule"]["steps"]) for s in record["stages"]] == [(0, 40_000), (1000, 27_000), (2000, 0)]
+
+
 def test_step_contexts_give_a_row_per_turn_with_what_the_policy_will_see():
     family = dataclasses.replace(FAMILY, context="step", history=1)
     style = DemonstrationStyle(mistake=0.3, contrast=0.0)

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from tstar_envs import EnvEntry, TextEnv, find_entry
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
-from tstar_train.policy.model import POLICY_FIELD, load_policy, load_tokenizer, new_tiny, save_tiny
+from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows, shuffled
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate
@@ -65,6 +65,11 @@ SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
         ImitationSchedule(steps=40_000, batch=4, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context", processes=2),
         ImitationSchedule(
             steps=27_000, batch=4, matrix_rate=0.002, other_rate=5e-4, decay=0.9, alike="context", processes=2, held=2048
+        ),
+    ),
+    "sokoban_hard": (
+        ImitationSchedule(
+            steps=18_000, batch=4, matrix_rate=0.002, other_rate=5e-4, decay=0.9, alike="context", processes=2, held=2048
         ),
     ),
 }
@@ -125,7 +130,7 @@ class PracticeMix:
 
 
 def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
-    """Train a tiny policy for a family from nothing and write it.
+    """Train a tiny policy for a family, from nothing or from the built-in policy that it begins with, and write it.
 
     Args:
         entry: any environment of the family.
@@ -136,10 +141,16 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     """
     torch.set_num_threads(1)
     family = tiny_family(policy_name(entry))
-    texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), family.tokenizer_rows)
-    pieces = (str(piece) for row in texts for piece in row.ids)
-    tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
-    model = new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying)
+    made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
+    if family.begins_with:
+        start = load_policy("tiny", family.begins_with)
+        tokenizer, model = start.tokenizer, start.model
+        made = json.loads((WEIGHTS / family.begins_with / "training.json").read_text(encoding="utf-8"))["stages"]
+    else:
+        texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), family.tokenizer_rows)
+        pieces = (str(piece) for row in texts for piece in row.ids)
+        tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
+        model = new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying)
     setattr(model.config, POLICY_FIELD, policy_name(entry))
     save_tiny(model, tokenizer, out)
     stages = SCHEDULES[policy_name(entry)]
@@ -150,9 +161,9 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
         "policy": policy_name(entry),
         "rules_version": entry.rules_version,
         "torch": torch.__version__,
-        "stages": [],
+        "stages": made,
     }
-    for number, schedule in enumerate(stages):
+    for number, schedule in enumerate(stages, start=len(made)):
         run_stage(entry, out, seed + 1000 * number, schedule, console, record)
         (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
