@@ -10,7 +10,7 @@ state key are made), resets included. Sides, in turn within every round:
   that has seen none of them; the mean of all rounds, so the first visits of all tasks are in it.
 - batch: the same on 32 of these tasks, as in one iteration of training; most states were seen before in the process.
 - never seen: the same on tasks of the train split, each played once, so nothing of a task is known when it begins.
-- its steps alone: of the same plays, without what reset() takes (CartPole's likewise).
+- never seen, steps alone: of the same plays, without what reset() takes (CartPole's likewise).
 - GroupEnv and SyncVectorEnv: 32 rows, random moves on random tasks of the test split, drawn in the same way for both; each starts
   finished rows anew in its own way.
 """
@@ -229,8 +229,7 @@ def measure(bench: Bench, rounds: int, steps: int, levels: int) -> Line:
 
 def report(lines: list[Line], command: str) -> str:
     sides = ("long walk", "batch", "never seen", "never seen, steps alone")
-    names = (*sides[:-1], "its steps alone")
-    head = ["id", "CartPole", *(f"{name}: us, ratio" for name in names), "wanted", "GroupEnv us/row", "SyncVectorEnv : GroupEnv", "wanted"]
+    head = ["id", "CartPole", *(f"{side}: us, ratio" for side in sides), "wanted", "GroupEnv us/row", "SyncVectorEnv : GroupEnv", "wanted"]
     text = [
         "# Speed of the planning environments",
         "",
@@ -257,10 +256,8 @@ def report(lines: list[Line], command: str) -> str:
     if missed:
         text += ["", f"Below what is wanted: {'; '.join(missed)}."]
         text += [
-            "A task never seen is read, laid out and left again after one episode, which costs a third of its steps (Blocksworld)",
-            "to as much as they do (Sokoban-easy); the column beside it has the steps alone. In the first two columns the texts",
-            f"and keys of states are remembered once they were worked out, of {MOST_LEVELS} levels or {MOST_BOARDS} problems at a",
-            "time (as many as a batch has).",
+            "A task never seen is read, laid out and left again after one episode. In the first two columns the texts and keys of states",
+            f"are remembered once they were worked out, of {MOST_LEVELS} levels or {MOST_BOARDS} problems at a time; a batch has {BATCH}.",
         ]
     text += ["", "| fresh tasks | CPU ms per task | at most |", "|---|---|---|"]
     text += [f"| {e.bench.id} | {e.milliseconds:.2f} | {e.bench.most_milliseconds:g} |" for e in lines if e.milliseconds is not None]

@@ -5,7 +5,9 @@ Most problems use the same few names, so a clause is put together once, when it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 from tstar_envs.envs.blocksworld.rules import CLEAR, HOLDING, ON, ONTABLE, PICK_UP, PUT_DOWN, STACK, UNSTACK
 from tstar_envs.envs.blocksworld.vocabulary import COLOURS, MYSTERY, VOCABULARIES, Vocabulary
@@ -14,15 +16,32 @@ MOST_PHRASES = 4096  # kept per vocabulary and style; 12 colours make 450
 MOST_WORDS = 256  # blocks whose words are kept, each with up to so many others
 
 
+Said = TypeVar("Said")
+
+
+class Lazily(dict[str, Said]):
+    """What is said of each name, made when it is first asked for; of ``MOST_WORDS`` names at a time."""
+
+    def __init__(self, make: Callable[[str], Said]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> Said:
+        if len(self) >= MOST_WORDS:
+            self.clear()
+        found = self[name] = self._make(name)
+        return found
+
+
 class Phrasebook(dict[tuple[str, ...], str]):
-    """Facts as clauses and actions, by predicate or verb and names of blocks."""
+    """Facts as clauses and actions, by predicate or verb and names of blocks; ``words`` has what is said of each block."""
 
     def __init__(self, vocabulary: Vocabulary, natural: bool) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         self.natural = natural
         self.phrases = vocabulary.natural if natural else vocabulary.compact
-        self._blocks: dict[str, BlockWords] = {}
+        self.words: Lazily[BlockWords] = Lazily(lambda label: BlockWords(self, label))
 
     def __missing__(self, key: tuple[str, ...]) -> str:
         if len(self) >= MOST_PHRASES:
@@ -42,15 +61,6 @@ class Phrasebook(dict[tuple[str, ...], str]):
         if self.vocabulary is MYSTERY:
             return f"object {label}"
         return f"the {label} block" if label in COLOURS else f"block {label}"
-
-    def words(self, label: str) -> BlockWords:
-        """What is said of a block."""
-        found = self._blocks.get(label)
-        if found is None:
-            if len(self._blocks) >= MOST_WORDS:
-                self._blocks.clear()
-            found = self._blocks[label] = BlockWords(self, label)
-        return found
 
 
 class BlockWords:
@@ -72,32 +82,8 @@ class BlockWords:
         self.on_table, self.clear, self.held = book[ONTABLE, label], f"{book[CLEAR, label]}, ", book[HOLDING, label]
         self.clear_length = len(self.clear)
         self.pick_up, self.put_down = book[PICK_UP, label], book[PUT_DOWN, label]
-        self.on = _On(book, label)
-        self.stack = _Stack(book, label)
-
-
-class _On(dict[str, tuple[str, str]]):
-    def __init__(self, book: Phrasebook, label: str) -> None:
-        super().__init__()
-        self._book, self._label = book, label
-
-    def __missing__(self, under: str) -> tuple[str, str]:
-        if len(self) >= MOST_WORDS:
-            self.clear()
-        found = self[under] = (f"{self._book[ON, self._label, under]}, ", self._book[UNSTACK, self._label, under])
-        return found
-
-
-class _Stack(dict[str, str]):
-    def __init__(self, book: Phrasebook, label: str) -> None:
-        super().__init__()
-        self._book, self._label = book, label
-
-    def __missing__(self, onto: str) -> str:
-        if len(self) >= MOST_WORDS:
-            self.clear()
-        found = self[onto] = self._book[STACK, self._label, onto]
-        return found
+        self.on = Lazily(lambda under: (f"{book[ON, label, under]}, ", book[UNSTACK, label, under]))
+        self.stack = Lazily(lambda onto: book[STACK, label, onto])
 
 
 @lru_cache(maxsize=2 * len(VOCABULARIES))

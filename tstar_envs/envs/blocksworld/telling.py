@@ -28,7 +28,7 @@ class Teller:
     """
 
     def __init__(self, labels: tuple[str, ...], book: Phrasebook) -> None:
-        self._words: list[BlockWords] = [book.words(label) for label in labels]
+        self._words: list[BlockWords] = [book.words[label] for label in labels]
         self._compact = not book.natural and book.vocabulary is PLAIN
         self._before, self._after_hand = ("hand: ", " | towers: ") if self._compact else ("State: " if book.natural else "state: ", ", ")
         self._nothing_held = f"{self._before}{'empty' if self._compact else book[HANDEMPTY,]}{self._after_hand}"
