@@ -78,9 +78,9 @@ class OptimConfig:
     clip_high: float = 0.2
     """The ratio is clipped above 1 + clip_high."""
     negative_weight: float = 1.0
-    """What advantages below zero are multiplied by (fines are not). Sampled tokens that were unlikely have the largest gradients
-    (arXiv 2505.12929), and turns that went wrong hold most of them: below 1 their noise no longer drowns what is learnt from what went
-    well. Large models have been found to want the opposite, more weight on what went wrong (arXiv 2506.01347)."""
+    """What advantages and credits below zero are multiplied by (fines are not). Sampled tokens that were unlikely have the largest
+    gradients (arXiv 2505.12929), and turns that went wrong hold most of them: below 1 their noise no longer drowns what is learnt from
+    what went well. Large models have been found to want the opposite, more weight on what went wrong (arXiv 2506.01347)."""
     kl_coefficient: float = 0.0
     """Weight of the KL penalty towards the reference (k3)."""
     max_gradient_norm: float = 1.0
@@ -119,6 +119,10 @@ class RolloutConfig:
     revisit_penalty: float = 0.0
     """Subtracted from the advantage of the tokens of an action after which the environment is as it was after an earlier turn of the
     episode: a bump into a wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
+    progress_credit: float = 0.0
+    """Added to the advantage of the tokens of a turn: this times the share of the way to the goal that the turn made, as the environment's
+    `progress()` tells it (less than 0 where it led away, and all that was made before where it lost the task). It asks the environment's
+    oracle, so it is no longer training from the outcome alone."""
     batch: int = 256
     """Most rows sampled side by side."""
 

@@ -48,6 +48,7 @@ RANGES = {
     "rollout.horizon": _FROM_1,
     "rollout.invalid_penalty": _FROM_0,
     "rollout.revisit_penalty": _FROM_0,
+    "rollout.progress_credit": _FROM_0,
     "rollout.batch": _FROM_1,
     "tree.eps_kl": _FROM_0,
     "tree.kl_samples": _FROM_1,

@@ -33,6 +33,7 @@ def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
         rollout=RolloutConfig(
             tasks=family.tasks, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history,
             horizon=family.horizon, invalid_penalty=family.invalid_penalty, revisit_penalty=family.revisit_penalty,
+            progress_credit=family.progress_credit,
         ),
         tree=TreeConfig(gamma=1.0, kl_samples=8, history=family.tree_history),
         graft=GraftConfig(weight=family.graft_weight, fallback="z_plus_only"),

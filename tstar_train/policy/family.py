@@ -40,7 +40,7 @@ class TinyFamily:
         negative_weight: of training; see ``OptimConfig``.
         updates: optimizer steps of an iteration.
         aggregation: of the token losses; see ``OptimConfig``.
-        invalid_penalty, revisit_penalty: see ``RolloutConfig``.
+        invalid_penalty, revisit_penalty, progress_credit: see ``RolloutConfig``.
         graft_weight: lambda. Where episodes are long the base gradient is small, and a weight that suits short ones would let the
             surgical gradient drown it.
         tree_history: when two steps of the cognitive tree may be one; see ``TreeConfig.history``.
@@ -74,6 +74,7 @@ class TinyFamily:
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
     invalid_penalty: float = 0.0
     revisit_penalty: float = 0.0
+    progress_credit: float = 0.0
     graft_weight: float = 0.03
     tree_history: Literal["sequence", "state"] = "sequence"
 

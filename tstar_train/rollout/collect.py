@@ -23,12 +23,14 @@ class Sampling:
         temperature: 1 in training; 0 is greedy.
         context: ``concat`` (the whole transcript) or ``step`` (task, the last ``history`` turns and the current observation).
         history: turns kept by ``step``, 0 or more.
+        progress: whether ``Turn.progress`` is recorded.
     """
 
     max_tokens: int = 64
     temperature: float = 1.0
     context: str = "concat"
     history: int = 2
+    progress: bool = False
 
 
 @dataclass
@@ -155,7 +157,10 @@ def play_on(
             episode = trajectories[r].episode
             trajectories[r].turns[-1].next_actions = step_info["admissible_actions"]
             episode.steps.append(Step.from_info(reply, answer, step_info))
-            if terminated[r] or truncated[r]:
+            over = bool(terminated[r] or truncated[r])
+            if sampling.progress:
+                trajectories[r].turns[-1].progress = float(step_info["success"]) if over else group.envs[r].progress()
+            if over:
                 episode.ended = "terminated" if terminated[r] else "truncated"
                 episode.reward = float(rewards[r] or 0.0)
                 episode.success = bool(step_info["success"])

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -23,6 +24,7 @@ from tstar_train.optim.update import UpdateStats, base_backward, deal, surgical_
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.credit import progress_made
 from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.fines import fines
 from tstar_train.rollout.local import LocalEngine
@@ -94,7 +96,8 @@ class Share:
         size = config.rollout.group
         trajectories = collect(
             self._training_spec, self._engine, codec, tasks, size=size, split=config.split, seed=f"{config.seed}/rollout/{number}",
-            sampling=sampling_of(config, config.rollout.temperature), first_group=first,
+            sampling=replace(sampling_of(config, config.rollout.temperature), progress=config.rollout.progress_credit > 0),
+            first_group=first,
         )  # fmt: skip
         clock.phase("rollout")
         played = Played(failed=[t.episode for t in trajectories if failed(t.episode)], seconds=clock.seconds)
@@ -158,14 +161,19 @@ class Share:
     def _rows(self, group: GroupResult) -> list[TokenSequence]:
         sequences = []
         for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
-            weighed = np.where(advantages < 0, self._config.optim.negative_weight * advantages, advantages)
-            episode = join_rows(rows_of(trajectory, (weighed - fines(trajectory.steps, self._config.rollout)).tolist()))
+            earned = self._weighed(advantages) - fines(trajectory.steps, self._config.rollout)
+            if self._config.rollout.progress_credit:
+                earned += self._weighed(self._config.rollout.progress_credit * progress_made(trajectory.turns))
+            episode = join_rows(rows_of(trajectory, earned.tolist()))
             if self._config.optim.aggregation == "episode-mean":
                 own = sum(s.own_tokens for s in episode)
                 for sequence in episode:
                     sequence.weight = 1 / own
             sequences += episode
         return sequences
+
+    def _weighed(self, advantages: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(advantages < 0, self._config.optim.negative_weight * advantages, advantages)
 
     def sizes(self) -> list[tuple[float, int]]:
         """For each optimizer step: summed weights of own tokens, and grafts, of this share: the denominators' parts."""

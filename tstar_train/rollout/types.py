@@ -20,6 +20,7 @@ class Turn:
         next_actions: admissible actions after the turn, None where the set is open.
         shaping: the environment's reward where it did not end the episode; 0 unless an option such as Sokoban's ``reward="shaped"``
             asks for more.
+        progress: ``env.progress()`` after the turn; 1 where it won, 0 where the episode ended otherwise. None where it was not asked for.
     """
 
     context: list[int]
@@ -28,6 +29,7 @@ class Turn:
     thought_length: int
     next_actions: list[str] | None = None
     shaping: float = 0.0
+    progress: float | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,31 @@
+"""What single turns are credited with for the way to the goal, beside the advantage that the end of their episode gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tstar_train.rollout.types import Turn
+
+
+def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
+    """How much of the way each turn made, shape (turns,), in shares of the whole way: the change of ``Turn.progress``.
+
+    A turn that loses the task gives back all that was made before it. The sum over an episode is 1 where it succeeds and 0
+    where it ends otherwise, whatever happened on the way, so what the episodes of a task earn keeps its order: it is the shaping by
+    a potential of Ng, Harada and Russell (1999), given to each turn instead of to the episode.
+
+    Args:
+        turns: of one episode, in order; all of them with their ``progress``.
+
+    Raises:
+        ValueError: progress was not recorded (see ``Sampling.progress``).
+    """
+    after = []
+    for number, turn in enumerate(turns):
+        if turn.progress is None:
+            raise ValueError(f"turn {number} has no progress: collect the episodes with Sampling(progress=True)")
+        after.append(turn.progress)
+    return np.diff(np.array(after, dtype=np.float64), prepend=0.0)
