@@ -121,8 +121,8 @@ class RolloutConfig:
     episode: a bump into a wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
     progress_credit: float = 0.0
     """Added to the advantage of the tokens of a turn: this times the share of the way to the goal that the turn made, as the environment's
-    `progress()` tells it (less than 0 where it led away, and all that was made before where it lost the task). It asks the environment's
-    oracle, so it is no longer training from the outcome alone."""
+    `progress()` tells it (less than 0 where it led away; all that was made before is lost where the episode ends without success or cannot
+    succeed any more). It asks the environment's oracle, so it is no longer training from the outcome alone."""
     batch: int = 256
     """Most rows sampled side by side."""
 
