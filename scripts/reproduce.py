@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from tstar_envs import find_entry
+from tstar_envs import find_entry, parse_options
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
 from tstar_train.policy.family import policy_name, tiny_family
@@ -48,10 +48,12 @@ def measured(path: Path) -> dict[str, Measurement]:
 def preset(options: argparse.Namespace, seed: int = 0) -> Config:
     """The environment's preset, measured as the command line says."""
     config = tiny(find_entry(options.env))
+    own = parse_options(find_entry(options.env), options.env_option, {"split": "--split"})
     wanted = {"split": options.split, "tasks": options.tasks, "samples": options.samples}
     said = {name: value for name, value in wanted.items() if value is not None}
     evaluation = dataclasses.replace(config.evaluation, **said)
-    return dataclasses.replace(config, seed=seed, processes=options.processes, evaluation=evaluation)
+    env_options = {**config.env_options, **own}
+    return dataclasses.replace(config, seed=seed, processes=options.processes, evaluation=evaluation, env_options=env_options)
 
 
 def held_out(policy: Policy, config: Config) -> Measurement:
@@ -174,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--env", default="hotpotqa")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--env-option", action="append", default=[], help="KEY=VALUE, on top of the preset's; repeatable")
     parser.add_argument("--split", default="test", help="settings are chosen on valid, claims are made on test")
     parser.add_argument("--tasks", type=int, help="held-out tasks (default: the preset's)")
     parser.add_argument("--samples", type=int, help="episodes of each at temperature 1 (default: the preset's)")

@@ -19,6 +19,12 @@ def seeded(seed: int, env_id: str) -> "Full":
     return Full(seed, env_id)
 
 
+def sampling(temperature: float = 0.7) -> "Full":
+    agent = Full()
+    agent.temperature = temperature
+    return agent
+
+
 def broken() -> None:
     raise RuntimeError("no licence")
 
@@ -37,6 +43,7 @@ class OnlyAct:
 class Full:
     def __init__(self, seed: int = -1, env_id: str = "") -> None:
         self.made_with = (seed, env_id)
+        self.temperature = 1.0
         self.resets: list[dict[str, Any]] = []
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:

@@ -44,6 +44,16 @@ def test_factories_get_what_they_ask_for() -> None:
     assert load("own_agents:OnlyAct").env_options == {"topk": 1}
 
 
+def test_a_temperature_goes_to_who_takes_one() -> None:
+    made = [load_agent("own_agents:sampling", env_id=ENTRY.id, seed=5, temperature=t) for t in (None, 0.0, 0.5)]
+    assert [agent.temperature for agent in made] == [0.7, 0.0, 0.5]
+    for spec in ("random", "oracle", "own_agents:Full", "own_agents:instance", "own_agents:function"):
+        with pytest.raises(UnknownOption, match=f"agent '{spec}' takes no temperature, got 0.5: leave it out"):
+            load_agent(spec, env_id=ENTRY.id, seed=5, temperature=0.5)
+    with pytest.raises(UnknownOption, match="0 or more, got inf"):
+        load_agent("own_agents:sampling", env_id=ENTRY.id, seed=5, temperature=float("inf"))
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

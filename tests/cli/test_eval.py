@@ -193,6 +193,9 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
         (base("--agent", "random", "--option", "split=train"), "--split"),
         (base("--agent", "random", "--out", "/"), "not a regular file"),
         (base("--agent", "random", "--option", "horizon=0"), "horizon must be"),
+        (base("--agent", "random", "--temperature", "0.5"), "agent 'random' takes no temperature, got 0.5"),
+        (base("--agent", "tiny", "--temperature", "-1"), "temperature must be a number of 0 or more, got -1"),
+        (base("--agent", "tiny", "--temperature", "nan"), "temperature must be a number of 0 or more, got nan"),
     ],
 )
 def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
@@ -207,6 +210,20 @@ def test_tiny_plays_or_says_what_is_missing(run: Run) -> None:
         assert done.stderr.startswith("error: ") and "pip install" in done.stderr
     else:
         assert done.returncode == 0 and "topk=1" in done.stdout and "2 (2 tasks)" in done.stdout
+
+
+def test_a_temperature_is_told_kept_and_part_of_the_settings(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "warm.py").write_text(
+        "class Warm:\n    def __init__(self, temperature=1.0):\n        self.temperature = temperature\n"
+        "    def act(self, observation, info):\n        return f'finish[{self.temperature}]'\n"
+    )
+    command = base("--agent", "warm:Warm", "--tasks", "1", "--out", "w.jsonl")
+    done = run(*command, "--temperature", "0.25")
+    assert done.returncode == 0 and "agent warm:Warm (temperature 0.25)" in done.stdout
+    (episode,) = read_episodes(tmp_path / "w.jsonl")
+    assert episode.steps[0].action == "finish[0.25]"
+    refused = run(*command)
+    assert refused.returncode == 2 and "temperature was 0.25, now not set" in refused.stderr
 
 
 def test_few_episodes_with_a_dead_service_say_why(call: Call) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import gymnasium as gym
 import pytest
 from policies import HOTPOT, random_policy
 
 from tstar_envs import BadData, MissingData, UnknownOption, find_entry
 from tstar_envs.bench.agents import load_agent
+from tstar_envs.bench.runner import play_episode
 from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, load_policy, save_tiny, settings_name
 from tstar_train.presets import choose, tiny
@@ -79,6 +81,19 @@ def test_an_agent_by_path(saved):
     if not has_tiny("alfworld"):
         with pytest.raises(MissingData, match="--out FOLDER"):
             load_agent("tiny", env_id="tstar/ALFWorld", seed=3)
+
+
+def test_the_tiny_agent_samples_at_the_temperature_asked_for():
+    easy = find_entry("tstar/Sokoban-easy")
+
+    def actions(temperature: float | None, seed: int) -> list[str]:
+        agent = load_agent("tiny", env_id=easy.id, seed=seed, temperature=temperature)
+        env = gym.make(easy.id, split="test", **agent.env_options).unwrapped
+        tasks = env.task_ids()[:4]
+        return [step.action for t in tasks for step in play_episode(env, easy, agent, name="tiny", task=t, seed=seed).steps]
+
+    assert actions(0.0, 1) == actions(0.0, 2), "greedy does not depend on the seed"
+    assert actions(None, 1) == actions(1.0, 1) != actions(1.0, 2)
 
 
 def test_settings_come_with_the_weights_of_the_same_family(saved):

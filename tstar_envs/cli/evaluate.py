@@ -45,6 +45,8 @@ class EvalCommand:
     """Episodes per task."""
     seed: int = 0
     """Of the agent's sampling."""
+    temperature: float | None = None
+    """Of the agent's sampling, 0 is greedy; default: the agent's own (tiny: 1)."""
     out: Path | None = None
     """JSON-lines file for the episodes; FILE.config.json beside it holds the settings."""
     topk: int | None = None
@@ -60,7 +62,7 @@ def run(command: EvalCommand, console: Console) -> int:
         0, or 1 if episodes ended in an error (they are in no figure).
     """
     entry = find_entry(command.env)
-    agent = load_agent(command.agent, env_id=entry.id, seed=command.seed)
+    agent = load_agent(command.agent, env_id=entry.id, seed=command.seed, temperature=command.temperature)
     options = _options(command, entry, agent)
     env = make_env(entry, {"split": command.split, **options})
     wanted = _wanted(command, env)
@@ -70,10 +72,13 @@ def run(command: EvalCommand, console: Console) -> int:
         "format": FORMAT, "env": entry.id, "rules_version": entry.rules_version, "tier": env.tier, "split": command.split,
         "agent": command.agent, "seed": command.seed, "options": options,
     }  # fmt: skip
+    if command.temperature is not None:  # only then, so that files from before there was a choice go on
+        settings["temperature"] = command.temperature
     results = ResultFile(command.out, settings) if command.out is not None else None
     done = results.episodes() if results is not None else {}
     shown = ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
-    say(console, f"{entry.id} ({env.tier}, rules {entry.rules_version}), split {command.split}, agent {command.agent}, options: {shown}")
+    agent_shown = command.agent if command.temperature is None else f"{command.agent} (temperature {command.temperature:g})"
+    say(console, f"{entry.id} ({env.tier}, rules {entry.rules_version}), split {command.split}, agent {agent_shown}, options: {shown}")
     kept = sum(key in done and done[key].ended != "error" for key in wanted)
     if kept:
         say(console, f"resuming: {kept} of {len(wanted)} episodes are in {command.out} already")

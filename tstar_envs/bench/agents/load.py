@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from typing import Any
 
 from tstar_envs.bench.agents.oracle import OracleAgent
@@ -21,23 +22,29 @@ _FORMS = (
 )
 
 
-def load_agent(spec: str, *, env_id: str, seed: int) -> Agent:
+def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None = None) -> Agent:
     """Find an agent.
 
     Args:
         spec: ``random``, ``oracle``, ``tiny``, ``tiny:PATH`` or ``module:object``.
         env_id: a factory that has a parameter ``env_id`` gets it.
         seed: likewise ``seed``.
+        temperature: likewise ``temperature``, 0 or more (0 is greedy); None leaves it to the agent.
 
     Raises:
-        UnknownOption: nothing there, or not an agent; the valid forms are listed.
+        UnknownOption: nothing there, or not an agent (the valid forms are listed); a temperature that is none, or for an agent that
+            takes none.
         MissingExtra: ``tiny`` without the trainer's packages.
     """
-    if spec == "random":
-        return RandomAgent()
-    if spec == "oracle":
-        return OracleAgent()
+    if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
+        raise UnknownOption(f"temperature must be a number of 0 or more, got {temperature}")
+    if spec in ("random", "oracle"):
+        if temperature is not None:
+            raise _no_temperature(spec, temperature)
+        return RandomAgent() if spec == "random" else OracleAgent()
     offered: dict[str, Any] = {"env_id": env_id, "seed": seed}
+    if temperature is not None:
+        offered["temperature"] = temperature
     if spec.startswith("tiny:") and spec != "tiny:":
         offered["model"] = spec.removeprefix("tiny:")
         spec = "tiny"
@@ -68,8 +75,17 @@ def _import(spec: str, module_name: str) -> Any:
         raise UnknownOption(f"agent {spec!r}: importing {module_name} raised {type(error).__name__}: {error}") from error
 
 
+def _no_temperature(spec: str, temperature: float) -> UnknownOption:
+    return UnknownOption(
+        f"agent {spec!r} takes no temperature, got {temperature}: leave it out, or name an agent whose class or factory has a parameter "
+        "temperature (tiny and tiny:PATH do)"
+    )
+
+
 def _as_agent(spec: str, found: Any, offered: dict[str, Any]) -> Agent:
     if not isinstance(found, type) and callable(getattr(found, "act", None)):
+        if "temperature" in offered:
+            raise _no_temperature(spec, offered["temperature"])
         return _complete(spec, found)
     if not callable(found):
         raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is no agent; {_FORMS}")
@@ -78,6 +94,8 @@ def _as_agent(spec: str, found: Any, offered: dict[str, Any]) -> Agent:
     except ValueError as error:  # some built-in callables tell nothing
         raise UnknownOption(f"agent {spec!r} cannot be called as an agent; {_FORMS}") from error
     arguments = {name: value for name, value in offered.items() if name in signature.parameters}
+    if "temperature" in offered and "temperature" not in arguments:
+        raise _no_temperature(spec, offered["temperature"])
     if _fits(signature, **arguments):
         return _complete(spec, _make(spec, found, arguments))
     if not isinstance(found, type) and _fits(signature, "observation", {}):
