@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import itertools
 import json
 from collections import Counter
 from itertools import islice
@@ -150,6 +151,25 @@ def test_public_files(tmp_path: Path) -> None:
     assert SokobanEnv(levels=tmp_path / "hard").reset(options={"task": 0})[0].count("\n") == 2
 
 
+@pytest.mark.parametrize("between", ["|", "\n"])
+def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
+    """Shipped levels, packed by another hand, are the same levels; what only looks packed stays a title."""
+    shipped = [load_mini(d).level(load_mini(d).by_split["test"][i]) for d in ("easy", "medium", "hard") for i in range(5)]
+    rows = [print_level(level.room, level.start).replace(" ", "-").split("\n") for level in shipped]
+
+    def pack(row: str) -> str:
+        runs = ((symbol, len(list(run))) for symbol, run in itertools.groupby(row))
+        return "".join(symbol if count == 1 else f"{count}{symbol}" for symbol, count in runs)
+
+    packed = [between.join(map(pack, level)) + between.replace("\n", "") for level in rows]
+    assert any(character.isdigit() for character in packed[0])
+    (tmp_path / "packed.sok").write_text("\n\n".join(f"12\n{level}\n4-3|2\nlevel 3#" for level in packed))
+    read = load_path(tmp_path)
+    levels = [read.level(task) for task in read.by_split["test"]]
+    assert [(level.room, level.start) for level in levels] == [(level.room, level.start) for level in shipped]
+    assert read.texts["packed.sok:1"][3].endswith(f"packed.sok, line {packed[0].count(chr(10)) + 7}"), "where its first line stands"
+
+
 @pytest.mark.parametrize(
     ("level", "line", "problem"),
     [
@@ -161,6 +181,7 @@ def test_public_files(tmp_path: Path) -> None:
         ("#####\n#@ .#\n#####", 3, "at least one box"),
         ("######\n#@$$.#\n######", 3, "2 boxes and 1 targets"),
         ("######\n#@ *.#\n######", 3, "already, so there is nothing to play"),
+        ("5#|#@$.-|5#", 3, "not closed"),
         ("#####\n\t#@$.#\n#####", 4, r"a level row holds '\t'"),
         ("#######\n#@$.#$#\n#######", 3, "never reach the box at row 1, column 5"),
     ],

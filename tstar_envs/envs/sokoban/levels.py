@@ -7,6 +7,7 @@ step in any direction never wraps around into other floor.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +20,10 @@ _CONTENTS = {
     " ": (0, 0, 0), "-": (0, 0, 0), "_": (0, 0, 0), "$": (1, 0, 0), ".": (0, 1, 0), "*": (1, 1, 0), "@": (0, 0, 1), "+": (0, 1, 1),
 }  # fmt: skip
 XSB_SYMBOLS = frozenset(_CONTENTS) | {"#"}
+# A row with runs of symbols, as Sokoban programs write them to files: "4#" is "####", and "|" ends a row. A space is no symbol here,
+# so that a title with a number among signs stays one.
+_PACKED = re.compile(r"(?:(?:\d{1,3})?[-_$.*@+#]|\|)+")
+_RUN = re.compile(r"(\d+)(.)")
 # Tables from a symbol to 1 or 0: not a wall, box, target, player.
 _BITS = [
     str.maketrans({symbol: str(bits[kind]) for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in _CONTENTS.items())]})
@@ -167,20 +172,30 @@ def print_level(room: Room, state: State) -> str:
 def split_levels(lines: Sequence[str], where: str) -> Iterator[tuple[int, str]]:
     """The levels of an XSB or Boxoban file, each with the number of its first line.
 
-    A level is a run of rows; comments, titles and blank lines stand between levels.
+    A level is a run of rows; comments, titles and blank lines stand between levels. Rows may be run-length encoded (``4#|#@$.#|5#``).
 
     Raises:
         BadData: a row of a level holds a symbol that XSB does not know; file and line are named.
     """
     block: list[str] = []
+    first = 0
     for number, line in enumerate([*lines, ""], start=1):
         row = line.rstrip("\r\n")
-        if "#" in row and XSB_SYMBOLS.issuperset(row):
-            block.append(row)
+        rows = _unpacked(row)
+        if all("#" in part and XSB_SYMBOLS.issuperset(part) for part in rows):
+            first = first or number
+            block += rows
             continue
         if row.lstrip(" -_\t").startswith("#"):
             wrong = next(symbol for symbol in row if symbol not in XSB_SYMBOLS)
             raise BadData(f"{where}, line {number}: a level row holds {wrong!r}; valid symbols: # $ . * @ + and space, - or _")
         if block:
-            yield number - len(block), "\n".join(block)
-            block = []
+            yield first, "\n".join(block)
+            block, first = [], 0
+
+
+def _unpacked(row: str) -> list[str]:
+    """The rows that a line of a file stands for: itself, or, where it is run-length encoded, one or several."""
+    if not _PACKED.fullmatch(row):
+        return [row]
+    return _RUN.sub(lambda run: int(run[1]) * run[2], row).rstrip("|").split("|")

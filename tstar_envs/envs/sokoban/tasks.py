@@ -90,7 +90,7 @@ def load_mini(difficulty: str) -> LevelSet:
 
 
 def load_path(path: PathLike, option: str = "levels") -> LevelSet:
-    """Read a public level file, or every ``.txt``, ``.xsb`` and ``.sok`` file below a folder.
+    """Read a public level file, or every ``.txt``, ``.xsb`` and ``.sok`` file below a folder; rows may be run-length encoded.
 
     The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
     0. Its split is the first part of that path that is ``train``, ``valid`` or ``test`` (as in Boxoban's folders), else ``test``.
