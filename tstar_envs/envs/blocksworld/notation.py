@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, Fact, Goal, state_of
+from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, Fact, Goal
 
 TABLE_WORD = "table"
 SEPARATOR = " / "
@@ -47,12 +47,14 @@ def chains(goal: Goal) -> list[list[int]]:
 def read_problem(start: str, goal: str) -> Problem:
     """A problem from its two texts; blocks are numbered in the order of the start text. For text written by this module."""
     piles = [tower.split() for tower in start.split(SEPARATOR)]
-    names = tuple(name for tower in piles for name in tower)
+    names = tuple([name for tower in piles for name in tower])
     number = {name: block for block, name in enumerate(names)}
     facts = []
     for chain in goal.split(SEPARATOR):
         words = chain.split()
         for under, name in pairwise(words):
             facts.append(Fact(ONTABLE, number[name]) if under == TABLE_WORD else Fact(ON, number[name], number[under]))
-    state = state_of([[number[name] for name in tower] for tower in piles], len(names))
-    return Problem(names, state, Goal(tuple(facts), len(names)))
+    below: list[int] = []
+    for tower in piles:
+        below += (TABLE, *range(len(below), len(below) + len(tower) - 1))
+    return Problem(names, tuple(below), Goal(tuple(facts), len(names)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -51,11 +51,40 @@ class TaskSet:
     """
 
     tier: str
-    tasks: dict[str, BlocksTask]
+    tasks: Mapping[str, BlocksTask]
     by_split: dict[str, tuple[str, ...]]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
         return self  # never changed after loading, so copies of an environment share it
+
+
+class ShippedTasks(Mapping[str, BlocksTask]):
+    """Tasks that are read from their lines when they are first asked for.
+
+    A few episodes need a few tasks; all of them would be a hundred thousand objects for the garbage collector to walk over, which
+    takes as long as ten thousand steps.
+
+    Args:
+        lines: task id -> its split and its line (``task_line``).
+    """
+
+    def __init__(self, lines: dict[str, tuple[str, str]]) -> None:
+        self._lines = lines
+        self._read: dict[str, BlocksTask] = {}
+
+    def __getitem__(self, task_id: str) -> BlocksTask:
+        found = self._read.get(task_id)
+        if found is None:
+            split, line = self._lines[task_id]
+            length, start, goal = line.split("\t")
+            found = self._read[task_id] = BlocksTask(task_id, split, read_problem(start, goal), int(length))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
 def task_set(tier: str, tasks: Iterable[BlocksTask]) -> TaskSet:
@@ -78,13 +107,14 @@ def shipped_file(variant: str, split: str) -> str:
 @lru_cache(maxsize=len(VARIANTS))
 def load_shipped(variant: str) -> TaskSet:
     """The shipped tasks of a variant."""
-    tasks = []
+    lines: dict[str, tuple[str, str]] = {}
+    by_split: dict[str, tuple[str, ...]] = {}
     for split in SPLITS:
         text = gzip.decompress((DATA / f"{shipped_file(variant, split)}.gz").read_bytes()).decode()
-        for number, line in enumerate(text.splitlines()):
-            length, start, goal = line.split("\t")
-            tasks.append(BlocksTask(f"blocksworld-{variant}-mini-{split}-{number:04d}", split, read_problem(start, goal), int(length)))
-    return task_set("mini", tasks)
+        of_split = {f"blocksworld-{variant}-mini-{split}-{number:04d}": (split, line) for number, line in enumerate(text.splitlines())}
+        by_split[split] = tuple(of_split)
+        lines |= of_split
+    return TaskSet("mini", ShippedTasks(lines), by_split)
 
 
 def load_path(path: PathLike, option: str = "problems") -> TaskSet:

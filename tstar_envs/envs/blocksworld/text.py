@@ -69,11 +69,18 @@ class Language:
 
     def fact(self, fact: Fact) -> str:
         """A fact as a clause."""
-        return self._book[(fact.predicate, *(self.labels[block] for block in fact.arguments))]
+        return self._clause(*fact)
 
     def action(self, operator: Operator) -> str:
         """The canonical action of an operator."""
-        return self._book[(operator.verb, *(self.labels[block] for block in operator.arguments))]
+        return self._clause(*operator)
+
+    def _clause(self, word: str, block: int, under: int) -> str:
+        """A predicate or verb with its blocks; ``TABLE`` stands where it has none."""
+        labels = self.labels
+        if under >= 0:
+            return self._book[word, labels[block], labels[under]]
+        return self._book[word, labels[block]] if block >= 0 else self._book[word,]
 
     def wish(self, fact: Fact) -> str:
         """A fact that the goal demands, as a clause."""

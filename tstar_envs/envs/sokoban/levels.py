@@ -122,8 +122,7 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
         wrong = next(cell for cell, symbol in enumerate(grid) if symbol not in XSB_SYMBOLS)
         found = f"row {wrong // width}, column {wrong % width} holds {grid[wrong]!r}"
         raise BadData(f"{where}: {found}; valid symbols: # $ . * @ + and space, - or _")
-    backwards = grid[::-1] or "#"
-    not_wall, boxes, targets, player = (int(backwards.translate(table), 2) for table in _BITS)
+    not_wall, boxes, targets, player = _bits(grid)
     if player.bit_count() != 1:
         raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}")
     floor = flood(not_wall, player, width)
@@ -140,6 +139,20 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
         found = f"{boxes.bit_count()} boxes and {targets.bit_count()} targets"
         raise BadData(f"{where}: a level needs at least one box, and a target for each; in reach are {found}")
     return Room(height, width, floor, targets), (boxes, player.bit_length() - 1)
+
+
+def read_level(text: str) -> tuple[Room, State]:
+    """Read what ``print_level`` wrote, several times as fast as ``parse_level``: nothing is checked."""
+    width = text.index("\n")
+    grid = text.replace("\n", "")
+    floor, boxes, targets, player = _bits(grid)
+    return Room(len(grid) // width, width, floor, targets), (boxes, player.bit_length() - 1)
+
+
+def _bits(grid: str) -> list[int]:
+    """Where a grid has no wall, a box, a target, the player, as bit sets."""
+    backwards = grid[::-1] or "#"
+    return [int(backwards.translate(table), 2) for table in _BITS]
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.core import SPLITS
-from tstar_envs.envs.sokoban.levels import Level, level_rows, parse_level, split_levels
+from tstar_envs.envs.sokoban.levels import Level, level_rows, parse_level, read_level, split_levels
 from tstar_envs.envs.sokoban.rules import is_solved
 from tstar_envs.errors import BadData, MissingData, UnknownTask
 from tstar_envs.tier import PathLike, Stamped, existing, stamped
@@ -54,8 +54,10 @@ class LevelSet:
             split, text, moves, where = self.texts[task_id]
         except KeyError:
             raise UnknownTask(f"no task {task_id!r} in {self.name} ({self.tier}); see env.unwrapped.task_ids(split)") from None
-        self.read[task_id] = Level(task_id, split, *parse_level(text, where), moves)
-        return self.read[task_id]
+        # Only a text by path may be anything but what print_level writes.
+        room, start = parse_level(text, where) if self.tier == "path" else read_level(text)
+        level = self.read[task_id] = Level(task_id, split, room, start, moves)
+        return level
 
 
 def level_set(name: str, tier: str, levels: Iterable[tuple[str, str, str, str, str]]) -> LevelSet:

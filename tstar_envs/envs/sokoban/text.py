@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from tstar_envs.envs.sokoban.levels import Room, cells
 from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
@@ -88,8 +89,16 @@ def prompt(style: str, observation: str, multi_action: bool, horizon: int) -> st
     return f"{_RULES}\n{_SEEN[observation]}\n{grammar}\nYou have {horizon} turns."
 
 
+@lru_cache(maxsize=64)
+def _rows(height: int, width: int) -> tuple[slice, ...]:
+    """Where the rows of a room of a size stand in the row of all its cells."""
+    return tuple(slice(start, start + width) for start in range(0, height * width, width))
+
+
 class Painter:
     """Writes the states of one room; what stays the same is worked out once."""
+
+    __slots__ = ("_empty", "_fixed", "_observation", "_room", "_shows_grid", "_targets", "_width")
 
     def __init__(self, room: Room, observation: str) -> None:
         self._room = room
@@ -97,8 +106,7 @@ class Painter:
         self._observation = observation
         self._shows_grid = observation != "coords"
         flat = f"{room.floor:0{room.height * room.width}b}"[::-1].translate(_FLOOR_SYMBOLS)
-        rows = [flat[start : start + room.width] for start in range(0, len(flat), room.width)]
-        self._empty = bytearray("\n".join(rows), "ascii")
+        self._empty = bytearray("\n".join([flat[row] for row in _rows(room.height, room.width)]), "ascii")
         for cell in cells(room.targets):
             self._empty[cell + cell // room.width] = _TARGET  # a line break stands after every row
         self._fixed = ""

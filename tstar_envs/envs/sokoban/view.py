@@ -1,7 +1,7 @@
 """What environments with given options show of a level, remembered for all environments of the process.
 
-Rules and texts are pure, so what a move does in a state, how that state looks and what its key is are worked out once and
-shared by every environment that plays the level. All caches are bounded.
+Texts are pure, so how a state looks and what its key is are worked out once and shared by every environment that plays the level.
+All caches are bounded. What a move does is worked out each time: that takes less than keeping it, for the many that are played once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Look(NamedTuple):
     solver_states: int = SOLVER_STATES
 
 
-# What is remembered are plain tuples of plain things (see ``tstar_envs.core.OutcomeFields``).
+# What is remembered, and what a move does, are plain tuples of plain things (see ``tstar_envs.core.OutcomeFields``).
 # One state as it is shown: the observation, the moves that change something, its key, and further entries of ``info``.
 Sight: TypeAlias = tuple[str, tuple[str, ...], str, Mapping[str, Any] | None]
 # What all states of one box layout have in common: the grid without the player, the lists, and what their keys start from.
@@ -56,22 +56,34 @@ Layout: TypeAlias = tuple[str, str, hashlib.blake2b]
 class LevelView:
     """One level under one ``Look``."""
 
+    # Slots: many views are alive at a time, and a garbage collection walks over every dictionary of them.
+    __slots__ = (
+        "_cross", "_expert", "_hasher", "_layouts", "_levels", "_names_into", "_painter", "_region_key", "_room", "_show_dead", "_sights",
+        "level", "look",
+    )  # fmt: skip
+
     def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
         self.level = levels.level(task_id)
         self.look = look
-        self.expert = Expert(self.level, look.solver_states, look.multi_action)
         self._levels = levels
-        self._room = self.level.room
+        self._room = room = self.level.room
         self._region_key, self._show_dead = look.region_key, look.show_dead
-        self._painter = Painter(self._room, look.observation)
+        self._expert: Expert | None = None
+        self._painter = Painter(room, look.observation)
         self._hasher = state_hasher(task_id)
         self._sights: dict[State, Sight] = {}
         self._layouts: dict[int, Layout] = {}
-        self._outcomes: dict[str, dict[State, OutcomeFields[State]]] = {name: {} for name in DIRECTIONS}
-        self._cross, self._names_into = _neighbours(self._room.width)
+        self._cross, self._names_into = _neighbours(room.width)
 
     def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
         return view_of, (self._levels, self.level.id, self.look)
+
+    @property
+    def expert(self) -> Expert:
+        """Plays the level; made when it is first asked for, since most episodes never do."""
+        if self._expert is None:
+            self._expert = Expert(self.level, self.look.solver_states, self.look.multi_action)
+        return self._expert
 
     def sight(self, state: State) -> Sight:
         """A state as it is shown."""
@@ -79,10 +91,14 @@ class LevelView:
 
     def outcome(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does."""
-        known = self._outcomes.get(action)
-        if known is None:
+        direction = _NUMBER.get(action)
+        if direction is None:
             return self._read(state, action)
-        return known.get(state) or self._move(state, action)
+        after, pushed = rules.move(self._room, state, direction)
+        text, admissible, key, extra = self._sights.get(after) or self._see(after)
+        if pushed < 0:
+            return after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key
+        return self._push(state, action, after, pushed)
 
     def fingerprint(self, state: State) -> str:
         """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
@@ -106,8 +122,6 @@ class LevelView:
         if len(self._sights) >= MOST_STATES:
             self._sights.clear()
             self._layouts.clear()
-            for known in self._outcomes.values():
-                known.clear()
         self._sights[state] = sight
         return sight
 
@@ -136,22 +150,17 @@ class LevelView:
             return self._move_on(state, parsed.moves)
         return self.outcome(state, DIRECTIONS[parsed.moves[0]])
 
-    def _move(self, state: State, action: str) -> OutcomeFields[State]:
+    def _push(self, before: State, action: str, after: State, pushed: int) -> OutcomeFields[State]:
         room = self._room
-        after, pushed = rules.move(room, state, _NUMBER[action])
-        text, admissible, key, extra = self._sights.get(after) or self._see(after)
-        effect, solved, lost, shaping = "", False, False, 0.0
-        if pushed >= 0:
-            row, column = room.place(pushed)
-            effect = f"push:{row},{column}:{action}"
-            solved = rules.is_solved(room, after)
-            lost = self.look.end_when_lost and not solved and self.expert.plan(after) is None
-            if self.look.shaped:
-                gained = (after[0] & room.targets).bit_count() - (state[0] & room.targets).bit_count()
-                shaping = gained / after[0].bit_count()
-        outcome = (after, text, action, "", effect, solved or lost, solved, float(solved), extra, shaping, admissible, key)
-        self._outcomes[action][state] = outcome
-        return outcome
+        row, column = room.place(pushed)
+        solved = rules.is_solved(room, after)
+        lost = self.look.end_when_lost and not solved and self.expert.plan(after) is None
+        shaping = 0.0
+        if self.look.shaped:
+            shaping = ((after[0] & room.targets).bit_count() - (before[0] & room.targets).bit_count()) / after[0].bit_count()
+        text, admissible, key, extra = self.sight(after)
+        effect = f"push:{row},{column}:{action}"
+        return after, text, action, "", effect, solved or lost, solved, float(solved), extra, shaping, admissible, key
 
     def _move_on(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
         """Several moves of one turn; the game stops at success."""
