@@ -3,7 +3,10 @@
 import os
 import pty
 import re
+import select
+import signal
 import subprocess
+import termios
 from functools import partial
 from pathlib import Path
 
@@ -116,3 +119,69 @@ def test_a_level_beyond_the_solver(run: Run, corridor: list[str]) -> None:
     done = run("play", *corridor, "--option", "solver_states=1", "--option", "horizon=1", stdin="hint\nw\nhint\n")
     assert done.stdout.count("raise solver_states") == 2 and done.returncode == 0, "hint says why, and so does the end"
     assert "out of steps after 1 of 1 steps" in done.stdout
+
+
+CLEAR = "\x1b[2J\x1b[H"
+
+
+def screens(shown: str) -> list[str]:
+    """What stood on the screen each time it was drawn anew, without colours."""
+    return [re.sub(r"\x1b\[[0-9;]*m", "", part) for part in shown.split(CLEAR)]
+
+
+def test_keys_without_enter(tmp_path: Path, corridor: list[str]) -> None:
+    # Up, down, a letter that means nothing, hint, right, undo; a typed line; keys again and to the end; nothing more can be played.
+    shown = screens(play(tmp_path, *corridor, "--keys", typed="\x1b[A\x1bOBxéhdu\njump\nkeys\nDddq"))
+    steps = [next((line for line in screen.splitlines() if line.startswith("step ")), "") for screen in shown]
+    assert [step[:7].strip() for step in steps] == ["", "step 0", "step 1", "step 2", "step 3", "step 2", "step 3", "step 4", "step 5"]
+    assert "u undo, h hint" in shown[1] and "#_P___#\n#__X_O#" in shown[2], "the legend stays, and up is up"
+    assert "Action: Right" in shown[3] and "#__PXO#" in shown[4] and "#_PX_O#" in shown[5]
+    assert "Invalid action" in shown[5] and "keys" in shown[5], "a line was typed in between"
+    assert "solved after 5 of 20 steps" in shown[8] and "the episode is over" in shown[8] and shown[8].rstrip().endswith("bye")
+
+
+@pytest.mark.parametrize("leave", ["\x1b", "\n"])
+def test_leaving_the_keys_gives_lines_back(tmp_path: Path, corridor: list[str], leave: str) -> None:
+    ours, theirs = pty.openpty()
+    environment, command = {**ENVIRONMENT, "TERM": "xterm-256color"}, [*COMMAND, "play", *corridor, "--keys"]
+
+    def reads_lines() -> bool:
+        flags = termios.tcgetattr(theirs)[3]
+        assert bool(flags & termios.ICANON) == bool(flags & termios.ECHO)
+        return bool(flags & termios.ICANON)
+
+    # A shell that starts the tests in the background makes them ignore SIGINT, and children inherit that.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    game = subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=heard)
+    try:
+        wait_for(ours, b"; u undo")  # the legend
+        assert not reads_lines(), "keys are read at once and not shown"
+        os.write(ours, leave.encode())
+        wait_for(ours, b"action> ")
+        assert reads_lines()
+        os.write(ours, b"keys\n")
+        wait_for(ours, b"; u undo")
+        assert not reads_lines()
+        game.send_signal(signal.SIGINT)
+        wait_for(ours, b"bye")
+        assert game.wait(timeout=60) == 0 and reads_lines(), "Ctrl-C leaves the terminal as it was"
+    finally:
+        game.kill()
+        game.wait()
+        os.close(theirs), os.close(ours)
+
+
+def wait_for(terminal: int, wanted: bytes) -> None:
+    shown = b""
+    while wanted not in shown:
+        assert select.select([terminal], [], [], 60)[0], f"{wanted!r} is missing in {shown!r}"
+        shown += os.read(terminal, 65536)
+
+
+def test_keys_need_a_terminal_and_keys(run: Run, tmp_path: Path, corridor: list[str]) -> None:
+    done = run("play", *corridor, "--keys", stdin="d\n")
+    assert done.returncode == 2 and "the input is a file or a pipe" in done.stderr
+    done = run("play", *corridor, stdin="keys\ndd\n")
+    assert done.returncode == 0 and "the input is a file or a pipe" in done.stdout and "solved after 2" in done.stdout
+    done = run("play", "blocksworld-stack", "--keys", stdin="")
+    assert done.returncode == 2 and "tstar/Blocksworld-stack has no keys: type its actions" in done.stderr

@@ -16,13 +16,15 @@ from rich.console import Console
 from rich.panel import Panel
 
 from tstar_envs.cli.console import plain, say
+from tstar_envs.cli.keyboard import END_OF_INPUT, ESCAPE, single_keys
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import Snapshot, TextEnv
-from tstar_envs.errors import InfrastructureError, TStarError
+from tstar_envs.errors import InfrastructureError, TStarError, UnknownOption
 from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.registry import find_entry
 
 HELP = "type an action, or 'Thought: ...' and then an action; commands: hint, undo, restart, help, quit (or h, u, r, ?, q)"
+KEYS_HELP = "u undo, h hint, r restart, q quit, Enter to type a line"
 _SHORT = {"h": "hint", "u": "undo", "r": "restart", "?": "help", "q": "quit", "exit": "quit"}
 
 
@@ -42,6 +44,8 @@ class PlayCommand:
     """Search environments: passages per search (the same as --option topk=N)."""
     retriever: str | None = None
     """Search environments: hashed, bm25, or the address of a search service."""
+    keys: bool = False
+    """Where single keys stand for actions (Sokoban): play them without Enter, on a screen that is drawn anew after each."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
     """Further option of the environment; may be repeated."""
 
@@ -55,6 +59,7 @@ class _Game:
         self._past: list[Snapshot[Any]] = []
         self._admissible: list[str] = []
         self.over = False
+        self.draws_anew = False  # whether a state is shown on an empty screen
 
     def start(self, seed: int | None, task: str | int | None) -> None:
         """Reset and show the question."""
@@ -79,10 +84,9 @@ class _Game:
         """Run hint, undo, restart or help; False if ``word`` is none of them."""
         if word == "help":
             say(self._console, HELP, "dim")
-            letters = ", ".join(f"{key} {action}" for key, action in self._env.keys.items() if key.isalnum())
-            if letters:
-                arrows = ", or the arrow keys" if "↑" in self._env.keys else ""
-                say(self._console, f"keys: {letters}{arrows}, then Enter; several in one line are played one after the other", "dim")
+            if self._env.keys:
+                say(self._console, f"keys: {self._letters()}, then Enter; several in one line are played one after the other", "dim")
+                say(self._console, f"type keys to play them without Enter ({KEYS_HELP})", "dim")
             if self._admissible:
                 say(self._console, "an action that is shown with a number can be typed as that number", "dim")
         elif word == "hint":
@@ -98,6 +102,11 @@ class _Game:
         else:
             return False
         return True
+
+    def _letters(self) -> str:
+        """Which keys stand for which actions."""
+        letters = ", ".join(f"{key} {action}" for key, action in self._env.keys.items() if key.isalnum())
+        return letters + (", or the arrow keys" if "↑" in self._env.keys else "")
 
     def _hint(self) -> None:
         """The expert's thought and action."""
@@ -152,6 +161,8 @@ class _Game:
             say(self._console, self._expert_steps(), "dim")
 
     def _show(self, observation: str, info: dict[str, Any]) -> None:
+        if self.draws_anew:
+            self._console.clear()
         highlights = self._env.highlights(observation)
         text = plain(observation, "" if highlights else "cyan")
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
@@ -159,15 +170,37 @@ class _Game:
             text.stylize(style, start, end)
         if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))
-        if info["step"]:  # the first observation says what is wanted; later it has scrolled away
+        if info["step"] or self.draws_anew:  # the first observation says what is wanted; later it has scrolled away
             self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))
         self._console.print(text)
         if info.get("dead"):
             say(self._console, "lost: no solution is left from here" + (" (undo or restart)" if self._past else ""), "bold red")
         self._admissible = info["admissible_actions"] or []
-        if self._admissible:
+        if self.draws_anew:
+            say(self._console, f"{self._letters()}; {KEYS_HELP}", "dim")
+        elif self._admissible:
             listed = ", ".join(f"{number} {action}" for number, action in enumerate(self._admissible, start=1))
             self._console.print(plain(f"actions: {listed}", "dim"))
+
+
+    def play_keys(self) -> bool:
+        """Play single keys until Enter or Escape; False if the game is to end."""
+        if not self._env.keys:
+            raise UnknownOption(f"{self._env.spec.id if self._env.spec else 'this environment'} has no keys: type its actions")
+        with single_keys() as read:
+            self.draws_anew = True
+            try:
+                self._show(*self._env.restore(self._env.snapshot()))
+                while (key := read().lower()) not in ("q", END_OF_INPUT):
+                    if key in (ESCAPE, "\n", "\r"):
+                        return True
+                    if key in self._env.keys:
+                        self.act(self._env.keys[key])
+                    else:
+                        self.command(_SHORT.get(key, key))
+            finally:
+                self.draws_anew = False
+        return False
 
 
 def run(command: PlayCommand, console: Console) -> int:
@@ -180,7 +213,8 @@ def run(command: PlayCommand, console: Console) -> int:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     try:
-        _loop(game, console)
+        if not command.keys or game.play_keys():
+            _loop(game, console)
     except (EOFError, KeyboardInterrupt):
         console.print()
     say(console, "bye", "dim")
@@ -201,6 +235,13 @@ def _loop(game: _Game, console: Console) -> None:
         word = _SHORT.get(line.lower(), line.lower())
         if word == "quit":
             return
+        if word == "keys":
+            try:
+                if not game.play_keys():
+                    return
+            except UnknownOption as error:
+                say(console, str(error), "red")
+            continue
         if not line or game.command(word):
             continue
         reply = parse_reply(line)

@@ -1,0 +1,51 @@
+"""Single keys from a terminal, each read as it is pressed."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tstar_envs.errors import UnknownOption
+
+ESCAPE, END_OF_INPUT = "\x1b", "\x04"
+_REST_OF_SEQUENCE = 0.05  # seconds; an arrow key sends three bytes at once, a person who presses Escape sends one
+
+
+@contextmanager
+def single_keys() -> Iterator[Callable[[], str]]:
+    """Read keys without Enter and without echo while the context lasts; Ctrl-C interrupts as always.
+
+    Yields:
+        A function that waits for the next key and gives what it sends: a character, or an escape sequence (the arrow keys);
+        ``END_OF_INPUT`` where the input is over.
+
+    Raises:
+        UnknownOption: the input is no terminal, or a terminal of a system that has no ``termios``.
+    """
+    try:
+        import termios
+        import tty
+    except ImportError:
+        raise UnknownOption("single keys need a terminal of Linux or macOS; type a line and Enter instead") from None
+    if not sys.stdin.isatty():
+        raise UnknownOption("single keys need a terminal, but the input is a file or a pipe; write lines instead")
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed ahead is kept
+    try:
+        yield lambda: _read_key(terminal)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _read_key(terminal: int) -> str:
+    first = os.read(terminal, 1)
+    if not first:
+        return END_OF_INPUT
+    if first == b"\x1b" and select.select([terminal], [], [], _REST_OF_SEQUENCE)[0]:
+        return (first + os.read(terminal, 2)).decode("ascii", "replace")
+    missing = 3 if first >= b"\xf0" else 2 if first >= b"\xe0" else 1 if first >= b"\xc0" else 0  # bytes of a character in UTF-8
+    return (first + (os.read(terminal, missing) if missing else b"")).decode("utf-8", "replace")
