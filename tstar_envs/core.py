@@ -7,68 +7,29 @@ written once.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
 
+from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.outcome import OutcomeFields
 from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.state_hash import hash_state, state_hasher
 
-SPLITS = ("train", "valid", "test")
-PROMPT_STYLES = ("react", "tags")
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 
 Task = TypeVar("Task")
 State = TypeVar("State")
 
-
-class Outcome(NamedTuple, Generic[State]):
-    """What the rules say an action did.
-
-    Attributes:
-        state: the state after it (the same object if nothing changed).
-        observation: what the agent is told.
-        action: the canonical form of the action, "" if it could not be read.
-        invalid_reason: why it was a no-op, "" for a valid action.
-        effect_key: canonical key of the change that counts as modifying the state, "" if there is none. Movement that can
-            always be undone (Sokoban: walking) changes the state, and its key, without an effect.
-        terminated: whether the episode is over.
-        success: whether the task is solved.
-        score: in [0, 1]; the terminal reward.
-        extra: further ``info`` entries of this family.
-        shaping: reward of a step that does not end the episode, 0 unless an option of the family asks for it.
-        admissible: the admissible actions after it and
-        state_key: the key of the state after it, where the rules know them already; None and "" are looked up.
-    """
-
-    state: State
-    observation: str
-    action: str
-    invalid_reason: str = ""
-    effect_key: str = ""
-    terminated: bool = False
-    success: bool = False
-    score: float = 0.0
-    extra: Mapping[str, Any] | None = None
-    shaping: float = 0.0
-    admissible: Sequence[str] | None = None
-    state_key: str = ""
-
-
-# The same as a plain tuple, which a family that remembers outcomes keeps instead: a plain tuple of plain things is made faster, read
-# faster, and left alone by the garbage collector, which walks over every named tuple that is alive again and again.
-OutcomeFields: TypeAlias = tuple[
-    State, str, str, str, str, bool, bool, float, Mapping[str, Any] | None, float, Sequence[str] | None, str
-]  # fmt: skip
 
 # What ``info`` holds after a step beside what it holds on reset.
 _STEP_INFO = {
@@ -471,21 +432,3 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             self.step(render_reply(*step))
             lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
         return "\n".join(lines[:-1] if self._over else lines)
-
-
-def state_hasher(task_id: str) -> hashlib.blake2b:
-    """What the keys of all states of a task start from."""
-    return hashlib.blake2b(f"{task_id}\0".encode("utf-8", "surrogatepass"), digest_size=16)
-
-
-def hash_state(hasher: hashlib.blake2b, fingerprint: bytes) -> str:
-    """The key of a state, from its task's ``state_hasher`` and what is equal exactly for equal states of the task."""
-    own = hasher.copy()
-    own.update(fingerprint)
-    return own.hexdigest()
-
-
-def check_option(name: str, value: object, valid: Sequence[object]) -> None:
-    """Raise UnknownOption unless ``value`` is one of ``valid``."""
-    if value not in valid:
-        raise UnknownOption(f"{name} must be one of {', '.join(repr(v) for v in valid)}, got {value!r}")

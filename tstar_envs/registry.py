@@ -8,7 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from tstar_envs.core import SPLITS, TextEnv
+from tstar_envs.choices import SPLITS
+from tstar_envs.core import TextEnv
 from tstar_envs.errors import UnknownOption
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
-from tstar_envs.core import hash_state, state_hasher
 from tstar_envs.envs.blocksworld import board as boards
 from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
@@ -33,6 +32,7 @@ from tstar_envs.envs.blocksworld.rules import (
 from tstar_envs.envs.blocksworld.survey import survey
 from tstar_envs.envs.blocksworld.tasks import BlocksTask, task_set
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.state_hash import hash_state, state_hasher
 
 # red on blue, green and gold alone; wanted: blue on red, and gold on the table
 PROBLEM = read_problem("blue red / green / gold", "red blue / table gold")

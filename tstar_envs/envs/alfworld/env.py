@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option, hash_state, state_hasher
+from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.core import TextEnv
 from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, text
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.game import Game, State
@@ -13,7 +14,9 @@ from tstar_envs.envs.alfworld.reading import can_change, read_command
 from tstar_envs.envs.alfworld.tasks import SPLIT_ALIASES, SPLITS, HouseTask, TaskSet, load_game, load_tasks, task_data
 from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
 from tstar_envs.errors import BadData, UnknownTask
+from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.state_hash import hash_state, state_hasher
 
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.core import check_option
+from tstar_envs.choices import check_option
 from tstar_envs.envs.alfworld.catalogue import spelling
 from tstar_envs.envs.alfworld.distribution import LOOK, TASK_TYPES
 from tstar_envs.envs.alfworld.facts import NEEDED_ABILITY, Facts, Goal

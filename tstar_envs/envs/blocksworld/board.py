@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-from tstar_envs.core import Outcome, OutcomeFields, hash_state, state_hasher
 from tstar_envs.envs.blocksworld.planner import Step, optimal_plan
 from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, apply
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
@@ -18,6 +17,8 @@ from tstar_envs.envs.blocksworld.telling import ToldTowers
 from tstar_envs.envs.blocksworld.text import Language, name_blocks
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
 from tstar_envs.errors import SolverLimit
+from tstar_envs.outcome import Outcome, OutcomeFields
+from tstar_envs.state_hash import hash_state, state_hasher
 
 MOST_BOARDS = 32
 # Kept per board, a kilobyte each with eight blocks. With 512 a walk through new states took a fifth longer: memory was further apart.
@@ -26,7 +27,7 @@ GOAL_REACHED = "The goal is reached."
 
 
 # What is known about one state: the observation, the admissible actions, its key, its towers, and the block in the hand (``TABLE`` if
-# it is empty). A plain tuple, as ``tstar_envs.core.OutcomeFields`` is and for the same reason.
+# it is empty). A plain tuple, as ``tstar_envs.outcome.OutcomeFields`` is and for the same reason.
 Situation: TypeAlias = tuple[str, tuple[str, ...], str, ToldTowers, int]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option
+from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.core import TextEnv
 from tstar_envs.envs.blocksworld import oracle, pddl, text
 from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.problem import Problem
@@ -13,6 +14,7 @@ from tstar_envs.envs.blocksworld.rules import State
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load_shipped
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import ResetNeeded, UnknownTask
+from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
 

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.blocksworld.notation import read_problem, write_goal, write_towers
 from tstar_envs.envs.blocksworld.planner import optimal_plan
 from tstar_envs.envs.blocksworld.problem import CanonicalForm, Problem, canonical_form

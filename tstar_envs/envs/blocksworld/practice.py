@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tstar_envs.core import check_option
+from tstar_envs.choices import check_option
 from tstar_envs.envs.blocksworld.generate import fresh_problems
 from tstar_envs.envs.blocksworld.problem import CanonicalForm, canonical_form
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, BlocksTask, TaskSet, load_shipped, task_set

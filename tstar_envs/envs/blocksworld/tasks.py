@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.blocksworld import pddl
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.problem import Problem

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, SPLITS, Outcome, TextEnv, check_option
+from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
+from tstar_envs.core import TextEnv
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
+from tstar_envs.outcome import Outcome
 from tstar_envs.react import parse_reply
 from tstar_envs.stable_random import StableRandom
 

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa import generate, templates
 from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.metrics import normalize_answer

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_entries
 from tstar_envs.errors import BadData, MissingData

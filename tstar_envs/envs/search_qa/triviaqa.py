@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, templates
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tstar_envs.core import SPLITS, check_option
+from tstar_envs.choices import SPLITS, check_option
 from tstar_envs.envs.sokoban.levels import Level, Room, State, cells
 from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.retrograde import DistanceTable

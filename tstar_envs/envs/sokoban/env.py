@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, OutcomeFields, TextEnv, check_option
+from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.core import TextEnv
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.draw import TIERS
 from tstar_envs.envs.sokoban.levels import State, print_level
@@ -13,6 +14,7 @@ from tstar_envs.envs.sokoban.solver import SOLVER_STATES, check_solver_states
 from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
 from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
 from tstar_envs.errors import UnknownOption
+from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.sokoban.levels import Level, level_rows, parse_level, read_level, split_levels
 from tstar_envs.envs.sokoban.rules import is_solved
 from tstar_envs.errors import BadData, MissingData, UnknownTask

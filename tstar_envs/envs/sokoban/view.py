@@ -12,7 +12,6 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
-from tstar_envs.core import Outcome, OutcomeFields, hash_state, state_hasher
 from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.levels import State, cells
 from tstar_envs.envs.sokoban.oracle import Expert
@@ -20,6 +19,8 @@ from tstar_envs.envs.sokoban.rules import DIRECTIONS
 from tstar_envs.envs.sokoban.solver import SOLVER_STATES
 from tstar_envs.envs.sokoban.tasks import LevelSet
 from tstar_envs.envs.sokoban.text import Painter
+from tstar_envs.outcome import Outcome, OutcomeFields
+from tstar_envs.state_hash import hash_state, state_hasher
 
 MOST_LEVELS = 512
 MOST_STATES = 512  # of one level; about a kilobyte each
@@ -46,7 +47,7 @@ class Look(NamedTuple):
     solver_states: int = SOLVER_STATES
 
 
-# What is remembered, and what a move does, are plain tuples of plain things (see ``tstar_envs.core.OutcomeFields``).
+# What is remembered, and what a move does, are plain tuples of plain things (see ``tstar_envs.outcome.OutcomeFields``).
 # One state as it is shown: the observation, the moves that change something, its key, and further entries of ``info``.
 Sight: TypeAlias = tuple[str, tuple[str, ...], str, Mapping[str, Any] | None]
 # What all states of one box layout have in common: the grid without the player, the lists, and what their keys start from.

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tstar_envs.core import PROMPT_STYLES, Outcome, TextEnv, check_option
+from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.core import TextEnv
 from tstar_envs.envs.webshop import oracle, pages, rules, text
 from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.goals import ShopTask
@@ -14,6 +15,7 @@ from tstar_envs.envs.webshop.reward import score
 from tstar_envs.envs.webshop.rules import ShopState
 from tstar_envs.envs.webshop.shop import Shop, find_tier, load_shop, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
+from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.core import SPLITS
+from tstar_envs.choices import SPLITS
 from tstar_envs.envs.webshop import originals
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.goals import ShopTask, task_from_record
