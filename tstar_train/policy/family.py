@@ -139,7 +139,7 @@ FAMILIES: dict[str, TinyFamily] = {
     "sokoban_harder": _SOKOBAN_HARDER,
     # The same, and then hard levels alone: .14 of the test levels instead of .13 (docs/results/planning.md). One episode in seven is won,
     # in six turns of which each may lose it: the outcome teaches nothing in 120 iterations, the way that each turn made does.
-    # At three tenths of the credit or at twice the rate less was gained on validation (docs/results/planning.md).
+    # At three tenths of the credit or at twice the rate less was gained on validation (docs/results/planning_hard.md).
     "sokoban_hard": replace(
         _SOKOBAN_HARDER, mix={"sokoban-hard": 1.0}, begins_with="sokoban_harder", iterations=80, learning_rate=3e-4, negative_weight=0.3,
         updates=1, aggregation="token-mean", progress_credit=10.0,
