@@ -20,7 +20,7 @@ import gymnasium as gym
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.outcome import OutcomeFields
-from tstar_envs.react import parse_reply, render_reply
+from tstar_envs.react import answer_content, parse_reply, render_reply
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
@@ -77,6 +77,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     splits: tuple[str, ...] = SPLITS
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
     tier: str = "mini"
+    answers: bool = True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
     keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __init__(
@@ -269,7 +270,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if self._over or task is None or state is None:
             self._running()
             raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
-        thought, asked, _ = parse_reply(action if type(action) is str else str(action))
+        thought, asked, cue = parse_reply(action if type(action) is str else str(action))
+        if cue == "answer" and not self.answers:
+            asked = answer_content(asked)
         outcome = self._apply(task, state, asked)
         state, observation, canonical, invalid_reason, effect_key, terminated, success, score, extra, shaping, admissible, key = outcome
         if len(observation) > self.longest_observation:

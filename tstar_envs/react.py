@@ -33,6 +33,7 @@ _CLOSING = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("action",
 _TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
 # What agents put around an action without meaning anything by it: quotes, brackets, bold marks, a full stop.
 AROUND_ACTION = " \t\r\n.,;:!?()[]{}`'\"*"
+_ANSWER, _ANSWER_END = _TAG_ACTIONS["answer"].split("{}")
 _SHORT = 512  # characters; agents repeat themselves, and what short replies were read as is remembered
 
 
@@ -75,6 +76,11 @@ def _parse(reply: str) -> Reply:
 
 
 _parse_short = lru_cache(maxsize=4096)(_parse)
+
+
+def answer_content(action: str) -> str:
+    """What stood in ``<answer>`` tags, from the action that ``parse_reply`` made of it."""
+    return action.removeprefix(_ANSWER).removesuffix(_ANSWER_END)
 
 
 def _thought(text: str) -> str:

@@ -92,6 +92,17 @@ def test_arrows_in_one_line(run: Run, corridor: list[str]) -> None:
     assert "solved after 4 of 20 steps" in done.stdout and "Invalid" not in done.stdout
 
 
+def test_a_number_too_large_costs_nothing(run: Run, corridor: list[str]) -> None:
+    done = run("play", *corridor, stdin="9\n0\ndd\n")
+    assert "there is no action 9: they have the numbers 1 to 4" in done.stdout and "solved after 2 of 20" in done.stdout
+
+
+def test_a_shaped_reward_is_shown(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.txt").write_text("#########\n# @$.$ .#\n#########\n")
+    done = run("play", "sokoban-easy", "--option", "levels=two.txt", "--option", "reward=shaped", stdin="d\nq\n")
+    assert "reward +0.50" in done.stdout
+
+
 def test_a_hint_says_why_there_is_none(run: Run, corridor: list[str], tmp_path: Path) -> None:
     (tmp_path / "lost.txt").write_text("######\n#$ ..#\n# @$ #\n######\n")
     done = run("play", "sokoban-easy", "--option", "levels=lost.txt", stdin="hint\n")
@@ -130,12 +141,13 @@ def screens(shown: str) -> list[str]:
 
 
 def test_keys_without_enter(tmp_path: Path, corridor: list[str]) -> None:
-    # Up, down, a letter that means nothing, hint, right, undo; a typed line; keys again and to the end; nothing more can be played.
-    shown = screens(play(tmp_path, *corridor, "--keys", typed="\x1b[A\x1bOBxéhdu\njump\nkeys\nDddq"))
+    # Up, down, letters that mean nothing, rules, hint, right, undo; a typed line; keys again and to the end; nothing more can be played.
+    shown = screens(play(tmp_path, *corridor, "--keys", typed="\x1b[A\x1bOBxé?hdu\njump\nkeys\nDddq"))
     steps = [next((line for line in screen.splitlines() if line.startswith("step ")), "") for screen in shown]
     assert [step[:7].strip() for step in steps] == ["", "step 0", "step 1", "step 2", "step 3", "step 2", "step 3", "step 4", "step 5"]
-    assert "u undo, h hint" in shown[1] and "#_P___#\n#__X_O#" in shown[2], "the legend stays, and up is up"
-    assert "Action: Right" in shown[3] and "#__PXO#" in shown[4] and "#_PX_O#" in shown[5]
+    assert "u undo, h hint" in shown[1] and "task corridor.txt:0" in shown[1]
+    assert "u undo, h hint" in shown[2] and "#_P___#\n#__X_O#" in shown[2], "up is up"
+    assert "You are the player" in shown[3] and "Action: Right" in shown[3] and "#__PXO#" in shown[4] and "#_PX_O#" in shown[5]
     assert "Invalid action" in shown[5] and "keys" in shown[5], "a line was typed in between"
     assert "solved after 5 of 20 steps" in shown[8] and "the episode is over" in shown[8] and shown[8].rstrip().endswith("bye")
 
@@ -184,4 +196,4 @@ def test_keys_need_a_terminal_and_keys(run: Run, tmp_path: Path, corridor: list[
     done = run("play", *corridor, stdin="keys\ndd\n")
     assert done.returncode == 0 and "the input is a file or a pipe" in done.stdout and "solved after 2" in done.stdout
     done = run("play", "blocksworld-stack", "--keys", stdin="")
-    assert done.returncode == 2 and "tstar/Blocksworld-stack has no keys: type its actions" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "tstar/Blocksworld-stack has no keys: type its actions" in done.stderr

@@ -378,6 +378,17 @@ def test_boards_are_shared_and_travel() -> None:
     assert len(pickle.dumps(one._task)) < 2_000, "what was worked out stays at home"
 
 
+def test_forms_of_an_action() -> None:
+    env = BlocksworldEnv()
+    _, info = env.reset(options={"task": 8})
+    action = next(a for a in info["admissible_actions"] if a.startswith("unstack"))
+    verb, block, under = action.split()
+    for form in (f"{verb.title()}({block}, {under})", f"({action})", f"{verb} ({block}) ({under})", f"<answer>{action.upper()}</answer>"):
+        env.reset(options={"task": 8})
+        assert env.step(form)[4]["action"] == action, form
+    assert env.step(f"<search>put-down {block}</search>")[4]["action"] == ""
+
+
 def test_options() -> None:
     for option, value in (("variant", "both"), ("observation", "image"), ("names", "numbers")):
         with pytest.raises(UnknownOption, match=option):

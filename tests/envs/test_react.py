@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import parse_reply, render_reply
-from tstar_envs.react import match_action
+from tstar_envs.react import answer_content, match_action
 
 SINGLE_LINE = st.text(alphabet=st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=30)
 
@@ -88,3 +88,9 @@ def test_match_action() -> None:
     assert match_action("GO  to Desk 1 ", ["look", "go to desk 1"]) == "go to desk 1"
     assert match_action("go to desk", ["go to desk 1"]) is None
     assert match_action("", []) is None
+
+
+def test_what_an_answer_held() -> None:
+    for content in ("Up || Down", "finish[Up]", "a]", ""):
+        parsed = parse_reply(f"<answer>{content}</answer>")
+        assert parsed.cue == "answer" and answer_content(parsed.action) == content

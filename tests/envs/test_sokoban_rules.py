@@ -114,6 +114,9 @@ def test_tags_and_validity(tmp_path) -> None:
     written = ("Left.", '"Left"', "[left]", "`Left`", "**LEFT**", "left!")
     assert all(bump.modifies_state(word) and bump.step(word)[4]["action"] == "Left" for word in written)
     assert bump.step("Action: [left]")[4]["action"] == "Left"
+    assert bump.step("<think>as RAGEN's agents write</think><answer>Left</answer>")[4]["action"] == "Left"
+    assert bump.step("<search>Left</search>")[4]["action"] == ""
+    assert [bump.step(two)[4]["invalid_reason"] for two in ("Up || Left", "up, Down")] == ["a turn takes one move, got 2"] * 2
     observation, *_, info = bump.step("Action: north")
     assert not info["action_valid"] and "Up, Down, Left or Right" in info["invalid_reason"] and observation.endswith(before)
     walked = env.step("up")[4]

@@ -23,6 +23,10 @@ PLANS: tuple[tuple[str, str, dict[str, Any], int, list[str]], ...] = (  # name, 
     ("natural and illegal actions", "stack", {"horizon": 6}, 6, [
         "", "go north", "pick up the purple block", "stack red red", "**Thought 1:** hm\n**Action 1:** put down the RED block.", "unstack",
     ]),
+    ("other forms", "stack", {"horizon": 6}, 8, [
+        "<answer>unstack black white</answer>", "(put-down black)", "Unstack(magenta, green)", "Stack(magenta,,silver)", "pick-up (BLACK)",
+        "stack(black green",
+    ]),
     ("to and fro until the horizon", "unstack", {"horizon": 5, "observation": "compact"}, 7, [ORACLE, MISTAKE, ORACLE, MISTAKE, ORACLE]),
 )  # fmt: skip
 

@@ -20,6 +20,9 @@ PLANS: tuple[tuple[str, str, dict[str, Any], int, list[str]], ...] = (  # name, 
     ("only mistakes, region keys", "tstar/Sokoban-easy", {"state_key": "region", "horizon": 12}, 7, [MISTAKE] * 12),
     ("words until the horizon", "tstar/Sokoban-hard", {"horizon": 16, "show_dead": True}, 8, WORDS * 4),
     ("garbage", "tstar/Sokoban-easy", {"horizon": 5}, 9, ["", "Action:", "go north", "Up || Up", "<action>lEFT</action>"]),
+    ("answers", "tstar/Sokoban-medium", {"multi_action": True, "horizon": 3}, 13, [
+        "<think>as RAGEN's agents write</think><answer>Up || Down</answer>", "<answer>left</answer>", "<answer>finish[left]</answer>",
+    ]),
     ("several moves a turn", "tstar/Sokoban-easy", {"multi_action": True, "horizon": 4}, 10, [
         "up||Left, down", "Right || jump", ORACLE, "Down",
     ]),

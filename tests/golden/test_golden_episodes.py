@@ -14,7 +14,7 @@ IDS = [f"{find_entry(e.env).family}: {e.agent}" for e in EPISODES]
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        ("search_qa.jsonl", 12), ("nq.jsonl", 7), ("blocksworld.jsonl", 11), ("sokoban.jsonl", 13), ("alfworld.jsonl", 12),
+        ("search_qa.jsonl", 12), ("nq.jsonl", 7), ("blocksworld.jsonl", 12), ("sokoban.jsonl", 14), ("alfworld.jsonl", 12),
         ("webshop.jsonl", 12), ("clues_and_tail.jsonl", 10), ("chains.jsonl", 13),
     ],
 )

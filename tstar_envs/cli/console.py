@@ -21,5 +21,8 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def say(console: Console, message: str, style: str = "") -> None:
-    """One message, not broken at the terminal's width, so that paths in it can be copied."""
-    console.print(plain(message, style), soft_wrap=True)
+    """One message: on a terminal broken between words only, so that paths in it can be copied, elsewhere one line."""
+    if console.is_terminal:
+        console.print(plain(message, style), overflow="ignore", crop=False)
+    else:
+        console.print(plain(message, style), soft_wrap=True)

@@ -10,8 +10,22 @@ from contextlib import contextmanager
 
 from tstar_envs.errors import UnknownOption
 
+try:
+    import termios
+    import tty
+except ImportError:  # Windows has neither
+    termios = tty = None  # type: ignore[assignment]
+
 ESCAPE, END_OF_INPUT = "\x1b", "\x04"
 _REST_OF_SEQUENCE = 0.05  # seconds; an arrow key sends three bytes at once, a person who presses Escape sends one
+
+
+def check_terminal() -> None:
+    """Raise UnknownOption where single keys cannot be read: no terminal, or one of a system that has no ``termios``."""
+    if termios is None or tty is None:
+        raise UnknownOption("single keys need a terminal of Linux or macOS; type a line and Enter instead")
+    if not sys.stdin.isatty():
+        raise UnknownOption("single keys need a terminal, but the input is a file or a pipe; write lines instead")
 
 
 @contextmanager
@@ -23,15 +37,9 @@ def single_keys() -> Iterator[Callable[[], str]]:
         ``END_OF_INPUT`` where the input is over.
 
     Raises:
-        UnknownOption: the input is no terminal, or a terminal of a system that has no ``termios``.
+        UnknownOption: see ``check_terminal``.
     """
-    try:
-        import termios
-        import tty
-    except ImportError:
-        raise UnknownOption("single keys need a terminal of Linux or macOS; type a line and Enter instead") from None
-    if not sys.stdin.isatty():
-        raise UnknownOption("single keys need a terminal, but the input is a file or a pipe; write lines instead")
+    check_terminal()
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed ahead is kept

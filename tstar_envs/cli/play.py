@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.panel import Panel
 
 from tstar_envs.cli.console import plain, say
-from tstar_envs.cli.keyboard import END_OF_INPUT, ESCAPE, single_keys
+from tstar_envs.cli.keyboard import END_OF_INPUT, ESCAPE, check_terminal, single_keys
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import Snapshot, TextEnv
 from tstar_envs.errors import InfrastructureError, TStarError, UnknownOption
@@ -24,7 +24,7 @@ from tstar_envs.react import parse_reply, render_reply
 from tstar_envs.registry import find_entry
 
 HELP = "type an action, or 'Thought: ...' and then an action; commands: hint, undo, restart, help, quit (or h, u, r, ?, q)"
-KEYS_HELP = "u undo, h hint, r restart, q quit, Enter to type a line"
+KEYS_HELP = "u undo, h hint, r restart, ? rules, q quit, Enter back to lines"
 _SHORT = {"h": "hint", "u": "undo", "r": "restart", "?": "help", "q": "quit", "exit": "quit"}
 
 
@@ -56,6 +56,8 @@ class _Game:
     def __init__(self, env: TextEnv[Any, Any], console: Console) -> None:
         self._env = env
         self._console = console
+        self._name = env.spec.id if env.spec else type(env).__name__
+        self._task = ""
         self._past: list[Snapshot[Any]] = []
         self._admissible: list[str] = []
         self.over = False
@@ -65,15 +67,19 @@ class _Game:
         """Reset and show the question."""
         observation, info = self._env.reset(seed=seed, options=None if task is None else {"task": task})
         self._past, self.over = [], False
-        self._console.print(Panel(plain(self._env.prompt()), title=self._env.spec.id if self._env.spec else None))
-        self._console.print(plain(f"task {info['task_id']} ({info['split']})", "dim"))
+        self._task = f"task {info['task_id']} ({info['split']})"
+        self._rules()
+        self._console.print(plain(self._task, "dim"))
         self._show(observation, info)
         self.command("help")
 
     def actions(self, line: str) -> list[str]:
         """What is played for a line that is no command: an action by its number or its keys, else the line as it is."""
-        if line.isdecimal() and line not in self._admissible and 0 < int(line) <= len(self._admissible):
-            return [self._admissible[int(line) - 1]]
+        if line.isdecimal() and self._admissible and line not in self._admissible:
+            if 0 < int(line) <= len(self._admissible):
+                return [self._admissible[int(line) - 1]]
+            say(self._console, f"there is no action {line}: they have the numbers 1 to {len(self._admissible)}", "red")
+            return []
         keys, typed = self._env.keys, "".join(line.lower().split())
         one = "|".join(map(re.escape, sorted(keys, key=len, reverse=True)))
         if keys and re.fullmatch(f"(?:{one})+", typed):
@@ -86,7 +92,7 @@ class _Game:
             say(self._console, HELP, "dim")
             if self._env.keys:
                 say(self._console, f"keys: {self._letters()}, then Enter; several in one line are played one after the other", "dim")
-                say(self._console, f"type keys to play them without Enter ({KEYS_HELP})", "dim")
+                say(self._console, "type the word keys to play them without Enter", "dim")
             if self._admissible:
                 say(self._console, "an action that is shown with a number can be typed as that number", "dim")
         elif word == "hint":
@@ -102,6 +108,10 @@ class _Game:
         else:
             return False
         return True
+
+    def _rules(self) -> None:
+        """What the agent is told of the rules."""
+        self._console.print(Panel(plain(self._env.prompt()), title=self._name))
 
     def _letters(self) -> str:
         """Which keys stand for which actions."""
@@ -152,6 +162,8 @@ class _Game:
         self._past.append(before)
         self.over = terminated or truncated
         self._show(observation, info)
+        if reward and not self.over:
+            say(self._console, f"reward {reward:+.2f}", "dim")
         if self.over:
             verdict = "solved" if info["success"] else "out of steps" if truncated else "not solved"
             style = "bold green" if info["success"] else "bold red"
@@ -163,6 +175,7 @@ class _Game:
     def _show(self, observation: str, info: dict[str, Any]) -> None:
         if self.draws_anew:
             self._console.clear()
+            self._console.print(plain(f"{self._name}, {self._task}", "dim"))
         highlights = self._env.highlights(observation)
         text = plain(observation, "" if highlights else "cyan")
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
@@ -183,10 +196,15 @@ class _Game:
             self._console.print(plain(f"actions: {listed}", "dim"))
 
 
-    def play_keys(self) -> bool:
-        """Play single keys until Enter or Escape; False if the game is to end."""
+    def check_keys(self) -> None:
+        """Raise UnknownOption where no single keys can be played."""
         if not self._env.keys:
-            raise UnknownOption(f"{self._env.spec.id if self._env.spec else 'this environment'} has no keys: type its actions")
+            raise UnknownOption(f"{self._name} has no keys: type its actions")
+        check_terminal()
+
+    def play_keys(self) -> bool:
+        """Play single keys until Enter or Escape; False if the game is to end. UnknownOption: see ``check_keys``."""
+        self.check_keys()
         with single_keys() as read:
             self.draws_anew = True
             try:
@@ -196,6 +214,8 @@ class _Game:
                         return True
                     if key in self._env.keys:
                         self.act(self._env.keys[key])
+                    elif key == "?":
+                        self._rules()
                     else:
                         self.command(_SHORT.get(key, key))
             finally:
@@ -209,6 +229,8 @@ def run(command: PlayCommand, console: Console) -> int:
     pairs = [f"{name}={value}" for name, value in (("topk", command.topk), ("retriever", command.retriever)) if value is not None]
     env = make_env(entry, {"split": command.split, **parse_options(entry, [*pairs, *command.option], {"split": "--split"})})
     game = _Game(env, console)
+    if command.keys:
+        game.check_keys()
     game.start(command.seed, _task(env, command.task))
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")

@@ -29,7 +29,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ## Action space
     A string: ``pick-up X``, ``put-down X``, ``stack X Y`` or ``unstack X Y``, in any case, or the same as a sentence ("unstack
     the red block from on top of the blue block"). With ``names="mystery"``: ``attack X``, ``succumb X``, ``overcome X Y``, ``feast X Y``.
-    ReAct replies and bare actions are read (``tstar_envs.react``). An operator whose preconditions fail, and anything that is no
+    ReAct replies, tags (``<action>``, or RAGEN's ``<answer>``) and bare actions are read (``tstar_envs.react``), and forms such as
+    ``(stack a b)`` and ``Stack(a, b)``. An operator whose preconditions fail, and anything that is no
     operator, is a no-op that costs a step; the observation says why, and repeats the state.
 
     ## Observation
@@ -70,10 +71,12 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ``Thought: Red must be on blue, but green is in the way, so I unstack green from red.\nAction: unstack green red``
 
     ## Rules version history
-    1: first version. 2: the natural text says that the hand is currently holding a block.
+    1: first version. 2: the natural text says that the hand is currently holding a block. 3: ``<answer>`` tags hold actions too, and
+    brackets and commas between words are passed over.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
+    answers = False
     default_horizon = 40
 
     def __init__(

@@ -18,6 +18,9 @@ from tstar_envs.react import AROUND_ACTION
 COLOURS = ("red", "blue", "orange", "yellow", "white", "magenta", "black", "cyan", "green", "violet", "silver", "gold")
 
 
+_BETWEEN = str.maketrans("(),", "   ")
+
+
 @dataclass(frozen=True)
 class Phrases:
     """Templates with ``{0}`` and ``{1}`` for the blocks: facts, what the goal demands, and operators as a clause."""
@@ -56,9 +59,10 @@ class Vocabulary:
     def read_action(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """The operator and the names of its blocks, None if the text is no action of this vocabulary.
 
-        Case, white space and surrounding punctuation are ignored, so PDDL's ``(stack a b)`` is read as well.
+        Case, white space, surrounding punctuation, brackets and commas are ignored, so PDDL's ``(stack a b)`` and ``Stack(a, b)`` are
+        read as well.
         """
-        words = " ".join(text.strip(AROUND_ACTION).lower().split())
+        words = " ".join(text.strip(AROUND_ACTION).lower().translate(_BETWEEN).split())
         for verb, form in self.grammar.items():
             match = form.fullmatch(words)
             if match is not None:

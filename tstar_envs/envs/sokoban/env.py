@@ -29,7 +29,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     13-24 with two (medium), 25-40 with three (hard: at least 7 pushes, 4 box-lines, and a push on the way that would lose).
 
     ## Action space
-    A string: ``Up``, ``Down``, ``Left`` or ``Right``, any case, in a ReAct reply, in tags or bare (``tstar_envs.react``). With
+    A string: ``Up``, ``Down``, ``Left`` or ``Right``, any case, in a ReAct reply, in tags (``<action>``, or RAGEN's ``<answer>``) or
+    bare (``tstar_envs.react``). With
     ``multi_action`` up to 10 of them joined by ``||`` or commas make one turn, which costs one step; the game stops at success,
     and a turn of the expert is a walk to a box and its pushes in one direction. A move against a wall is valid and changes nothing.
     Anything else is invalid: a no-op that costs a step.
@@ -78,10 +79,12 @@ class SokobanEnv(TextEnv[LevelView, State]):
     1: first version. 2: a box that leaves a target on which it ends again is said to leave it for now (expert), punctuation around a
     move is passed over, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
     of several moves a turn a separator at the end is passed over. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
-    turn, not one move; without, the last of its four wordings says "so I go up next".
+    turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and several
+    moves where one is allowed are told as such.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "4"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "5"}
+    answers = False
     # Arrow keys too, as a terminal writes them in a line.
     keys: Mapping[str, str] = {
         "w": "Up", "s": "Down", "a": "Left", "d": "Right",

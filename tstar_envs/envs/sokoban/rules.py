@@ -32,15 +32,25 @@ def parse_action(action: str, multi_action: bool = False) -> Parsed:
         return Parsed((number,), "")
     words = [action]
     if multi_action:
-        words = action.replace("||", ",").strip(AROUND_ACTION).split(",")
+        words = _words(action)
         if len(words) > MOST_ACTIONS:
             return Parsed((), f"a turn takes at most {MOST_ACTIONS} moves, got {len(words)}")
-    numbers = [_NUMBER.get(word.strip(AROUND_ACTION).lower()) for word in words]
+    numbers = [_number(word) for word in words]
     moves = tuple(n for n in numbers if n is not None)
     if len(moves) == len(numbers):
         return Parsed(moves, "")
+    if not multi_action and len(several := _words(action)) > 1 and all(_number(word) is not None for word in several):
+        return Parsed((), f"a turn takes one move, got {len(several)}")
     expected = "Up, Down, Left or Right"
     return Parsed((), f"the action must be {expected}" + (", or several of them joined by || or commas" if multi_action else ""))
+
+
+def _words(action: str) -> list[str]:
+    return action.replace("||", ",").strip(AROUND_ACTION).split(",")
+
+
+def _number(word: str) -> int | None:
+    return _NUMBER.get(word.strip(AROUND_ACTION).lower())
 
 
 def move(room: Room, state: State, direction: int) -> tuple[State, int]:
