@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -262,9 +263,33 @@ def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wordin
             fact = next(fact for fact in said if fact.block == operator.operator.block)
             assert board.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
         if any(said in thought for said in ("may be anywhere", "needs no place", "goes aside", "only in the way")):
-            assert goal.below[operator.operator.block] == ANYWHERE and goal.held != operator.operator.block
+            block = operator.operator.block
+            assert goal.below[block] == ANYWHERE and goal.held != block
+            assert block not in goal.below or "must" in thought, "what others must be on is not only in the way"
+        if any(said in thought for said in ("comes first, because", "bears what the goal", "Something of the goal begins")):
+            assert goal.below[operator.operator.block] == ANYWHERE and operator.operator.block in goal.below
         state = apply(state, operator.operator)
     assert goal.holds(state)
+
+
+BLOCKS = re.compile(
+    r"\b(place|way|between|free|ready|off|top|towers?|stack\w*|hand|table|clear|anywhere|aside|blocks?|elsewhere|under|above)\b"
+)
+
+
+@pytest.mark.parametrize("variant", ["stack", "unstack"])
+def test_mystery_words_give_no_blocks_away(variant: str) -> None:
+    env = BlocksworldEnv(variant=variant, names="mystery")
+    told = [env.prompt(), *env.demonstrations(3)]
+    for task in range(40):
+        told.append(env.reset(options={"task": task})[0])
+        while env.oracle() is not None:
+            told += [env.oracle(wording) or "" for wording in range(WORDINGS)] + [env.mistake(task)]
+            assert len({parse_reply(thought).thought for thought in told[-WORDINGS - 1 : -1]}) == WORDINGS
+            told.append(env.step(told[-2])[0])
+        told.append(env.step("unstack a b")[0] if not env._over else "")
+    found = {match[0] for text in told for match in BLOCKS.finditer(text.lower())}
+    assert not found, found
 
 
 @settings(max_examples=150, deadline=None)

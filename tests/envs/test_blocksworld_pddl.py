@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from blocksworld_strategies import problems
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tstar_envs import BadData, MissingData, SolverLimit, UnknownOption, UnknownTask
 from tstar_envs.envs.blocksworld import domain_pddl, plan
@@ -122,6 +123,26 @@ def test_deep_nesting_is_no_crash() -> None:
             assert plan(text) == PLAN
         except BadData as error:
             assert len(str(error)) < 500
+
+
+TOKENS = st.sampled_from("( ) (( )) and not on clear a b x :init :goal = - ; define \x00".split())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3), st.lists(TOKENS, max_size=3)), min_size=1, max_size=3))
+def test_a_text_with_faults_is_read_or_refused(faults: list[tuple[int, int, list[str]]]) -> None:
+    words = TWO.replace("(", " ( ").replace(")", " ) ").split()
+    for place, left_out, put_in in faults:
+        words[place : place + left_out] = put_in
+    try:
+        assert plan(" ".join(words)) is not None
+    except BadData as error:
+        assert len(str(error)) < 500
+
+
+def test_what_other_writers_add() -> None:
+    assert plan("\ufeff" + TWO) == PLAN
+    assert plan(TWO.replace("(:init", "(:init (= (total-cost) 0)")) == PLAN
 
 
 def test_a_problem_file(tmp_path: Path) -> None:

@@ -157,7 +157,13 @@ def test_several_actions_a_turn(tmp_path) -> None:
         assert not env.step(wrong)[4]["action_valid"] and env.state_key() == before
     assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"], "only as an option"
     assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
-    assert parse_action("Up||Up", True).moves == parse_action("[up] || [up].", True).moves == (0, 0)
+    for several in ("Up||Up", "[up] || [up].", "up up", "Up;up", "Up , Up,", "|| up | UP"):
+        assert parse_action(several, True).moves == (0, 0), several
+        assert parse_action(several).problem == "a turn takes one move, got 2"
+    for nothing in ("", "||", " , ", "Up,, Up", "up jump", "I go up", "u"):
+        assert parse_action(nothing).problem and parse_action(nothing, True).problem, nothing
+    assert parse_action("up " * 10, True).moves == (0,) * 10
+    assert parse_action("up " * 11, True).problem == "a turn takes at most 10 moves, got 11"
 
 
 def test_shaped_reward(tmp_path) -> None:

@@ -29,39 +29,10 @@ from tstar_envs.envs.blocksworld.rules import (
     towers,
 )
 from tstar_envs.envs.blocksworld.survey import survey
+from tstar_envs.envs.blocksworld.thoughts import THOUGHTS
 from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
-# {w}: what the goal demands, {x}: the block, {y}: the block it must be on, {z}: the block below it, {a}: the operator as a clause
-_TO_BLOCK = ("{w} and both are free, so I {a}.", "{w}, and that can be done now: I {a}.", "Next, {w}. I {a}.", "{x} can go to {y}: I {a}.")
-_TO_TABLE = ("{w}, so I {a}.", "{w}, and nothing is in the way: I {a}.", "Next, {w}. I {a}.", "{x} can go to its place: I {a}.")
-_CLEAR_AWAY = (
-    "{w}, but {x} is in the way, so I {a}.", "{x} is in the way, because {w}: I {a}.", "First {x} has to go, because {w}. I {a}.",
-    "{w}; {x} comes off first: I {a}.",
-)  # fmt: skip
-# The block is above the one that it must be on, with others between them.
-_CLEAR_BETWEEN = (
-    "{w}, but {z} is between them, so I {a}.", "{z} is between {x} and {y}, and {w}: I {a}.", "First {z} has to go, because {w}. I {a}.",
-    "{w}; {z} has to come out from between them: I {a}.",
-)  # fmt: skip
-_PLACE = ("{w} and {y} is ready, so I {a}.", "I have {x} and {w}: I {a}.", "{y} is ready. I {a}.", "It is time: {w}. I {a}.")
-_PLACE_ON_TABLE = ("{w}, so I {a}.", "I have {x} and {w}: I {a}.", "That is the place of {x}. I {a}.", "It is time: {w}. I {a}.")
-_WAIT = (
-    "{w}, but {y} is not ready, so I {a}.", "{y} is not ready for {x} yet: I {a}.", "{x} has to wait, since {y} is not ready. I {a}.",
-    "Not yet: {w}, but only later. I {a}.",
-)  # fmt: skip
-_ASIDE = (
-    "{x} may be anywhere, so I {a}.",
-    "The goal needs no place for {x}: I {a}.",
-    "{x} is only in the way. I {a}.",
-    "{x} goes aside: I {a}.",
-)
-# The block must be in the hand at the end, but not yet.
-_HOLD_LATER = (
-    "{w} in the end, but others have to be moved first, so I {a}.", "{x} has to wait, since others have to be moved first. I {a}.",
-    "Not yet: {w}, but only in the end. I {a}.", "Others come first, and {x} again later: I {a}.",
-)  # fmt: skip
-_MISTAKES = ("I {a} next.", "It looks right to {a} now.", "{x} comes next: I {a}.", "I want {x} elsewhere, so I {a}.")
 
 
 def next_step(board: Board, state: State, wording: int = 0) -> tuple[str, str] | None:
@@ -69,10 +40,10 @@ def next_step(board: Board, state: State, wording: int = 0) -> tuple[str, str] |
     step = board.next_step(state)
     if step is None:
         return None
-    clauses = [
-        board.language.in_place(look) if isinstance(look, list) else board.language.fact(look)
-        for look in survey(board.task.problem.goal, state, step.operator.block)
-    ]
+    goal, language = board.task.problem.goal, board.language
+    clauses = []
+    for look in survey(goal, state, step.operator.block):
+        clauses += language.in_place(look, goal) if isinstance(look, list) else [language.fact(look)]
     decision = _thought(board, state, step, wording % WORDINGS)
     thought = f"{'; '.join(dict.fromkeys(clauses))}. {decision}" if clauses else decision  # a fact once only
     return _sentence(board, thought), board.language.action(step.operator)
@@ -82,21 +53,25 @@ def _thought(board: Board, state: State, step: Step, wording: int) -> str:
     goal = board.task.problem.goal
     block = step.operator.block
     wanted = goal.below[block]
+    say = THOUGHTS[board.language.vocabulary.name]
     place = Fact(ON, block, wanted) if wanted >= 0 else Fact(ONTABLE, block)
     if step.operator.verb in (PICK_UP, UNSTACK):
         if step.final and wanted != ANYWHERE:
-            return _say(board, _TO_BLOCK if wanted >= 0 else _TO_TABLE, wording, place, step.operator)
+            return _say(board, say.to_block if wanted >= 0 else say.to_table, wording, place, step.operator)
         if block == goal.held and board.distance(state) == 1:
-            return _say(board, _TO_TABLE, wording, Fact(HOLDING, block), step.operator)
+            return _say(board, say.to_table, wording, Fact(HOLDING, block), step.operator)
         freed = _freed(board, state, block)
-        return _say(board, _CLEAR_BETWEEN if freed.block == block else _CLEAR_AWAY, wording, freed, step.operator)
+        return _say(board, say.clear_between if freed.block == block else say.clear_away, wording, freed, step.operator)
     if block == goal.held:
-        return _say(board, _HOLD_LATER, wording, Fact(HOLDING, block), step.operator)
+        return _say(board, say.hold_later, wording, Fact(HOLDING, block), step.operator)
     if wanted == ANYWHERE:
-        return _say(board, _ASIDE, wording, place, step.operator)
+        upper = next((b for b, under in enumerate(goal.below) if under == block), None)
+        if upper is not None:
+            return _say(board, say.base, wording, Fact(ON, upper, block), step.operator)
+        return _say(board, say.aside, wording, place, step.operator)
     if step.operator.verb == STACK:
-        return _say(board, _PLACE, wording, place, step.operator)
-    return _say(board, _PLACE_ON_TABLE if wanted == TABLE else _WAIT, wording, place, step.operator)
+        return _say(board, say.place, wording, place, step.operator)
+    return _say(board, say.place_on_table if wanted == TABLE else say.wait, wording, place, step.operator)
 
 
 def _freed(board: Board, state: State, block: int) -> Fact:
@@ -120,7 +95,7 @@ def _say(board: Board, wordings: tuple[str, ...], wording: int, fact: Fact, oper
     under = fact.under if fact.under >= 0 else fact.block
     text = wordings[wording].format(
         w=language.wish(fact), x=language.block(block), y=language.block(under), z=language.block(beneath),
-        a=language.act(operator),
+        a=language.act(operator), h=language.fact(Fact(HOLDING, block)),
     )  # fmt: skip
     return _sentence(board, text)
 
@@ -140,4 +115,5 @@ def mistake(board: Board, state: State, draw: StableRandom) -> tuple[str, str]:
         others = [b for b in (buried if held is None else range(len(state))) if b != held]
         wrong = [Operator(PICK_UP, b) for b in others] or [Operator(PUT_DOWN, 0) if held is None else Operator(PICK_UP, held)]
     operator = draw.choice(wrong)
-    return _say(board, (draw.choice(_MISTAKES),), 0, Fact(CLEAR, operator.block), operator), board.language.action(operator)
+    mistakes = THOUGHTS[board.language.vocabulary.name].mistakes
+    return _say(board, (draw.choice(mistakes),), 0, Fact(CLEAR, operator.block), operator), board.language.action(operator)

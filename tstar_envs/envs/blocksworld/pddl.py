@@ -119,7 +119,7 @@ def read_problem(text: str, where: str) -> tuple[Problem, Vocabulary]:
 
 
 def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(re.sub(r";[^\n]*", "", text))
+    return _TOKEN.findall(re.sub(r";[^\n]*", "", text.removeprefix("\ufeff")))  # the mark that some editors begin a file with
 
 
 class _Reader:
@@ -175,7 +175,8 @@ class _Reader:
     def problem(self) -> tuple[Problem, Vocabulary]:
         names = self._objects()
         self._number = {name: block for block, name in enumerate(names)}
-        start = self._start([self._fact(item, ":init") for item in self._sections[":init"]], names)
+        facts = [item for item in self._sections[":init"] if not (isinstance(item, list) and item[:1] == ["="])]  # costs change no plan
+        start = self._start([self._fact(item, ":init") for item in facts], names)
         if len(self._sections[":goal"]) != 1:
             self._fail("(:goal ...) must hold one condition: a fact, or (and fact ...)")
         goal = Goal(tuple(self._fact(item, ":goal") for item in self._conjuncts(self._sections[":goal"][0])), len(names))
@@ -211,7 +212,7 @@ class _Reader:
         return found
 
     def _fact(self, item: Any, section: str) -> Fact:
-        if not isinstance(item, list) or not item or item[0] not in self._predicates:
+        if not isinstance(item, list) or not item or not isinstance(item[0], str) or item[0] not in self._predicates:
             known = ", ".join(self._vocabulary.predicates.values())
             self._fail(f"({section} ...) holds {_written(item)}, which is no fact of the domain; its predicates are {known}")
         predicate, arguments = self._predicates[item[0]], item[1:]

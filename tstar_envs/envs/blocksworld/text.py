@@ -86,9 +86,12 @@ class Language:
         """A fact that the goal demands, as a clause."""
         return self._book.phrases.wishes[fact.predicate].format(*self._arguments(fact))
 
-    def in_place(self, blocks: Sequence[int]) -> str:
-        """A part of a tower that stands as the goal wants it, from bottom to top, as a clause."""
-        return "in place: " + (", " if self.natural else " ").join(map(self.block, blocks))
+    def in_place(self, blocks: Sequence[int], goal: Goal) -> list[str]:
+        """A part of a tower that stands as the goal wants it, from bottom to top, as clauses: where words are to hide towers, its facts."""
+        if self.vocabulary is not MYSTERY:
+            return ["in place: " + (", " if self.natural else " ").join(map(self.block, blocks))]
+        places = {fact.block: fact for fact in goal.facts if fact.predicate in (ON, ONTABLE)}
+        return [f"already {self.fact(places[block])}" for block in blocks if block in places]
 
     def act(self, operator: Operator) -> str:
         """An operator as the end of a sentence that starts with "I"."""
@@ -146,8 +149,9 @@ _COMPACT = (
     "States and goals are written tower by tower, each from bottom to top: `red blue / green` means that blue is on red. A goal says "
     "only what must be on what; the word table in front of a tower demands that its lowest block is on the table."
 )
+_CONSIDER = {"plain": "what is in the way and what you do next", "mystery": "what must still hold and what you do next"}
 _FORMS = {
-    "react": "In each turn write one thought and one action:\nThought: what is in the way and what you do next\nAction: one of\n{actions}",
+    "react": "In each turn write one thought and one action:\nThought: {consider}\nAction: one of\n{actions}",
     "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{actions}",
 }
 
@@ -170,7 +174,7 @@ def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int
 def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int) -> str:
     """The rules and the grammar of actions as an agent is told them."""
     actions = "\n".join(f"  {line}" for line in _ACTIONS[vocabulary.name])
-    parts = [_TASK[vocabulary.name], _FORMS[style].format(actions=actions)]
+    parts = [_TASK[vocabulary.name], _FORMS[style].format(actions=actions, consider=_CONSIDER[vocabulary.name])]
     if observation == "compact" and vocabulary is PLAIN:
         parts.append(_COMPACT)
     parts.append(f"X and Y are names. An impossible action changes nothing and costs a turn. You have {horizon} turns.")

@@ -117,7 +117,7 @@ PLAIN = Vocabulary(
         acts={PICK_UP: "pick up {0}", PUT_DOWN: "put down {0}", STACK: "stack {0} on {1}", UNSTACK: "unstack {0} from {1}"},
     ),
     grammar=_grammar(
-        {PICK_UP: "pick[- ]?up", PUT_DOWN: "put[- ]?down", STACK: "stack", UNSTACK: "unstack"},
+        {PICK_UP: "pick[-_ ]?up", PUT_DOWN: "put[-_ ]?down", STACK: "stack", UNSTACK: "unstack"},
         {STACK: "on top of|onto|on", UNSTACK: "from on top of|from the top of|from|off"},
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ another box behind it, changes nothing.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from tstar_envs.envs.sokoban.levels import Room, State, flood
@@ -14,6 +15,8 @@ from tstar_envs.react import AROUND_ACTION
 DIRECTIONS = ("Up", "Down", "Left", "Right")
 LETTERS = "UDLR"
 MOST_ACTIONS = 10  # moves of one turn with ``multi_action``
+_BETWEEN_MOVES = re.compile(r"\s*+(?:\|\|?+|[,;])\s*+|\s++")
+_AROUND_MOVES = AROUND_ACTION + "|"
 _SUBSETS = tuple(tuple(d for d in range(4) if bits >> d & 1) for bits in range(16))
 _NUMBER = {name.lower(): number for number, name in enumerate(DIRECTIONS)}
 
@@ -26,31 +29,21 @@ class Parsed(NamedTuple):
 
 
 def parse_action(action: str, multi_action: bool = False) -> Parsed:
-    """Read one move, or with ``multi_action`` several joined by ``||`` or commas; any case, and with punctuation around a word."""
+    """Read one move, or with ``multi_action`` several joined by ``||``, commas, semicolons or spaces; any case, and with punctuation
+    around a word.
+    """
     number = _NUMBER.get(action.lower())
     if number is not None:
         return Parsed((number,), "")
-    words = [action]
-    if multi_action:
-        words = _words(action)
-        if len(words) > MOST_ACTIONS:
-            return Parsed((), f"a turn takes at most {MOST_ACTIONS} moves, got {len(words)}")
-    numbers = [_number(word) for word in words]
-    moves = tuple(n for n in numbers if n is not None)
-    if len(moves) == len(numbers):
-        return Parsed(moves, "")
-    if not multi_action and len(several := _words(action)) > 1 and all(_number(word) is not None for word in several):
-        return Parsed((), f"a turn takes one move, got {len(several)}")
-    expected = "Up, Down, Left or Right"
-    return Parsed((), f"the action must be {expected}" + (", or several of them joined by || or commas" if multi_action else ""))
-
-
-def _words(action: str) -> list[str]:
-    return action.replace("||", ",").strip(AROUND_ACTION).split(",")
-
-
-def _number(word: str) -> int | None:
-    return _NUMBER.get(word.strip(AROUND_ACTION).lower())
+    words = _BETWEEN_MOVES.split(action.strip(_AROUND_MOVES))
+    moves = tuple(_NUMBER.get(word.strip(AROUND_ACTION).lower(), -1) for word in words)
+    if -1 in moves:
+        several = ", or several of them joined by || or commas" if multi_action else ""
+        return Parsed((), f"the action must be Up, Down, Left or Right{several}")
+    most = MOST_ACTIONS if multi_action else 1
+    if len(moves) > most:
+        return Parsed((), f"a turn takes {f'at most {most} moves' if multi_action else 'one move'}, got {len(moves)}")
+    return Parsed(moves, "")
 
 
 def move(room: Room, state: State, direction: int) -> tuple[State, int]:
