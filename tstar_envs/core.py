@@ -95,10 +95,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
-        if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
+        if horizon is not None and (not _is_whole(horizon) or horizon < 1):
             raise UnknownOption(f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}")
         self.split = split
-        self.horizon = horizon or self.default_horizon
+        self.horizon = self.default_horizon if horizon is None else int(horizon)
         self.prompt_style = prompt_style
         self.render_mode = render_mode
         self.observation_space = Unicode(self.longest_observation)
@@ -226,8 +226,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; {advice}")
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]
-        # Integral: indexes drawn with numpy are welcome.
-        if isinstance(wanted, bool) or not isinstance(wanted, Integral) or not 0 <= int(wanted) < len(ids):
+        if not _is_whole(wanted) or not 0 <= int(wanted) < len(ids):
             raise UnknownTask(f"task {wanted!r}: an index must be a whole number from 0 to {len(ids) - 1} in split {self.split!r}")
         return ids[int(wanted)]
 
@@ -366,7 +365,14 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return Snapshot(self._task_id, self._task_split, state, self._step_count, self._observation, self._over, self._success, self._score)
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
-        """Continue exactly from a snapshot (also one taken from another instance of the same id and options)."""
+        """Continue exactly from a snapshot (also one taken from another instance of the same id and options).
+
+        Raises:
+            UnknownOption: it is no snapshot.
+            UnknownTask: it is of a task that this environment does not have.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise UnknownOption(f"restore takes what snapshot() gave, got {snapshot!r:.80}")
         self._open(snapshot.task_id)
         self._state = snapshot.state
         self._step_count = snapshot.step
@@ -413,6 +419,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         style = style or self.prompt_style
         check_option("style", style, self.prompt_styles)
         ids = self.task_ids("train")
+        if not _is_whole(n):
+            raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")
         if not 0 <= n <= len(ids):
             advice = "" if ids else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
             raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{advice}")
@@ -435,3 +443,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             self.step(render_reply(*step))
             lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
         return "\n".join(lines[:-1] if self._over else lines)
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a value is a whole number; numpy's are welcome."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

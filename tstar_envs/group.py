@@ -9,7 +9,10 @@ anything was played; or, if asked for, only the rows that are concerned leave, w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption
@@ -136,10 +139,15 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
         tasks: ids, or indexes within the split given by ``split=`` (default test).
         group_size: rows per task.
         **kwargs: options of the environment.
+
+    Raises:
+        UnknownOption: a group size that is no whole number of at least 1, or one task instead of several.
     """
-    if group_size < 1:
-        raise UnknownOption(f"group_size must be at least 1, got {group_size}")
+    if isinstance(group_size, bool) or not isinstance(group_size, Integral) or group_size < 1:
+        raise UnknownOption(f"group_size must be a whole number of at least 1, got {group_size!r}")
+    if isinstance(tasks, str) or not isinstance(tasks, Sequence | np.ndarray):
+        raise UnknownOption(f"tasks must be several, ids or indexes in a list, got {tasks!r}")
     entry = find_entry(env_id)
     cls = entry.load_class()
     options = {**entry.kwargs, **kwargs}
-    return GroupEnv([cls(**options) for _ in range(len(tasks) * group_size)], tasks, group_size)
+    return GroupEnv([cls(**options) for _ in range(len(tasks) * int(group_size))], list(tasks), int(group_size))

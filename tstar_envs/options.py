@@ -60,5 +60,6 @@ def _read(name: str, value: str, members: tuple[Any, ...]) -> Any:
             return _READERS[type_](value)
         except (ValueError, KeyError):
             continue
-    words = [{types.NoneType: "none", os.PathLike[str]: "a path"}.get(type_) or type_.__name__ for type_ in members]
+    said = {types.NoneType: "none", os.PathLike[str]: "a path", bool: "true or false", int: "a whole number", float: "a number"}
+    words = [said.get(type_) or type_.__name__ for type_ in members]
     raise UnknownOption(f"option {name} must be {' or '.join(words)}, got {value!r}")

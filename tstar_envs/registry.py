@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -177,7 +178,9 @@ def find_entry(name: str) -> EnvEntry:
     for entry in ENTRIES:
         if entry.name == wanted:
             return entry
-    raise UnknownOption(f"unknown environment {name!r}; valid: {', '.join(e.name for e in ENTRIES)}")
+    near = get_close_matches(wanted, [entry.name for entry in ENTRIES], n=1)
+    guess = f"; did you mean {near[0]}?" if near else ""
+    raise UnknownOption(f"unknown environment {name!r}{guess or ';'} valid: {', '.join(e.name for e in ENTRIES)}")
 
 
 def register_all() -> None:

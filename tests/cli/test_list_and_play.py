@@ -117,7 +117,7 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("play", "hotpotq"), "unknown environment 'hotpotq'; valid: hotpotqa"),
+        (("play", "hotpotq"), "unknown environment 'hotpotq'; did you mean hotpotqa? valid: hotpotqa"),
         (("play", "hotpotqa", "--task", "nope"), "no task 'nope'"),
         (("play", "hotpotqa", "--task", "1000"), "from 0 to 999"),
         (("play", "hotpotqa", "--split", "dev"), "'train', 'valid', 'test'"),
@@ -125,7 +125,7 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
         (("play", "hotpotqa", "--retriever", "elastic"), "'hashed', 'bm25'"),
         (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, horizon, normalizer, observation_limit"),
         (("play", "hotpotqa", "--option", "topk"), "key=value"),
-        (("play", "hotpotqa", "--option", "topk=many"), "topk must be int"),
+        (("play", "hotpotqa", "--option", "topk=many"), "topk must be a whole number"),
         (("play", "hotpotqa", "--option", "split=train"), "--split"),
         (("play", "hotpotqa", "--option", "data=/nowhere"), "data='mini' works"),
     ],

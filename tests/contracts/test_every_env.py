@@ -170,6 +170,9 @@ def test_snapshot_restores_exactly(entry: EnvEntry) -> None:
     check_info(info, stepped=False)
     assert (observation, info["task_id"], info["step"]) == (snapshot.observation, snapshot.task_id, 3)
     assert future(other) == expected
+    for wrong in (None, "x", 3):
+        with pytest.raises(UnknownOption, match="restore takes what snapshot"):
+            env.restore(wrong)
 
 
 def test_snapshot_of_a_finished_episode(entry: EnvEntry) -> None:
@@ -290,7 +293,7 @@ def test_prompt_and_demonstrations(entry: EnvEntry) -> None:
         assert env.snapshot() == snapshot
         train_task = env.reset(options={"task": env.task_ids("train")[0]})
         assert first.startswith(train_task[0])
-        for wrong in (-1, len(env.task_ids("train")) + 1):
+        for wrong in (-1, len(env.task_ids("train")) + 1, 1.5, "a", True):
             with pytest.raises(UnknownOption):
                 env.demonstrations(wrong)
     with pytest.raises(UnknownOption, match="react"):
@@ -298,7 +301,7 @@ def test_prompt_and_demonstrations(entry: EnvEntry) -> None:
 
 
 def test_horizon_truncates(entry: EnvEntry) -> None:
-    env = make(entry.id, horizon=3)
+    env = make(entry.id, horizon=np.int64(3))
     env.reset(seed=0)
     ends = [env.step(garbage)[2:4] for garbage in GARBAGE[:3]]
     assert ends == [(False, False), (False, False), (False, True)]

@@ -74,8 +74,13 @@ def test_group_refuses_wrong_calls(entry: EnvEntry) -> None:
     assert [info["task_id"] for info in group.reset([1])[1]] == [ids[1]] * 2
     with pytest.raises(UnknownOption, match="needs 1 tasks"):
         group.reset([1, 2])
-    with pytest.raises(UnknownOption, match="group_size"):
-        make_group(entry.id, [0], 0)
+    for wrong in (0, 2.5, True, "2"):
+        with pytest.raises(UnknownOption, match="group_size must be a whole number of at least 1"):
+            make_group(entry.id, [0], wrong)
+    for one in (0, "abc", None):
+        with pytest.raises(UnknownOption, match="tasks must be several"):
+            make_group(entry.id, one, 2)
+    assert len(make_group(entry.id, np.arange(2), np.int64(2))) == 4
     with pytest.raises(UnknownOption, match="no_such_option"):
         make_group(entry.id, [0], 1, no_such_option=1)
 

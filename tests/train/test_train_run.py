@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path):
         (["--env", "hotpotqa", "--env-option", "topk"], "key=value"),
         (["--env", "hotpotqa", "--env-option", "tpok=3"], "tpok"),
         (["--env", "hotpotqa", "--env-option", "split=test"], "use --split test"),
-        (["--env", "hotpotqa", "--env-option", "topk=many"], "topk must be int"),
+        (["--env", "hotpotqa", "--env-option", "topk=many"], "topk must be a whole number"),
         (["--env", "hotpotqa", "--rollout.tasks", "9999"], "fewer than"),
     ],
 )
