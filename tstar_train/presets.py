@@ -72,7 +72,7 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
                 f"no built-in model for {entry.id} yet: name one (--model PATH or a Hugging Face name), "
                 f"or make one with: {warmstart_advice(entry.name)}"
             )
-        return tiny(entry), f"model: tiny (built in, trained for {policy_name(entry)}; --model auto takes it where it exists)"
+        return tiny(entry), f"model: tiny (the built-in policy {policy_name(entry)}; --model auto takes one where there is one)"
     if model == "tiny":
         return tiny(entry), "model: tiny (built in), with the tiny preset"
     if is_tiny(model):

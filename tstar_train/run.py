@@ -27,6 +27,7 @@ from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
 from tstar_train.presets import require_train_split
 from tstar_train.report import write_report
+from tstar_train.report.headline import FEW_TASKS
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.probe import check_agreement
@@ -260,6 +261,10 @@ def _summary(config: Config, before: Measurement, after: Measurement, progress: 
         "episodes": progress.episodes,
         "iterations": progress.iteration,
         "seconds": seconds,
+        "model": config.model,
+        "split": config.evaluation.split,
+        "tasks": len(before.per_task),
+        "samples": config.evaluation.samples,
     }
 
 
@@ -280,6 +285,8 @@ def _print_result(console: Console, before: Measurement, after: Measurement, sum
         f"{summary['iterations']} iterations, {summary['seconds'] / 60:.1f} min",
         highlight=False,
     )
+    if len(before.per_task) < FEW_TASKS:
+        console.print(f"of {len(before.per_task)} tasks the interval itself is rough: --evaluation.tasks takes more", highlight=False)
     if summary["metric"] == "score":
         first, second = _percent(before.success, before.greedy_success), _percent(after.success, after.greedy_success)
         console.print(f"success (a score of 1) {first} -> {second}", highlight=False)

@@ -195,7 +195,9 @@ class Display:
             values = [m[name] for m in self._window if name in m]
             return sum(values) / len(values) if values else 0.0
 
-        figures = f"success {mean('success'):.1%}"
+        # Of one iteration a figure says little: its tasks are few, and others than those of the one before.
+        several = f"means of {len(self._window)}: " if len(self._window) > 1 else ""
+        figures = f"{several}success {mean('success'):.1%}"
         if "f1" in metrics:  # question answering: the reward is exact match
             figures += f"  EM {mean('reward'):.1%}"
         if "grafts" in metrics:

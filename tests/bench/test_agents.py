@@ -139,7 +139,7 @@ def test_a_score_of_webshop_names_its_tagger() -> None:
 @pytest.mark.parametrize(
     ("agent", "options", "error"),
     [
-        ("own_agents:Crashing", {}, "TimeoutError: the model did not answer"),
+        ("own_agents:Crashing", {}, "TimeoutError: the model did not answer ("),
         ("own_agents:nothing", {}, "must return a str, returned NoneType"),
         ("random", {"retriever": "http://127.0.0.1:9"}, "RetrieverError: no search service"),
     ],

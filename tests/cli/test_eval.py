@@ -125,6 +125,32 @@ def test_killed_runs_go_on_where_they_stopped(run: Run, tmp_path: Path) -> None:
     assert "resuming: 30 of 62" in more.stdout and len(comparable(path)) == 62, "more tasks and samples extend a file"
 
 
+def test_ctrl_c_says_how_to_go_on(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
+    command = base("--agent", "slow_agent:Slow", "--tasks", "30", "--out", "o.jsonl")
+    path = tmp_path / "o.jsonl"
+    # A shell that starts the tests in the background makes them ignore SIGINT, and children inherit that.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    started = subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True, preexec_fn=heard)
+    with started as process:
+        while not path.exists() or path.read_bytes().count(b"\n") < 2:
+            assert process.poll() is None, "it ended before it could be interrupted"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    played = path.read_bytes().count(b"\n")
+    assert (process.returncode, err) == (130, "") and f"{30 - played} not played yet" in out
+    assert "interrupted: the same command again goes on from here" in out
+    assert f"resuming: {played} of 30" in run(*command).stdout
+
+
+def test_a_level_that_cannot_be_won_is_no_failure_of_the_expert(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "levels.txt").write_text("######\n#$ ..#\n# @$ #\n######\n\n#######\n# @$ .#\n#######\n")
+    done = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--option", "levels=levels.txt")
+    assert done.returncode == 1 and "the expert knows no way to win task 'levels.txt:0' from here: it cannot be won" in done.stdout
+    assert "1 (1 tasks)" in done.stdout and "100.0%" in done.stdout
+
+
 def test_user_options_stand_above_the_agents(run: Run, tmp_path: Path) -> None:
     (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
     done = run(*base("--agent", "slow_agent:Slow", "--tasks", "1", "--option", "topk=2", "--option", "horizon=3", "--out", "o.jsonl"))

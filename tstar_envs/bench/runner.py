@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -82,7 +83,9 @@ def _call(function: Any, observation: str, info: dict[str, Any]) -> Any:
     except TStarError:
         raise
     except Exception as error:  # an agent is foreign code: its crash costs this episode, not the run
-        raise AgentError(f"the agent raised {type(error).__name__}: {error}") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}, in {last.name}"
+        raise AgentError(f"the agent raised {type(error).__name__}: {error} ({where})") from error
 
 
 def play_missing(

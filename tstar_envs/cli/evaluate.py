@@ -84,6 +84,10 @@ def run(command: EvalCommand, console: Console) -> int:
         say(console, f"resuming: {kept} of {len(wanted)} episodes are in {command.out} already")
     try:
         _play(env, entry, agent, wanted, done, results, command)
+    except KeyboardInterrupt:
+        again = "the same command again goes on from here" if results is not None else "with --out it could go on from here"
+        say(console, f"interrupted: {again}", "yellow")
+        raise
     finally:  # also after Ctrl-C or a broken service: what was played is told
         summary = summarise([done[key] for key in wanted if key in done])
         console.print(_table(summary, len(wanted)))

@@ -41,9 +41,9 @@ LEARNING = (
         (("success", "success"),), unit="share", smooth=True,
     ),
     Curve(
-        "Reward and F1",
-        "Mean terminal reward, and the overlap of answers with the right ones where the task has it: F1 rising alone means that "
-        "answers get closer without being right.",
+        "Reward",
+        "Mean terminal reward. Where the task is to answer, also F1, the overlap of answers with the right ones: F1 rising alone means "
+        "that answers get closer without being right.",
         (("reward", "reward"), ("F1", "f1")), smooth=True,
     ),
     Curve(

@@ -8,6 +8,8 @@ from typing import Any
 
 from tstar_train.report.read import Record, Run, checked, number
 
+FEW_TASKS = 100  # with fewer the interval itself is rough: resampling sees only the outcomes that occurred
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -57,11 +59,12 @@ class Headline:
         """What the interval says, in words."""
         if self.low is None or self.high is None:
             return ""
+        rough = f"; of {self.tasks} tasks the interval itself is rough" if self.tasks is not None and self.tasks < FEW_TASKS else ""
         if self.low > 0:
-            return "a gain: the interval is clear of zero"
+            return f"a gain: the interval is clear of zero{rough}"
         if self.high < 0:
-            return "a loss: the interval is clear of zero"
-        return "not decided: the interval includes zero"
+            return f"a loss: the interval is clear of zero{rough}"
+        return f"not decided: the interval includes zero{rough}"
 
 
 def headline(run: Run) -> Headline | None:

@@ -6,10 +6,15 @@ from typing import Any
 
 from tstar_envs.bench.agents.protocol import Info
 from tstar_envs.core import TextEnv
+from tstar_envs.errors import TStarError
+
+
+class NoExpert(TStarError):
+    """A task that cannot be won says nothing about an expert: its episode is an error, not a failure."""
 
 
 class OracleAgent:
-    """Replies with ``env.oracle()``; in a lost state with nothing, which the environment takes as an invalid action."""
+    """Replies with ``env.oracle()``."""
 
     def __init__(self) -> None:
         self._env: TextEnv[Any, Any] | None = None
@@ -22,7 +27,14 @@ class OracleAgent:
         """The oracle remembers nothing."""
 
     def act(self, observation: str, info: Info) -> str:
-        """The expert's reply."""
+        """The expert's reply.
+
+        Raises:
+            NoExpert: it knows no way to win from here. Shipped tasks can all be won; one of a file by path may be unsolvable.
+        """
         if self._env is None:
             raise RuntimeError("the oracle plays only an environment that it was bound to: call bind(env) first")
-        return self._env.oracle() or ""
+        reply = self._env.oracle()
+        if reply is None:
+            raise NoExpert(f"the expert knows no way to win task {info['task_id']!r} from here: it cannot be won")
+        return reply
