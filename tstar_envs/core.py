@@ -170,6 +170,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """What ``play`` colours in an observation of the current task: (start, end, style), the styles as rich writes them."""
         return []
 
+    def picture(self) -> str:
+        """What ``play`` draws below an observation that is only words; an agent never sees it. "" where there is nothing to draw."""
+        return ""
+
     def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""
         return None

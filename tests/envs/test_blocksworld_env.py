@@ -18,6 +18,7 @@ from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.oracle import WORDINGS, mistake, next_step
+from tstar_envs.envs.blocksworld.picture import draw
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import (
     ANYWHERE,
@@ -441,3 +442,18 @@ def test_prompts_name_the_actions(names: str, observation: str) -> None:
         assert ("block" in prompt) == (names != "mystery") and ("red blue / green" in prompt) == (
             names != "mystery" and observation == "compact"
         )
+
+
+def test_a_picture_of_the_towers() -> None:
+    problem = read_problem("orange silver / green yellow / magenta / red", "green yellow red")
+    env = BlocksworldEnv(task_set=task_set("t", [BlocksTask("t", "test", problem)]))
+    env.reset()
+    assert env.picture() == "silver  yellow\norange  green   magenta  red\n----------------------------\nhand: empty"
+    env.step("unstack yellow green")
+    env.step("put-down yellow")
+    env.step("pick-up red")
+    assert env.picture() == "silver\norange  green  yellow  magenta\n------------------------------\nhand: red"
+    assert draw((HAND,), ["a"]).split() == ["hand:", "a"]
+    mystery = BlocksworldEnv(names="mystery")
+    mystery.reset(seed=0)
+    assert mystery.picture() == "", "it would show what the words hide"

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.panel import Panel
+from rich.text import Text
 
 from tstar_envs.cli.console import plain, say
 from tstar_envs.cli.keyboard import END_OF_INPUT, ESCAPE, check_terminal, single_keys
@@ -172,20 +173,26 @@ class _Game:
                 say(self._console, "the last step ended it: undo takes it back", "dim")
             say(self._console, self._expert_steps(), "dim")
 
+    def _coloured(self, text: str, style: str = "") -> Text:
+        coloured = plain(text, style)
+        for start, end, colour in self._env.highlights(text):
+            coloured.stylize(colour, start, end)
+        return coloured
+
     def _show(self, observation: str, info: dict[str, Any]) -> None:
         if self.draws_anew:
             self._console.clear()
             self._console.print(plain(f"{self._name}, {self._task}", "dim"))
         highlights = self._env.highlights(observation)
-        text = plain(observation, "" if highlights else "cyan")
+        text = self._coloured(observation, "" if highlights else "cyan")
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
-        for start, end, style in highlights:
-            text.stylize(style, start, end)
         if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))
         if info["step"] or self.draws_anew:  # the first observation says what is wanted; later it has scrolled away
             self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))
         self._console.print(text)
+        if picture := self._env.picture():
+            self._console.print(self._coloured(f"\n{picture}\n"), no_wrap=True, overflow="ignore", crop=False)
         if info.get("dead"):
             say(self._console, "lost: no solution is left from here" + (" (undo or restart)" if self._past else ""), "bold red")
         self._admissible = info["admissible_actions"] or []

@@ -9,6 +9,7 @@ from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.envs.blocksworld import oracle, pddl, text
 from tstar_envs.envs.blocksworld.board import Board, board_of
+from tstar_envs.envs.blocksworld.picture import draw
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import State
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load_shipped
@@ -175,6 +176,11 @@ class BlocksworldEnv(TextEnv[Board, State]):
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``: blocks that are called by a colour have it."""
         return text.highlights(observation, () if self._task is None else self._task.language.labels)
+
+    def picture(self) -> str:
+        """See ``TextEnv``: the towers, unless the words are to hide them."""
+        board, state = self._running()
+        return "" if self._vocabulary is MYSTERY else draw(state, board.language.labels)
 
     def problem_text(self) -> str:
         """The current task as a PDDL problem, in the names of this environment.
