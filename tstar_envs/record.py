@@ -92,8 +92,10 @@ class Episode:
 
     @staticmethod
     def facts(info: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``extra`` keeps of the ``info`` of a reset: the kind of task, and the tagger that WebShop's score depends on."""
-        return {name: info[name] for name in ("kind", "tagger") if name in info}
+        """What ``extra`` keeps of the ``info`` of a reset: the kind of task, the tagger that WebShop's score depends on, and how long a
+        shortest solution is, where that is known.
+        """
+        return {name: info[name] for name in ("kind", "tagger", "optimal_length") if info.get(name) is not None}
 
     def to_json(self) -> str:
         """One line of JSON (lone surrogates are escaped, so any reply can be written)."""

@@ -151,6 +151,23 @@ def test_a_level_that_cannot_be_won_is_no_failure_of_the_expert(run: Run, tmp_pa
     assert "1 (1 tasks)" in done.stdout and "100.0%" in done.stdout
 
 
+def test_how_far_episodes_came(run: Run, tmp_path: Path) -> None:
+    """One move each: one of two pushes to the target, and one to the wall, away from which no push leads."""
+    (tmp_path / "agents.py").write_text("def half(o, i):\n    return 'Right'\ndef lost(o, i):\n    return 'Up'\n")
+    (tmp_path / "half.txt").write_text("#######\n#     #\n#@$ . #\n#     #\n#######\n")
+    (tmp_path / "lost.txt").write_text("#######\n#     #\n# $ . #\n# @   #\n#######\n")
+    command = ("eval", "--env", "sokoban-easy", "--option", "horizon=1", "--out")
+    for name, expected in (("half", 0.5), ("lost", 0.0)):
+        done = run(*command, f"{name}.jsonl", "--agent", f"agents:{name}", "--option", f"levels={name}.txt", "--progress")
+        assert done.returncode == 0 and f"mean progress │ {expected:.3f}" in " ".join(done.stdout.split())
+        (episode,) = read_episodes(tmp_path / f"{name}.jsonl")
+        assert episode.extra == {"progress": expected}, "the shortest solution of a level by path is not known"
+    refused = run(*command, "half.jsonl", "--agent", "agents:half", "--option", "levels=half.txt")
+    assert refused.returncode == 2 and "progress was true, now not set" in refused.stderr
+    done = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "3", "--progress")
+    assert "mean progress │ 1.000" in " ".join(done.stdout.split()) and "mean optimal_length" in done.stdout
+
+
 def test_user_options_stand_above_the_agents(run: Run, tmp_path: Path) -> None:
     (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
     done = run(*base("--agent", "slow_agent:Slow", "--tasks", "1", "--option", "topk=2", "--option", "horizon=3", "--out", "o.jsonl"))

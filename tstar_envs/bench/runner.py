@@ -31,7 +31,9 @@ def agent_seed(seed: int, task: str, sample: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def play_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name: str, task: str, seed: int = 0, sample: int = 0) -> Episode:
+def play_episode(
+    env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name: str, task: str, seed: int = 0, sample: int = 0, progress: bool = False
+) -> Episode:  # fmt: skip
     """Play one episode to its end.
 
     Args:
@@ -42,6 +44,7 @@ def play_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name:
         task: task id.
         seed: with the task and the sample it gives ``info["agent_seed"]``, which ``agent.reset`` gets.
         sample: number of the episode among those of the task.
+        progress: whether ``extra`` gets ``progress``, how far the episode came (``TextEnv.progress`` of its last state).
 
     Returns:
         The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
@@ -52,6 +55,8 @@ def play_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name:
     )  # fmt: skip
     try:
         _play(env, agent, episode)
+        if progress:
+            episode.extra["progress"] = env.progress()
     except TStarError as error:
         episode.ended, episode.error = "error", f"{type(error).__name__}: {error}"
         episode.reward, episode.success = 0.0, False
@@ -97,6 +102,7 @@ def play_missing(
     *,
     name: str,
     seed: int,
+    progress: bool = False,
 ) -> Iterator[Episode]:
     """Play what is wanted and not done (or ended in an error), in order; yields each episode as it ends.
 
@@ -108,7 +114,7 @@ def play_missing(
         before = done.get((task, sample))
         if before is not None and before.ended != "error":
             continue
-        episode = play_episode(env, entry, agent, name=name, task=task, seed=seed, sample=sample)
+        episode = play_episode(env, entry, agent, name=name, task=task, seed=seed, sample=sample, progress=progress)
         yield episode
         in_a_row = in_a_row + 1 if episode.ended == "error" else 0
         if in_a_row == ERRORS_IN_A_ROW:

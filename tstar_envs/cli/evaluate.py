@@ -47,6 +47,8 @@ class EvalCommand:
     """Of the agent's sampling."""
     temperature: float | None = None
     """Of the agent's sampling, 0 is greedy; default: the agent's own (tiny: 1)."""
+    progress: bool = False
+    """Also tell how far each episode came: the expert's share of the way to the goal that is behind it, 0 for what is lost."""
     out: Path | None = None
     """JSON-lines file for the episodes; FILE.config.json beside it holds the settings."""
     topk: int | None = None
@@ -74,6 +76,8 @@ def run(command: EvalCommand, console: Console) -> int:
     }  # fmt: skip
     if command.temperature is not None:  # only then, so that files from before there was a choice go on
         settings["temperature"] = command.temperature
+    if command.progress:
+        settings["progress"] = True
     results = ResultFile(command.out, settings) if command.out is not None else None
     done = results.episodes() if results is not None else {}
     shown = ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
@@ -130,7 +134,7 @@ def _play(
         finished = [e for key in wanted if (e := done.get(key)) is not None and e.ended != "error"]
         successes, good, errors = sum(e.success for e in finished), len(finished), 0
         bar = progress.add_task("playing", total=len(wanted), completed=good)
-        for episode in play_missing(env, entry, agent, wanted, done, name=command.agent, seed=command.seed):
+        for episode in play_missing(env, entry, agent, wanted, done, name=command.agent, seed=command.seed, progress=command.progress):
             if results is not None:
                 results.append(episode)
             done.update(latest([episode]))

@@ -52,7 +52,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     is terminated by the first push after which no solution is left, with a reward of 0.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``). ``admissible_actions`` are the single moves that change something. With
+    The keys of every environment (``tstar_envs.TextEnv``), and on reset ``optimal_length`` (moves of a shortest solution, None for
+    levels by path: ``solve`` tells it). ``admissible_actions`` are the single moves that change something. With
     ``show_dead`` also ``dead``: whether the level is lost (exact, by search in every new state).
 
     ## Arguments
@@ -149,7 +150,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
 
     def _reset_extra(self, task: LevelView, state: State) -> Mapping[str, Any]:
         _, _, _, extra = task.sight(state)
-        return extra or {}
+        return {**(extra or {}), "optimal_length": len(task.level.moves) or None}
 
     def _state_fingerprint(self, task: LevelView, state: State) -> str:
         return task.fingerprint(state)
