@@ -78,8 +78,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
         recorded = folder.read("evaluation.json")
         if "before" not in recorded:
             if before is None:
-                console.print(f"measuring the start on {len(held_out)} held-out tasks ...", highlight=False)
-                before = measure(learner.team, held_out, config.evaluation)
+                before = _measure(learner, held_out, config, console, "start")
             recorded = {**_header(config, held_out), "before": before.report()}
             folder.write("evaluation.json", recorded)
         before = Measurement.from_report(recorded["before"])
@@ -87,8 +86,7 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
         if stopped:
             console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
             return {}
-        console.print(f"measuring the result on {len(held_out)} held-out tasks ...", highlight=False)
-        after = measure(learner.team, held_out, config.evaluation)
+        after = _measure(learner, held_out, config, console, "result")
     except InfrastructureError as error:
         again = f"python -m tstar_train --resume {out}"
         raise InfrastructureError(f"{error}. What was done so far is saved; when that is mended, go on with: {again}") from error
@@ -105,6 +103,14 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
     report = write_report(out)
     _print_result(console, before, after, summary, report)
     return summary
+
+
+def _measure(learner: Learner, held_out: Sequence[str], config: Config, console: Console, what: str) -> Measurement:
+    """Measure the policy on the held-out tasks; a terminal shows that something moves."""
+    console.print(f"measuring the {what} on {len(held_out)} held-out tasks ...", highlight=False)
+    samples, greedy = config.evaluation.samples, ", and one greedy" * config.evaluation.greedy
+    with console.status(f"{samples} episode{'s' * (samples != 1)} of each at temperature 1{greedy}"):
+        return measure(learner.team, held_out, config.evaluation)
 
 
 def build(config: Config) -> Learner:

@@ -194,6 +194,13 @@ def test_bad_levels_are_named(tmp_path: Path, level: str, line: int, problem: st
     assert f"{path}, line {line}: " in str(caught.value) and problem in str(caught.value)
 
 
+def test_old_collections(tmp_path: Path) -> None:
+    """Titles that begin as rows do, and a name in Latin-1."""
+    text = "# My levels\n## 2nd set, by André\n\n#####\n#@$.#\n#####\n# Level two\n#####\n#.$@#\n#####\n"
+    (tmp_path / "old.txt").write_bytes(text.encode("latin-1"))
+    assert SokobanEnv(levels=tmp_path).task_ids() == ("old.txt:0", "old.txt:1")
+
+
 def test_missing_and_damaged_files(tmp_path: Path) -> None:
     for missing in (tmp_path / "nowhere", tmp_path):
         for option in ("levels", "data"):

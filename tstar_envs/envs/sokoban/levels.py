@@ -185,7 +185,8 @@ def print_level(room: Room, state: State) -> str:
 def split_levels(lines: Sequence[str], where: str) -> Iterator[tuple[int, str]]:
     """The levels of an XSB or Boxoban file, each with the number of its first line.
 
-    A level is a run of rows; comments, titles and blank lines stand between levels. Rows may be run-length encoded (``4#|#@$.#|5#``).
+    A level is a run of rows; comments, titles and blank lines stand between levels (``# a title`` too: most of it is letters). Rows may
+    be run-length encoded (``4#|#@$.#|5#``).
 
     Raises:
         BadData: a row of a level holds a symbol that XSB does not know; file and line are named.
@@ -199,12 +200,17 @@ def split_levels(lines: Sequence[str], where: str) -> Iterator[tuple[int, str]]:
             first = first or number
             block += rows
             continue
-        if row.lstrip(" -_\t").startswith("#"):
+        if row.lstrip(" -_\t").startswith("#") and not _is_prose(row):
             wrong = next(symbol for symbol in row if symbol not in XSB_SYMBOLS)
             raise BadData(f"{where}, line {number}: a level row holds {wrong!r}; valid symbols: # $ . * @ + and space, - or _")
         if block:
             yield first, "\n".join(block)
             block, first = [], 0
+
+
+def _is_prose(line: str) -> bool:
+    """Whether letters are more than half of what a line shows, which no row with a fault in it is likely to be."""
+    return 2 * sum(map(str.isalpha, line)) > len("".join(line.split()))
 
 
 def _unpacked(row: str) -> list[str]:

@@ -121,11 +121,7 @@ def _read_files(root: Path, files: Stamped) -> LevelSet:
     for file, *_ in files:
         parts = file.relative_to(root).parts or (file.name,)
         split = next((part for part in parts if part in SPLITS), "test")
-        try:
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise BadData(f"{file}: not a text file in UTF-8 ({error})") from error
-        for number, (line, text) in enumerate(split_levels(lines, str(file))):
+        for number, (line, text) in enumerate(split_levels(_read_text(file).splitlines(), str(file))):
             where = f"{file}, line {line}"
             room, state = parse_level(text, where)  # a bad level is named now, not in the middle of a run
             if is_solved(room, state):
@@ -134,3 +130,14 @@ def _read_files(root: Path, files: Stamped) -> LevelSet:
     if not rows:
         raise MissingData(f"{str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)")
     return level_set(str(root), "path", rows)
+
+
+def _read_text(file: Path) -> str:
+    """UTF-8, or else Latin-1, in which the authors' names of many old collections are written."""
+    data = file.read_bytes()
+    if b"\0" in data:
+        raise BadData(f"{file}: not a text file, it holds bytes of value 0")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
