@@ -116,7 +116,9 @@ def test_tags_and_validity(tmp_path) -> None:
     assert bump.step("Action: [left]")[4]["action"] == "Left"
     assert bump.step("<think>as RAGEN's agents write</think><answer>Left</answer>")[4]["action"] == "Left"
     assert bump.step("<search>Left</search>")[4]["action"] == ""
-    assert [bump.step(two)[4]["invalid_reason"] for two in ("Up || Left", "up, Down")] == ["a turn takes one move, got 2"] * 2
+    observation, *_, info = bump.step("Up || Left")
+    assert info["invalid_reason"] == "a turn takes one move, got 2; the option multi_action allows several"
+    assert observation.startswith("Invalid action: the action must be Up, Down, Left or Right.\n"), "an agent has no options"
     observation, *_, info = bump.step("Action: north")
     assert not info["action_valid"] and "Up, Down, Left or Right" in info["invalid_reason"] and observation.endswith(before)
     walked = env.step("up")[4]
@@ -159,7 +161,7 @@ def test_several_actions_a_turn(tmp_path) -> None:
     assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
     for several in ("Up||Up", "[up] || [up].", "up up", "Up;up", "Up , Up,", "|| up | UP"):
         assert parse_action(several, True).moves == (0, 0), several
-        assert parse_action(several).problem == "a turn takes one move, got 2"
+        assert parse_action(several).reason == "a turn takes one move, got 2; the option multi_action allows several"
     for nothing in ("", "||", " , ", "Up,, Up", "up jump", "I go up", "u"):
         assert parse_action(nothing).problem and parse_action(nothing, True).problem, nothing
     assert parse_action("up " * 10, True).moves == (0,) * 10

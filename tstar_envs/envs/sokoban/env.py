@@ -80,8 +80,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     1: first version. 2: a box that leaves a target on which it ends again is said to leave it for now (expert), punctuation around a
     move is passed over, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
     of several moves a turn a separator at the end is passed over. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
-    turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and several
-    moves where one is allowed are told as such.
+    turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and
+    several moves may be joined by spaces and semicolons.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "5"}

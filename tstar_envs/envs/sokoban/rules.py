@@ -22,10 +22,11 @@ _NUMBER = {name.lower(): number for number, name in enumerate(DIRECTIONS)}
 
 
 class Parsed(NamedTuple):
-    """Numbers of the moves read (indexes into ``DIRECTIONS``), or what is wrong."""
+    """Numbers of the moves read (indexes into ``DIRECTIONS``), or what is wrong, as the agent is told and as its developer is."""
 
     moves: tuple[int, ...]
     problem: str
+    reason: str = ""
 
 
 def parse_action(action: str, multi_action: bool = False) -> Parsed:
@@ -37,13 +38,19 @@ def parse_action(action: str, multi_action: bool = False) -> Parsed:
         return Parsed((number,), "")
     words = _BETWEEN_MOVES.split(action.strip(_AROUND_MOVES))
     moves = tuple(_NUMBER.get(word.strip(AROUND_ACTION).lower(), -1) for word in words)
-    if -1 in moves:
-        several = ", or several of them joined by || or commas" if multi_action else ""
-        return Parsed((), f"the action must be Up, Down, Left or Right{several}")
-    most = MOST_ACTIONS if multi_action else 1
-    if len(moves) > most:
-        return Parsed((), f"a turn takes {f'at most {most} moves' if multi_action else 'one move'}, got {len(moves)}")
+    if multi_action:
+        if -1 in moves:
+            return _refused("the action must be Up, Down, Left or Right, or several of them joined by || or commas")
+        if len(moves) > MOST_ACTIONS:
+            return _refused(f"a turn takes at most {MOST_ACTIONS} moves, got {len(moves)}")
+    elif len(moves) > 1 or moves == (-1,):
+        reason = "" if -1 in moves else f"a turn takes one move, got {len(moves)}; the option multi_action allows several"
+        return _refused("the action must be Up, Down, Left or Right", reason)
     return Parsed(moves, "")
+
+
+def _refused(problem: str, reason: str = "") -> Parsed:
+    return Parsed((), problem, reason or problem)
 
 
 def move(room: Room, state: State, direction: int) -> tuple[State, int]:

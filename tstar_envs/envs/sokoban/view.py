@@ -146,7 +146,7 @@ class LevelView:
         if parsed.problem:
             text, admissible, key, extra = self.sight(state)
             observation = f"Invalid action: {parsed.problem}.\n{text}"
-            return Outcome(state, observation, "", invalid_reason=parsed.problem, extra=extra, admissible=admissible, state_key=key)
+            return Outcome(state, observation, "", invalid_reason=parsed.reason, extra=extra, admissible=admissible, state_key=key)
         if len(parsed.moves) > 1:
             return self._move_on(state, parsed.moves)
         return self.outcome(state, DIRECTIONS[parsed.moves[0]])
