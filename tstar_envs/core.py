@@ -11,13 +11,12 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
 
-from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
+from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.react import answer_content, parse_reply, render_reply
@@ -95,7 +94,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
-        if horizon is not None and (not _is_whole(horizon) or horizon < 1):
+        if horizon is not None and (not is_whole(horizon) or horizon < 1):
             raise UnknownOption(f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}")
         self.split = split
         self.horizon = self.default_horizon if horizon is None else int(horizon)
@@ -230,7 +229,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; {advice}")
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]
-        if not _is_whole(wanted) or not 0 <= int(wanted) < len(ids):
+        if not is_whole(wanted) or not 0 <= int(wanted) < len(ids):
             raise UnknownTask(f"task {wanted!r}: an index must be a whole number from 0 to {len(ids) - 1} in split {self.split!r}")
         return ids[int(wanted)]
 
@@ -423,7 +422,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         style = style or self.prompt_style
         check_option("style", style, self.prompt_styles)
         ids = self.task_ids("train")
-        if not _is_whole(n):
+        if not is_whole(n):
             raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")
         if not 0 <= n <= len(ids):
             advice = "" if ids else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
@@ -447,8 +446,3 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             self.step(render_reply(*step))
             lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
         return "\n".join(lines[:-1] if self._over else lines)
-
-
-def _is_whole(value: object) -> bool:
-    """Whether a value is a whole number; numpy's are welcome."""
-    return isinstance(value, Integral) and not isinstance(value, bool)

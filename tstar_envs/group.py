@@ -9,11 +9,11 @@ anything was played; or, if asked for, only the rows that are concerned leave, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption
 from tstar_envs.registry import find_entry
@@ -143,7 +143,7 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
     Raises:
         UnknownOption: a group size that is no whole number of at least 1, or one task instead of several.
     """
-    if isinstance(group_size, bool) or not isinstance(group_size, Integral) or group_size < 1:
+    if not is_whole(group_size) or group_size < 1:
         raise UnknownOption(f"group_size must be a whole number of at least 1, got {group_size!r}")
     if isinstance(tasks, str) or not isinstance(tasks, Sequence | np.ndarray):
         raise UnknownOption(f"tasks must be several, ids or indexes in a list, got {tasks!r}")

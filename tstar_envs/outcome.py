@@ -41,7 +41,7 @@ class Outcome(NamedTuple, Generic[State]):
     state_key: str = ""
 
 
-# The same as a plain tuple, which a family that remembers outcomes keeps instead: a plain tuple of plain things is made faster, read
+# The same as a plain tuple, which a family gives where speed matters: a plain tuple of plain things is made faster, read
 # faster, and left alone by the garbage collector, which walks over every named tuple that is alive again and again.
 OutcomeFields: TypeAlias = tuple[
     State, str, str, str, str, bool, bool, float, Mapping[str, Any] | None, float, Sequence[str] | None, str

@@ -146,9 +146,11 @@ class Game:
                 say(self._console, "the last step ended it: undo takes it back", "dim")
             say(self._console, self._expert_steps(), "dim")
 
-    def _coloured(self, text: str, style: str = "") -> Text:
-        coloured = plain(text, style)
-        for start, end, colour in self._env.highlights(text):
+    def _coloured(self, text: str) -> Text:
+        """In the family's colours, all in one where it has none."""
+        highlights = self._env.highlights(text)
+        coloured = plain(text, "" if highlights else "cyan")
+        for start, end, colour in highlights:
             coloured.stylize(colour, start, end)
         return coloured
 
@@ -156,8 +158,7 @@ class Game:
         if self.draws_anew:
             self._console.clear()
             self._console.print(plain(f"{self._name}, {self._task}", "dim"))
-        highlights = self._env.highlights(observation)
-        text = self._coloured(observation, "" if highlights else "cyan")
+        text = self._coloured(observation)
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
         if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))

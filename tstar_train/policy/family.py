@@ -129,7 +129,7 @@ FAMILIES: dict[str, TinyFamily] = {
         look_back=((1, 2), (1,)), wordings=1, kept_rows=0.25, mix={"blocksworld-stack": 1.0, "blocksworld-unstack": 1.0},
         # A lost episode is twice as long as a won one, and a tenth of the actions are invalid. Rate and iterations
         # were chosen on validation problems from another start of this recipe (docs/results/planning_earlier.md).
-        iterations=24, tasks=12, horizon=30, learning_rate=4e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
+        iterations=12, tasks=12, horizon=30, learning_rate=4e-4, updates=4, aggregation="episode-mean", invalid_penalty=0.2,
         graft_weight=0.005, tree_history="state",
     ),
     # A start with room to learn. It plays easy levels only, and of an episode's turns it is shown one in four, at a low rate: 1.6
