@@ -5,8 +5,11 @@ env = gym.make("tstar/HotpotQA")
 """
 
 from tstar_envs.core import Snapshot, TextEnv
+from tstar_envs.data.files import parse_json, read_json, write_whole
+from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import (
     BadData,
+    InUse,
     InfrastructureError,
     MissingData,
     MissingExtra,
@@ -16,6 +19,7 @@ from tstar_envs.errors import (
     TStarError,
     UnknownOption,
     UnknownTask,
+    WriteFailed,
 )
 from tstar_envs.group import GroupEnv, make_group
 from tstar_envs.options import parse_options
@@ -28,10 +32,10 @@ from tstar_envs.stable_random import StableRandom
 __version__ = "0.1.0"
 
 __all__ = [
-    "BadData", "EnvEntry", "Episode", "GroupEnv", "InfrastructureError", "MissingData", "MissingExtra", "Reply", "ResetNeeded",
+    "BadData", "EnvEntry", "Episode", "GroupEnv", "InUse", "InfrastructureError", "MissingData", "MissingExtra", "Reply", "ResetNeeded",
     "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask",
-    "append_episode", "find_entry", "list_envs", "make_group", "parse_options", "parse_reply", "read_episodes", "register_all",
-    "render_reply",
+    "WriteFailed", "append_episode", "find_entry", "list_envs", "make_group", "only_writer", "parse_json", "parse_options", "parse_reply",
+    "read_episodes", "read_json", "register_all", "render_reply", "write_whole",
 ]  # fmt: skip
 
 register_all()

@@ -36,6 +36,10 @@ class WriteFailed(TStarError, OSError):
     """A file could not be written (a full disk, no permission); the message names it and what is left."""
 
 
+class InUse(TStarError):
+    """Another process writes the same file or folder; the message names it."""
+
+
 class UnknownTask(TStarError, KeyError):
     """A task id or index that the environment does not have."""
 

@@ -1,0 +1,225 @@
+"""Reading files that somebody else may have made, and writing ours whole.
+
+Everything is read through here: only regular files (a pipe or a device could be read without end), no more than a limit
+(``limits``; of a packed file what it unpacks to counts), in one way of decoding, and JSON through one parser that turns whatever
+is wrong with it into one sentence that names the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.data.limits import FILE_BYTES, FILES, JSON_DEPTH, LINES, TEXT_BYTES, Limit
+from tstar_envs.errors import BadData, MissingData
+
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_PIECE = 1 << 20  # bytes read at a time
+_NAMES = {dict: "an object {...}", list: "a list [...]", str: "a text"}
+
+
+def regular_file(path: str | os.PathLike[str]) -> Path:
+    """The path, once it is known to be a regular file (or a link to one).
+
+    Raises:
+        MissingData: nothing there, or a link that leads nowhere.
+        BadData: a folder, a pipe, a device, or a name that the system refuses.
+    """
+    found = Path(path)
+    try:
+        kind = stat.S_IFMT(found.stat().st_mode)
+    except FileNotFoundError:
+        what = "is a link that leads nowhere" if found.is_symlink() else "there is no such file"
+        raise MissingData(f"{_shown(found)}: {what}") from None
+    except (OSError, ValueError) as error:  # a name too long, no permission, a loop of links; a NUL in the name
+        raise BadData(f"{_shown(found)}: cannot be read: {_reason(error)}") from None
+    if kind != stat.S_IFREG:
+        raise BadData(f"{_shown(found)}: {_KINDS.get(kind, 'something else')}, not a regular file")
+    return found
+
+
+def find_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
+    """All files below a folder with one of the endings (in any case), sorted; what only looks like one by name is left out.
+
+    Folders, pipes and broken links with such a name are no data; links to folders are not followed.
+
+    Raises:
+        BadData: more files than the limit.
+    """
+    endings = tuple(suffix.lower() for suffix in suffixes)
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        found += [path for name in names if name.lower().endswith(endings) and (path := Path(parent, name)).is_file()]
+        FILES.check(len(found), folder)
+    return sorted(found)
+
+
+def read_bytes(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES) -> bytes:
+    """A whole file, unpacked where its name ends in ``.gz``.
+
+    Raises:
+        MissingData: nothing there.
+        BadData: no regular file, more bytes than the limit, or a damaged archive.
+    """
+    return b"".join(_pieces(regular_file(path), limit))
+
+
+def read_text(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES, fallback: str | None = None) -> str:
+    """A whole file as text: UTF-8, with or without a byte order mark.
+
+    Args:
+        path: the file.
+        limit: how many bytes it may have.
+        fallback: encoding of files that are not UTF-8 (old level collections are Latin-1), None refuses them.
+
+    Raises:
+        MissingData: nothing there.
+        BadData: no regular file, too long, not UTF-8, or bytes of value 0 (no text).
+    """
+    data = read_bytes(path, limit)
+    if b"\0" in data:
+        raise BadData(f"{path}: not a text file, it holds bytes of value 0")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if fallback is not None:
+            return data.decode(fallback)
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadData(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+
+
+def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Iterator[tuple[int, str]]:
+    """The lines of a large file, numbered from 1 and without their ends, unpacked where its name ends in ``.gz``.
+
+    Raises:
+        MissingData: nothing there.
+        BadData: no regular file, more bytes or lines than the limits, a line longer than a text file may be, a damaged archive,
+            or a line that is not UTF-8.
+    """
+    rest, number = b"", 0
+    pieces = _pieces(regular_file(path), limit)
+    for piece in _and_an_end(pieces):
+        *lines, rest = (rest + piece).split(b"\n") if piece is not None else (*rest.split(b"\n"), b"")
+        TEXT_BYTES.check(len(rest), f"{path}, line {number + len(lines) + 1}")
+        for line in lines if piece is not None or lines != [b""] else ():
+            number += 1
+            try:
+                yield number, line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise BadData(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
+        LINES.check(number, path)
+
+
+def _and_an_end(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
+    yield from pieces
+    yield None
+
+
+def _pieces(path: Path, limit: Limit) -> Iterator[bytes]:
+    """The bytes of a file, never more than the limit."""
+    packed = path.suffix.lower() == ".gz"
+    count = 0
+    try:
+        with gzip.open(path, "rb") if packed else open(path, "rb") as stream:
+            while piece := stream.read(_PIECE):
+                count += len(piece)
+                limit.check(count, f"{path} (unpacked)" if packed else path)
+                yield piece
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadData(f"{path}: a damaged archive ({error}); fetch it again") from None
+    except OSError as error:
+        raise BadData(f"{path}: cannot be read: {_reason(error)}") from error
+
+
+def read_json(path: str | os.PathLike[str], expected: type = dict, limit: Limit = TEXT_BYTES) -> Any:
+    """A JSON file.
+
+    Args:
+        path: the file.
+        expected: ``dict`` or ``list``, what it must hold; ``object`` takes anything.
+        limit: how many bytes it may have.
+
+    Raises:
+        MissingData: nothing there.
+        BadData: whatever else is wrong with it, in one sentence that names the file.
+    """
+    return parse_json(read_text(path, limit), path, expected)
+
+
+def parse_json(text: str, where: object, expected: type = dict) -> Any:
+    """What a JSON text says.
+
+    Args:
+        text: the text.
+        where: the file, and line where known, for the message.
+        expected: ``dict`` or ``list``, what it must hold; ``object`` takes anything.
+
+    Raises:
+        BadData: not JSON, cut off, nested too deeply, a number with thousands of digits, or something else than expected.
+    """
+    _check_depth(text, where)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadData(f"{where}: not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from None
+    except ValueError as error:  # a whole number with more digits than Python turns into one
+        raise BadData(f"{where}: not usable JSON ({error})") from None
+    if not isinstance(value, expected):
+        raise BadData(f"{where}: {_NAMES.get(expected, expected.__name__)} is expected, found {text.strip()[:40]!r}")
+    return value
+
+
+_BRACKETS_AND_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+
+
+def _check_depth(text: str, where: object) -> None:
+    """Refuse nesting that would end in a RecursionError, wherever in the stack we are."""
+    bound = JSON_DEPTH.value()
+    if text.count("[") + text.count("{") <= bound:
+        return
+    depth = 0
+    for found in _BRACKETS_AND_TEXTS.finditer(text):
+        sign = found[0]
+        if sign in "[{":
+            depth += 1
+            if depth > bound:
+                JSON_DEPTH.check(depth, where)
+        elif sign in "]}":
+            depth -= 1
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file so that it is there whole or not at all, whenever the process ends.
+
+    Raises:
+        OSError: it cannot be written; what stood there before still does.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    # One name for all writers of a file (``lock`` keeps a second one out), so that what a killed one left is written over.
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with open(temporary, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _shown(path: Path) -> str:
+    """A path in a message: one of thousands of characters is cut."""
+    text = str(path)
+    return text if len(text) <= 200 else f"{text[:100]}...{text[-60:]} ({len(text):,} characters)"
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

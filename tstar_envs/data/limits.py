@@ -1,0 +1,62 @@
+"""How much data from outside is read before it is refused: one table, and the environment variable that raises each limit.
+
+A file by path may be anything: a device that never ends, two gigabytes of line breaks in a small archive, a million objects.
+A limit turns each of these into one sentence, and the variable that it names lets those pass who mean it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from tstar_envs.errors import BadData, UnknownOption
+
+
+class Limit(NamedTuple):
+    """A bound on what is read.
+
+    Attributes:
+        variable: environment variable that sets another one.
+        default: the bound without it.
+        unit: what is counted, in the plural.
+    """
+
+    variable: str
+    default: int
+    unit: str
+
+    def value(self) -> int:
+        """The bound in force.
+
+        Raises:
+            UnknownOption: the variable holds no whole number of at least 1.
+        """
+        given = os.environ.get(self.variable, "")
+        if not given:
+            return self.default
+        if not (given.isascii() and given.isdigit() and len(given) < 19 and int(given)):
+            raise UnknownOption(f"{self.variable} must be a whole number of {self.unit}, at least 1, got {given!r:.60}")
+        return int(given)
+
+    def check(self, count: int, where: object) -> None:
+        """Refuse more than the bound.
+
+        Args:
+            count: how many there are (or at least how many).
+            where: file, and line where known.
+
+        Raises:
+            BadData: more than the bound.
+        """
+        bound = self.value()
+        if count > bound:
+            raise BadData(f"{where}: more than {bound:,} {self.unit}; if that is meant, set {self.variable} to a higher number")
+
+
+FILE_BYTES = Limit("TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file")  # a catalogue of a million products has some 5 GB in two files
+TEXT_BYTES = Limit("TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file")  # levels, problems, games, settings: read at once
+LINES = Limit("TSTAR_MAX_LINES", 50_000_000, "lines in one file")
+JSON_DEPTH = Limit("TSTAR_MAX_JSON_DEPTH", 200, "brackets within one another")
+LEVEL_CELLS = Limit("TSTAR_MAX_LEVEL_CELLS", 10_000, "cells in one level")
+PROBLEM_OBJECTS = Limit("TSTAR_MAX_PROBLEM_OBJECTS", 10_000, "objects in one problem")
+FILES = Limit("TSTAR_MAX_FILES", 200_000, "files below one folder")
