@@ -1,0 +1,141 @@
+"""What is wrong with data from outside: faults are collected with their places, then all told at once, or their items left out.
+
+A loader makes one ``Faults``, reads every item under ``collect`` (or calls ``add``), and at the end calls ``settle``: that refuses
+the whole with one BadData which lists every fault, or, with ``skip_bad``, says what was left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tstar_envs.errors import BadData, MissingData, UnknownOption
+
+MOST_TOLD = 20  # faults that a message lists one by one
+MOST_KINDS = 100
+OTHER = "other faults"
+# What differs between two faults of one kind: texts in quotes, numbers, pieces of PDDL.
+_PARTICULAR = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|\([^()]*+\)|\d[\d,]*+")
+
+
+class Fault(NamedTuple):
+    """One item that cannot be used: its file (and line, field), and why."""
+
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+class FaultKind(NamedTuple):
+    """Faults that differ in names and numbers only: how many, and the first."""
+
+    count: int
+    example: Fault
+
+
+class LeftOut(NamedTuple):
+    """What of some data cannot be used.
+
+    Attributes:
+        count: items with a fault.
+        first: the first faults, 20 at most.
+        kinds: the faults by kind, the most frequent kind first.
+    """
+
+    count: int = 0
+    first: tuple[Fault, ...] = ()
+    kinds: tuple[FaultKind, ...] = ()
+
+    def __str__(self) -> str:
+        return "nothing left out" if not self.count else f"{self.count:,} left out: " + "; ".join(
+            f"{kind.count:,} x {kind.example.why} ({kind.example.where})" for kind in self.kinds[:3]
+        ) + ("; ..." if len(self.kinds) > 3 else "")  # fmt: skip
+
+
+NOTHING_LEFT_OUT = LeftOut()
+
+
+class Faults:
+    """The faults of one folder or file while it is read.
+
+    Args:
+        skip_bad: whether what has a fault is left out; else ``settle`` refuses the whole.
+
+    Raises:
+        UnknownOption: ``skip_bad`` is neither True nor False.
+    """
+
+    def __init__(self, skip_bad: bool = False) -> None:
+        check_skip_bad(skip_bad)
+        self._skip_bad = skip_bad
+        self._count = 0
+        self._first: list[Fault] = []
+        self._kinds: dict[str, tuple[int, Fault]] = {}
+
+    def add(self, where: object, why: str) -> None:
+        """Keep a fault: the item at ``where`` (a file, with ", line N" where known) cannot be used, and why."""
+        fault = Fault(str(where), why)
+        self._count += 1
+        if len(self._first) < MOST_TOLD:
+            self._first.append(fault)
+        kind = _PARTICULAR.sub("...", why[:500])
+        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+            kind = OTHER
+        count, example = self._kinds.get(kind, (0, fault))
+        self._kinds[kind] = (count + 1, example)
+
+    @contextmanager
+    def collect(self, where: object) -> Iterator[None]:
+        """Turn BadData and MissingData (a file that has just gone) inside into a fault of the item at ``where``."""
+        try:
+            yield
+        except (BadData, MissingData) as error:
+            place, message = str(where), str(error)
+            # The readers' messages begin with the file, mostly with a line of it.
+            named = re.match(rf"({re.escape(place)}(?:, line \d+)?): ", message)
+            self.add(*((named[1], message[named.end() :]) if named else (place, message)))
+
+    def settle(self, usable: int, items: str) -> LeftOut:
+        """The end of reading.
+
+        Args:
+            usable: how many items can be used.
+            items: what they are called, in the plural.
+
+        Returns:
+            What was left out.
+
+        Raises:
+            BadData: there are faults, and what has one is not to be left out, or nothing else is there; all are listed, up to 20.
+        """
+        found = self.so_far()
+        if self._count and not (self._skip_bad and usable):
+            raise BadData(_told(found, usable, items))
+        return found
+
+    def so_far(self) -> LeftOut:
+        """The faults until now."""
+        kinds = sorted((FaultKind(*kind) for kind in self._kinds.values()), key=lambda kind: -kind.count)
+        return LeftOut(self._count, tuple(self._first), tuple(kinds))
+
+
+def check_skip_bad(value: object) -> None:
+    """Raise UnknownOption unless a value of the option ``skip_bad`` is a truth value."""
+    if not isinstance(value, bool):
+        raise UnknownOption(f"skip_bad must be True or False, got {value!r:.80}")
+
+
+def _told(found: LeftOut, usable: int, items: str) -> str:
+    """All faults in one message; one alone as it is."""
+    advice = f"skip_bad=True uses the other {usable:,} {items}" if usable else ""
+    if found.count == 1:
+        return f"{found.first[0]}{f' ({advice})' if advice else ''}"
+    whole = f"{found.count:,} of {found.count + usable:,} {items} cannot be used"
+    lines = [f"  {fault}" for fault in found.first]
+    if found.count > len(found.first):
+        lines.append(f"  and {found.count - len(found.first):,} more")
+    return "\n".join([f"{found.first[0].where} and elsewhere: {whole}{f'; {advice}' if advice else ''}", *lines])
