@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import gymnasium as gym
 
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.react import answer_content, parse_reply, render_reply
@@ -76,6 +77,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     splits: tuple[str, ...] = SPLITS
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
     tier: str = "mini"
+    left_out: LeftOut = NOTHING_LEFT_OUT  # what of data by path cannot be used, with the option ``skip_bad``
+    solved_at_start: Sequence[str] = ()  # ids of tasks whose goal holds before the first step
     answers: bool = True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
     keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
@@ -405,8 +408,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """1 - (distance left / distance at the start), in [0, 1]; 1 when solved, 0 for a lost state."""
         task, state = self._running()
         left, whole = self._distance(task, state), self._distance(task, self._start(task)[0])
-        if left is None or not whole:
+        if left is None or whole is None:
             return 0.0
+        if not whole:  # solved at the start
+            return 1.0 if not left else 0.0
         return min(1.0, max(0.0, 1.0 - left / whole))
 
     def demonstrations(self, n: int, style: str | None = None) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
+from tstar_envs.data.files import regular_file, shown
 from tstar_envs.errors import MissingData, UnknownOption
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -47,16 +48,28 @@ def existing(path: PathLike, option: str, wanted: str) -> Path:
     Raises:
         UnknownOption: an empty path.
         MissingData: nothing there.
+        BadData: a pipe, a device, or a name that the system refuses.
     """
     if not os.fspath(path):
         raise UnknownOption(f"{option}='' is no path; give {wanted}, or leave the option out")
-    found = Path(path).expanduser()
-    if not found.exists():
+    try:
+        found = Path(path).expanduser()
+    except RuntimeError:  # ~somebody who is not known here
+        found = Path(path)
+    if found.is_dir():
+        return found
+    try:
+        return regular_file(found)
+    except MissingData as error:
         other = "'auto', 'mini', " if option == "data" else ""
-        raise MissingData(f"{option}={os.fspath(path)!r}: there is no such file or folder; give {other}{wanted}")
-    return found
+        what = "a link that leads nowhere" if found.is_symlink() else "there is no such file or folder"
+        raise MissingData(f"{option}={shown(path)!r}: {what}; give {other}{wanted}") from error
 
 
 def stamped(files: Iterable[Path]) -> Stamped:
-    """Files with their times and sizes: what a cache goes by, so that a changed file is read anew."""
-    return tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+    """Files with their times and sizes: what a cache goes by, so that a changed file is read anew.
+
+    Raises:
+        MissingData: one of them has just gone.
+    """
+    return tuple((file, (stat := regular_file(file).stat()).st_mtime_ns, stat.st_size) for file in files)

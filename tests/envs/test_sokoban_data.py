@@ -180,7 +180,6 @@ def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
         ("#@$.#\n#####", 3, "not closed"),
         ("#####\n#@ .#\n#####", 3, "at least one box"),
         ("######\n#@$$.#\n######", 3, "2 boxes and 1 targets"),
-        ("######\n#@ *.#\n######", 3, "already, so there is nothing to play"),
         ("5#|#@$.-|5#", 3, "not closed"),
         ("#####\n\t#@$.#\n#####", 4, r"a level row holds '\t'"),
         ("#######\n#@$.#$#\n#######", 3, "never reach the box at row 1, column 5"),

@@ -131,7 +131,7 @@ def check_skip_bad(value: object) -> None:
 
 def _told(found: LeftOut, usable: int, items: str) -> str:
     """All faults in one message; one alone as it is."""
-    advice = f"skip_bad=True uses the other {usable:,} {items}" if usable else ""
+    advice = f"skip_bad=True leaves out what cannot be used and keeps {usable:,} {items}" if usable else ""
     if found.count == 1:
         return f"{found.first[0]}{f' ({advice})' if advice else ''}"
     whole = f"{found.count:,} of {found.count + usable:,} {items} cannot be used"

@@ -15,7 +15,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tstar_envs.data.limits import FILE_BYTES, FILES, JSON_DEPTH, LINES, TEXT_BYTES, Limit
 from tstar_envs.errors import BadData, MissingData
@@ -37,11 +37,11 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
         kind = stat.S_IFMT(found.stat().st_mode)
     except FileNotFoundError:
         what = "is a link that leads nowhere" if found.is_symlink() else "there is no such file"
-        raise MissingData(f"{_shown(found)}: {what}") from None
+        raise MissingData(f"{shown(found)}: {what}") from None
     except (OSError, ValueError) as error:  # a name too long, no permission, a loop of links; a NUL in the name
-        raise BadData(f"{_shown(found)}: cannot be read: {_reason(error)}") from None
+        raise BadData(f"{shown(found)}: cannot be read: {_reason(error)}") from None
     if kind != stat.S_IFREG:
-        raise BadData(f"{_shown(found)}: {_KINDS.get(kind, 'something else')}, not a regular file")
+        raise BadData(f"{shown(found)}: {_KINDS.get(kind, 'something else')}, not a regular file")
     return found
 
 
@@ -51,15 +51,19 @@ def find_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
     Folders, pipes and broken links with such a name are no data; links to folders are not followed.
 
     Raises:
-        BadData: more files than the limit.
+        BadData: more files than the limit, or a folder that cannot be read.
     """
     endings = tuple(suffix.lower() for suffix in suffixes)
     found: list[Path] = []
-    for parent, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder, onerror=_unreadable):
         folders.sort()
         found += [path for name in names if name.lower().endswith(endings) and (path := Path(parent, name)).is_file()]
         FILES.check(len(found), folder)
     return sorted(found)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise BadData(f"{error.filename}: cannot be read: {_reason(error)}") from error
 
 
 def read_bytes(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES) -> bytes:
@@ -84,7 +88,17 @@ def read_text(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES, fallback:
         MissingData: nothing there.
         BadData: no regular file, too long, not UTF-8, or bytes of value 0 (no text).
     """
-    data = read_bytes(path, limit)
+    return decode(read_bytes(path, limit), path, fallback)
+
+
+def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = None) -> str:
+    """The text of a file's bytes, as ``read_text`` gives it; ``path`` is for the message.
+
+    Raises:
+        BadData: not UTF-8, or bytes of value 0.
+    """
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise BadData(f"{path}: not a text file in UTF-8, it seems to be in UTF-16; save it as UTF-8")
     if b"\0" in data:
         raise BadData(f"{path}: not a text file, it holds bytes of value 0")
     try:
@@ -215,9 +229,9 @@ def write_whole(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _shown(path: Path) -> str:
+def shown(path: str | os.PathLike[str]) -> str:
     """A path in a message: one of thousands of characters is cut."""
-    text = str(path)
+    text = os.fspath(path)
     return text if len(text) <= 200 else f"{text[:100]}...{text[-60:]} ({len(text):,} characters)"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.core import TextEnv
+from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.draw import TIERS
 from tstar_envs.envs.sokoban.levels import State, print_level
@@ -45,7 +46,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     the share of boxes on targets; the last step gives 1 or 0 as without.
 
     ## Starting state
-    No box of a mini level starts on a target.
+    No box of a mini level starts on a target. A level by path may be solved at the start: it is a task as others are, its first valid
+    move ends the episode with success and changes nothing, and ``env.unwrapped.solved_at_start`` lists such levels.
 
     ## Episode end
     Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then, or, with ``end_when_lost``,
@@ -59,7 +61,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ## Arguments
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
     ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
-    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``data`` ("auto" or "mini": the shipped levels, or a path as for
+    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
+    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why), ``data`` ("auto" or "mini": the shipped levels, or a path as for
     ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
     and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
     how many states a search of the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives
@@ -102,6 +105,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         reward: str = "success",
         data: PathLike = "auto",
         levels: PathLike | None = None,
+        skip_bad: bool = False,
         state_key: str = "player",
         show_dead: bool = False,
         end_when_lost: bool = False,
@@ -121,9 +125,11 @@ class SokobanEnv(TextEnv[LevelView, State]):
         self.default_horizon = TIERS[difficulty].horizon
         super().__init__(**options)
         self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, solver_states)
+        check_skip_bad(skip_bad)
         path = chosen_path(data, levels, "levels")
-        self._set = level_set or (load_mini(difficulty) if path is None else load_path(path, "levels" if levels is not None else "data"))
-        self.tier = self._set.tier
+        option = "levels" if levels is not None else "data"
+        self._set = level_set or (load_mini(difficulty) if path is None else load_path(path, option, skip_bad))
+        self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
@@ -150,7 +156,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
 
     def _reset_extra(self, task: LevelView, state: State) -> Mapping[str, Any]:
         _, _, _, extra = task.sight(state)
-        return {**(extra or {}), "optimal_length": len(task.level.moves) or None}
+        known = bool(task.level.moves) or task.level.id in self._set.solved
+        return {**(extra or {}), "optimal_length": len(task.level.moves) if known else None}
 
     def _state_fingerprint(self, task: LevelView, state: State) -> str:
         return task.fingerprint(state)

@@ -7,23 +7,24 @@ step in any direction never wraps around into other floor.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
+from tstar_envs.data.limits import LEVEL_CELLS
 from tstar_envs.errors import BadData
 
-# XSB symbol -> (box, target, player); "-" and "_" are other ways to write floor.
+# XSB symbol -> (box, target, player); "-" and "_" are other ways to write floor, and some programs write letters for signs.
 _CONTENTS = {
     " ": (0, 0, 0), "-": (0, 0, 0), "_": (0, 0, 0), "$": (1, 0, 0), ".": (0, 1, 0), "*": (1, 1, 0), "@": (0, 0, 1), "+": (0, 1, 1),
+    "b": (1, 0, 0), "o": (0, 1, 0), "O": (0, 1, 0), "B": (1, 1, 0), "p": (0, 0, 1), "P": (0, 1, 1),
 }  # fmt: skip
-XSB_SYMBOLS = frozenset(_CONTENTS) | {"#"}
-# A row with runs of symbols, as Sokoban programs write them to files: "4#" is "####", and "|" ends a row. A space is no symbol here,
-# so that a title with a number among signs stays one.
-_PACKED = re.compile(r"(?:(?:\d{1,3})?[-_$.*@+#]|\|)+")
-_RUN = re.compile(r"(\d+)(.)")
+XSB_LETTERS = "bBoOpP"
+XSB_SYMBOLS = frozenset(_CONTENTS) - set(XSB_LETTERS) | {"#"}
+FLOOR_SYMBOLS = frozenset(" -_")
+VALID_SYMBOLS = "valid symbols: # $ . * @ + and space, - or _ (or b o B p P for $ . * @ +)"
+_READABLE = frozenset(_CONTENTS) | {"#"}
 # Tables from a symbol to 1 or 0: not a wall, box, target, player.
 _BITS = [
     str.maketrans({symbol: str(bits[kind]) for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in _CONTENTS.items())]})
@@ -82,8 +83,16 @@ class Level:
     moves: str = ""
 
 
+_LONG = 4096  # bits
+
+
 def cells(bits: int) -> Iterator[int]:
     """The cells of a bit set, ascending."""
+    if bits.bit_length() > _LONG:  # taking cells out of millions of bits one by one would take the square of their number
+        data = bits.to_bytes(bits.bit_length() // 8 + 1, "little")
+        for start in range(0, len(data), _LONG // 8):
+            yield from (8 * start + cell for cell in cells(int.from_bytes(data[start : start + _LONG // 8], "little")))
+        return
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -109,19 +118,21 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
 
     Args:
         text: rows of ``#`` wall, ``$`` box, ``.`` target, ``*`` box on target, ``@`` player, ``+`` player on target, and
-            space, ``-`` or ``_`` for floor. Rows may differ in length.
+            space, ``-`` or ``_`` for floor; or the letters that stand for them: ``b``, ``o``, ``B``, ``p``, ``P``. Rows may differ
+            in length.
         where: how error messages name the text.
 
     Raises:
-        BadData: not a level that can be played; the message says why.
+        BadData: not a level that can be played, or more cells than ``TSTAR_MAX_LEVEL_CELLS``; the message says why.
     """
     rows = [row.rstrip() for row in text.strip("\r\n").splitlines()]
     height, width = len(rows), max(map(len, rows), default=0)
+    LEVEL_CELLS.check(height * width, where)
     grid = "".join(row.ljust(width) for row in rows)
-    if not XSB_SYMBOLS.issuperset(grid):
-        wrong = next(cell for cell, symbol in enumerate(grid) if symbol not in XSB_SYMBOLS)
+    if not _READABLE.issuperset(grid):
+        wrong = next(cell for cell, symbol in enumerate(grid) if symbol not in _READABLE)
         found = f"row {wrong // width}, column {wrong % width} holds {grid[wrong]!r}"
-        raise BadData(f"{where}: {found}; valid symbols: # $ . * @ + and space, - or _")
+        raise BadData(f"{where}: {found}; {VALID_SYMBOLS}")
     not_wall, boxes, targets, player = _bits(grid)
     if player.bit_count() != 1:
         raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}")
@@ -163,58 +174,17 @@ def _edge(height: int, width: int) -> int:
 
 def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:
     """A level as rows of XSB text; with no state the bare room (walls and floor only)."""
-    boxes, player = state or (0, -1)
-    rows = []
-    for row in range(room.height):
-        symbols = []
-        for cell in range(row * room.width, (row + 1) * room.width):
-            if not room.floor >> cell & 1:
-                symbols.append("#")
-                continue
-            contents = (0, 0, 0) if state is None else (boxes >> cell & 1, room.targets >> cell & 1, int(player == cell))
-            symbols.append(floor if not any(contents) else _WRITTEN[contents])
-        rows.append("".join(symbols))
-    return rows
+    grid = ["#"] * (room.height * room.width)
+    for cell in cells(room.floor):
+        grid[cell] = floor
+    if state is not None:
+        boxes, player = state
+        for cell in {player, *cells(boxes), *cells(room.targets)}:
+            contents = (boxes >> cell & 1, room.targets >> cell & 1, int(player == cell))
+            grid[cell] = _WRITTEN[contents]
+    return ["".join(grid[start : start + room.width]) for start in range(0, len(grid), room.width)]
 
 
 def print_level(room: Room, state: State) -> str:
     """A level as XSB text, the inverse of ``parse_level``."""
     return "\n".join(level_rows(room, state))
-
-
-def split_levels(lines: Sequence[str], where: str) -> Iterator[tuple[int, str]]:
-    """The levels of an XSB or Boxoban file, each with the number of its first line.
-
-    A level is a run of rows; comments, titles and blank lines stand between levels (``# a title`` too: most of it is letters). Rows may
-    be run-length encoded (``4#|#@$.#|5#``).
-
-    Raises:
-        BadData: a row of a level holds a symbol that XSB does not know; file and line are named.
-    """
-    block: list[str] = []
-    first = 0
-    for number, line in enumerate([*lines, ""], start=1):
-        row = line.rstrip("\r\n")
-        rows = _unpacked(row)
-        if all("#" in part and XSB_SYMBOLS.issuperset(part) for part in rows):
-            first = first or number
-            block += rows
-            continue
-        if row.lstrip(" -_\t").startswith("#") and not _is_prose(row):
-            wrong = next(symbol for symbol in row if symbol not in XSB_SYMBOLS)
-            raise BadData(f"{where}, line {number}: a level row holds {wrong!r}; valid symbols: # $ . * @ + and space, - or _")
-        if block:
-            yield first, "\n".join(block)
-            block, first = [], 0
-
-
-def _is_prose(line: str) -> bool:
-    """Whether letters are more than half of what a line shows, which no row with a fault in it is likely to be."""
-    return 2 * sum(map(str.isalpha, line)) > len("".join(line.split()))
-
-
-def _unpacked(row: str) -> list[str]:
-    """The rows that a line of a file stands for: itself, or, where it is run-length encoded, one or several."""
-    if not _PACKED.fullmatch(row):
-        return [row]
-    return _RUN.sub(lambda run: int(run[1]) * run[2], row).rstrip("|").split("|")

@@ -50,11 +50,13 @@ class Expert:
             self._known[state] = moves[number:]
 
     def next_step(self, state: State, wording: int) -> tuple[str, str] | None:
-        """The expert's thought and action; None if the state is lost or solved."""
+        """The expert's thought and action; None if the state is lost."""
         moves = self.plan(state)
-        if not moves:
+        if moves is None:
             return None
         room = self._level.room
+        if not moves:  # solved at the start
+            return text.NOTHING_LEFT, DIRECTIONS[next(iter(rules.open_moves(room, state)), 0)]
         walked, pushed, target = self._next_push(state, moves)
         walk = len(walked) - 1
         offset = room.offsets[LETTERS.index(moves[walk])]

@@ -10,6 +10,7 @@ from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
 
 OBSERVATIONS = ("grid", "coords", "grid_coords")
 INSTRUCTION = "Push every box onto a target."
+NOTHING_LEFT = "Every box is on a target already, so any move ends the game."
 
 _RULES = (
     "You are the player in a Sokoban room. Push every box onto a target. You walk one cell at a time onto free floor; stepping "

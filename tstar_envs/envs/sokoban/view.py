@@ -60,7 +60,7 @@ class LevelView:
     # Slots: many views are alive at a time, and a garbage collection walks over every dictionary of them.
     __slots__ = (
         "_cross", "_expert", "_hasher", "_layouts", "_levels", "_names_into", "_painter", "_region_key", "_room", "_show_dead", "_sights",
-        "level", "look",
+        "_won", "level", "look",
     )  # fmt: skip
 
     def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
@@ -69,6 +69,7 @@ class LevelView:
         self._levels = levels
         self._room = room = self.level.room
         self._region_key, self._show_dead = look.region_key, look.show_dead
+        self._won = rules.is_solved(room, self.level.start)
         self._expert: Expert | None = None
         self._painter = Painter(room, look.observation)
         self._hasher = state_hasher(task_id)
@@ -93,7 +94,7 @@ class LevelView:
     def outcome(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does."""
         direction = _NUMBER.get(action)
-        if direction is None:
+        if direction is None or self._won:
             return self._read(state, action)
         after, pushed = rules.move(self._room, state, direction)
         text, admissible, key, extra = self._sights.get(after) or self._see(after)
@@ -147,6 +148,12 @@ class LevelView:
             text, admissible, key, extra = self.sight(state)
             observation = f"Invalid action: {parsed.problem}.\n{text}"
             return Outcome(state, observation, "", invalid_reason=parsed.reason, extra=extra, admissible=admissible, state_key=key)
+        if self._won:  # at the start: any move ends the episode, and none spoils it
+            text, admissible, key, extra = self.sight(state)
+            moves = " || ".join(DIRECTIONS[direction] for direction in parsed.moves)
+            return Outcome(
+                state, text, moves, terminated=True, success=True, score=1.0, extra=extra, admissible=admissible, state_key=key
+            )  # fmt: skip
         if len(parsed.moves) > 1:
             return self._move_on(state, parsed.moves)
         return self.outcome(state, DIRECTIONS[parsed.moves[0]])
