@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 
 MOST_TOLD = 20  # faults that a message lists one by one
 MOST_KINDS = 100
+_LONGEST = 500  # characters of a reason
 OTHER = "other faults"
 # What differs between two faults of one kind: texts in quotes, numbers, pieces of PDDL.
 _PARTICULAR = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|\([^()]*+\)|\d[\d,]*+")
@@ -30,14 +32,16 @@ class Fault(NamedTuple):
         return f"{self.where}: {self.why}"
 
 
-class FaultKind(NamedTuple):
+@dataclass(frozen=True)
+class FaultKind:
     """Faults that differ in names and numbers only: how many, and the first."""
 
     count: int
     example: Fault
 
 
-class LeftOut(NamedTuple):
+@dataclass(frozen=True)
+class LeftOut:
     """What of some data cannot be used.
 
     Attributes:
@@ -51,9 +55,10 @@ class LeftOut(NamedTuple):
     kinds: tuple[FaultKind, ...] = ()
 
     def __str__(self) -> str:
-        return "nothing left out" if not self.count else f"{self.count:,} left out: " + "; ".join(
-            f"{kind.count:,} x {kind.example.why} ({kind.example.where})" for kind in self.kinds[:3]
-        ) + ("; ..." if len(self.kinds) > 3 else "")  # fmt: skip
+        if not self.count:
+            return "nothing left out"
+        told = [f"{kind.count:,} x {kind.example.why} ({kind.example.where})" for kind in self.kinds[:3]]
+        return f"{self.count:,} left out: {'; '.join(told)}{'; ...' if len(self.kinds) > 3 else ''}"
 
 
 NOTHING_LEFT_OUT = LeftOut()
@@ -78,11 +83,11 @@ class Faults:
 
     def add(self, where: object, why: str) -> None:
         """Keep a fault: the item at ``where`` (a file, with ", line N" where known) cannot be used, and why."""
-        fault = Fault(str(where), why)
+        fault = Fault(str(where), why if len(why) <= _LONGEST else f"{why[:_LONGEST]}...")
         self._count += 1
         if len(self._first) < MOST_TOLD:
             self._first.append(fault)
-        kind = _PARTICULAR.sub("...", why[:500])
+        kind = _PARTICULAR.sub("...", fault.why)
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = OTHER
         count, example = self._kinds.get(kind, (0, fault))

@@ -47,6 +47,7 @@ class Board:
         self._teller = self.language.teller
         self._words = (names, observation)
         self._holds = task.problem.goal.holds
+        self._won = self._holds(task.problem.start)
         blocks = len(task.problem.start)
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
@@ -97,6 +98,11 @@ class Board:
                 return Outcome(
                     state, f"Invalid action: {reason}.\n{observation}", action, reason, admissible=admissible, state_key=key
                 )
+        if self._won:  # at the start: any legal operator ends the episode, and none spoils it
+            observation = f"{observation}\n{GOAL_REACHED}"
+            return Outcome(
+                state, observation, action, terminated=True, success=True, score=1.0, admissible=admissible, state_key=key
+            )  # fmt: skip
         after, piles, held = self._teller.after_legal(state, piles, held, admissible.index(action))
         known = self._situations.get(after)
         observation, admissible, key, _, _ = known or self._settle(after, piles, held)

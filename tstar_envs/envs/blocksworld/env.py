@@ -7,6 +7,7 @@ from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.core import TextEnv
+from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.blocksworld import oracle, pddl, text
 from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.picture import draw
@@ -45,7 +46,9 @@ class BlocksworldEnv(TextEnv[Board, State]):
     1 when the goal holds, 0 before.
 
     ## Starting state
-    The problem's initial state; the hand is empty in all shipped problems.
+    The problem's initial state; the hand is empty in all shipped problems. The goal of a problem by path may hold at the start: it is
+    a task as others are, its first legal operator ends the episode with success and changes nothing, and
+    ``env.unwrapped.solved_at_start`` lists such problems.
 
     ## Episode end
     Terminated when the goal holds; truncated after ``horizon`` steps (40).
@@ -59,7 +62,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ``variant`` ("stack" or "unstack"; fixed by the id), ``observation`` ("natural" or "compact"), ``names`` ("own": as the
     problem names its blocks, which are colours in all shipped problems; "colours", "letters", or "mystery": letters, with verbs and
     predicates that say nothing about blocks), ``problems`` (a PDDL problem file or a folder of them, played instead of the shipped
-    tasks; see ``load_path``), ``data`` ("auto" or "mini": the shipped tasks, or a path as for ``problems``; there is no full
+    tasks; see ``load_path``), ``skip_bad`` (False: a folder of which some files are no such problems is refused, and all of these
+    are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why), ``data`` ("auto" or "mini": the shipped tasks, or a path as for ``problems``; there is no full
     tier), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
     ## Tags
@@ -89,6 +93,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         names: str = "own",
         data: PathLike = "auto",
         problems: PathLike | None = None,
+        skip_bad: bool = False,
         task_set: TaskSet | None = None,
         **options: Any,
     ) -> None:
@@ -99,9 +104,11 @@ class BlocksworldEnv(TextEnv[Board, State]):
         check_option("names", names, text.NAMES)
         self._observation_style = observation
         self._names = names
+        check_skip_bad(skip_bad)
         path = chosen_path(data, problems, "problems")
-        self._set = task_set or (load_shipped(variant) if path is None else load_path(path, "problems" if problems is not None else "data"))
-        self.tier = self._set.tier
+        option = "problems" if problems is not None else "data"
+        self._set = task_set or (load_shipped(variant) if path is None else load_path(path, option, skip_bad))
+        self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
@@ -141,7 +148,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         return key
 
     def _oracle_step(self, task: Board, state: State, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task, state, wording)
+        return oracle.next_step(task, state, wording) or oracle.nothing_left(task, state)
 
     def _mistake(self, task: Board, state: State, draw: StableRandom) -> tuple[str, str]:
         return oracle.mistake(task, state, draw)

@@ -49,6 +49,12 @@ def next_step(board: Board, state: State, wording: int = 0) -> tuple[str, str] |
     return _sentence(board, thought), board.language.action(step.operator)
 
 
+def nothing_left(board: Board, state: State) -> tuple[str, str]:
+    """Thought and action where the goal holds already, at the start."""
+    _, admissible, *_ = board.situation(state)
+    return "The goal holds already, so any operator ends the task.", admissible[0]
+
+
 def _thought(board: Board, state: State, step: Step, wording: int) -> str:
     goal = board.task.problem.goal
     block = step.operator.block

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tstar_envs.choices import SPLITS
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
+from tstar_envs.data.files import find_files, read_text
+from tstar_envs.data.limits import PROBLEM_BYTES
 from tstar_envs.envs.blocksworld import pddl
 from tstar_envs.envs.blocksworld.notation import read_problem
 from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.errors import BadData, MissingData
+from tstar_envs.errors import MissingData
 from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 VARIANTS = ("stack", "unstack")
@@ -48,11 +51,15 @@ class TaskSet:
         tier: ``mini`` (shipped), ``practice`` or ``path``.
         tasks: task id -> task.
         by_split: split -> task ids in order.
+        solved: task ids of problems whose goal holds at the start.
+        left_out: what could not be used.
     """
 
     tier: str
     tasks: Mapping[str, BlocksTask]
     by_split: dict[str, tuple[str, ...]]
+    solved: tuple[str, ...] = ()
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
         return self  # never changed after loading, so copies of an environment share it
@@ -117,7 +124,7 @@ def load_shipped(variant: str) -> TaskSet:
     return TaskSet("mini", ShippedTasks(lines), by_split)
 
 
-def load_path(path: PathLike, option: str = "problems") -> TaskSet:
+def load_path(path: PathLike, option: str = "problems", skip_bad: bool = False) -> TaskSet:
     """Problems in PDDL by path.
 
     Args:
@@ -125,33 +132,35 @@ def load_path(path: PathLike, option: str = "problems") -> TaskSet:
             task id is the file's name, or its path in the folder with ``/``; the split is the first folder of that path
             where it is train, valid or test, else test.
         option: what error messages call the path.
+        skip_bad: leave files out that are no such problem; ``left_out`` of what comes back says how many and why.
 
     Raises:
         MissingData: there is no such file or folder, or no problem in it.
-        BadData: a file is no such problem, or its goal holds at the start; the message names the file.
+        BadData: files that are no such problem; all are named.
     """
+    check_skip_bad(skip_bad)
     root = existing(path, option, "a PDDL problem file or a folder of them")
-    files = [root] if root.is_file() else sorted(root.rglob("*.pddl"), key=lambda file: file.relative_to(root).as_posix())
-    return _read_files(root, stamped(files))
+    files = sorted(find_files(root, (".pddl",)), key=lambda file: file.relative_to(root).as_posix()) if root.is_dir() else [root]
+    return _read_files(root, stamped(files), skip_bad)
 
 
 @lru_cache(maxsize=16)
-def _read_files(root: Path, files: Stamped) -> TaskSet:
+def _read_files(root: Path, files: Stamped, skip_bad: bool) -> TaskSet:
     """Read problem files."""
+    whole_folder = root.is_dir()
     tasks = []
+    faults = Faults(skip_bad)
     for file, *_ in files:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise BadData(f"{file}: not a text file in UTF-8 ({error})") from error
-        if root.is_dir() and pddl.is_domain(text):
-            continue
-        problem, _ = pddl.read_problem(text, str(file))
-        if problem.goal.holds(problem.start):
-            raise BadData(f"{file}: the goal holds at the start, so there is nothing to play; take the file away")
-        name = file.name if root.is_file() else file.relative_to(root).as_posix()
-        first = name.partition("/")[0]
-        tasks.append(BlocksTask(name, first if first in SPLITS else "test", problem))
+        with faults.collect(file):
+            text = read_text(file, PROBLEM_BYTES, fallback="latin-1")  # names of authors in comments
+            if whole_folder and pddl.is_domain(text):
+                continue
+            problem, _ = pddl.read_problem(text, str(file))
+            name = file.relative_to(root).as_posix() if whole_folder else file.name
+            first = name.partition("/")[0]
+            tasks.append(BlocksTask(name, first if first in SPLITS else "test", problem))
+    left_out = faults.settle(len(tasks), "problems")
     if not tasks:
         raise MissingData(f"{str(root)!r}: no *.pddl problem in this folder")
-    return task_set("path", tasks)
+    solved = tuple(task.id for task in tasks if task.problem.goal.holds(task.problem.start))
+    return replace(task_set("path", tasks), solved=solved, left_out=left_out)

@@ -158,14 +158,15 @@ def _one(block: list[_Line]) -> Iterator[FoundLevel]:
         while block and not block[0].fault and any(symbol in XSB_LETTERS for symbol in block[0].rows[0]):
             block = block[1:]
     rows = [row for line in block for row in line.rows]
-    if not rows or (all(set(row.strip()) <= {"#"} for row in rows) or (not signs and len(rows) < 3)) and not any(x.fault for x in block):
+    spoilt = next((line for line in block if line.fault), None)
+    ornament = all(set(row.strip()) <= {"#"} for row in rows) or (not signs and len(rows) < 3)
+    if not rows or (ornament and spoilt is None):
         return
     first = block[0].number
     if len(block) > 3 and _is_edge_of_a_banner(rows[0], rows[1], rows[1:]):
         rows, first = rows[1:], block[1].number
     if len(block) > 3 and _is_edge_of_a_banner(rows[-1], rows[-2], rows[:-1]):
         rows = rows[:-1]
-    spoilt = next((line for line in block if line.fault), None)
     yield FoundLevel(first, "\n".join(rows), *((spoilt.fault, spoilt.number) if spoilt else ()))
 
 
