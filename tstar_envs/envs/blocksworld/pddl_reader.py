@@ -210,7 +210,7 @@ class _Reader:
             self._fail(f"({section} ...) holds {_written(item)}, which is no fact of the domain; its predicates are {known}{advice}", item)
         arguments = item[1:]
         if len(arguments) != ARITY[predicate]:
-            advice = "; is it a form of the domain with several hands or robots? Only that with one hand is read" * (predicate in _OF_A_HAND)
+            advice = "; forms of the domain with several hands or robots are not read" * (predicate in _OF_A_HAND)
             found = f"({section} ...) holds {_written(item)}: {item[0]} takes {ARITY[predicate]} blocks, not {len(arguments)}"
             self._fail(found + advice, item)
         for name in arguments:

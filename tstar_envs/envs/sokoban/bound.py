@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TypeAlias
 
+from tstar_envs.envs.sokoban.assignment import LOST, Assignment, Pushes
 from tstar_envs.envs.sokoban.levels import Room, cells, shift
-
-LOST = 1 << 30  # a bound that no level reaches: there is no way
-_MANY_BOXES = 10  # above, boxes are bounded one by one: the best assignment would cost too much
-
-Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, as bits, and the pushes between each and some cell
-
 
 class PushBound:
     """Lower bounds of the pushes between a box layout and the wanted cells; remembers what it has worked out.
@@ -27,7 +21,7 @@ class PushBound:
     """
 
     def __init__(self, pushes: Mapping[int, Pushes], frozen: FrozenBoxes | None = None) -> None:
-        self._pushes = pushes
+        self._assignment = Assignment(pushes)
         self._frozen = frozen
         self._known: dict[int, int] = {}
 
@@ -38,22 +32,6 @@ class PushBound:
             stuck = self._frozen is not None and moved >= 0 and self._frozen(boxes, moved)
             bound = self._known[boxes] = LOST if stuck else self._assignment(boxes)
         return bound
-
-    def _assignment(self, boxes: int) -> int:
-        rows = [self._pushes.get(cell, ()) for cell in cells(boxes)]
-        if len(rows) > _MANY_BOXES:
-            return min(LOST, sum(min((pushes for _, pushes in row), default=LOST) for row in rows))
-        best = {0: 0}  # wanted cells taken -> cost
-        for row in rows:
-            following: dict[int, int] = {}
-            for taken, cost in best.items():
-                for wanted, pushes in row:
-                    if not taken & wanted:
-                        key = taken | wanted
-                        if cost + pushes < following.get(key, LOST):
-                            following[key] = cost + pushes
-            best = following
-        return min(best.values(), default=LOST)
 
 
 class FrozenBoxes:

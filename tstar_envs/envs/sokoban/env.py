@@ -62,7 +62,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
     ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
     levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
-    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why), ``data`` ("auto" or "mini": the shipped levels, or a path as for
+    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
+    ``data`` ("auto" or "mini": the shipped levels, or a path as for
     ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
     and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
     how many states a search of the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives

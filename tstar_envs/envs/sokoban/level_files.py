@@ -1,7 +1,7 @@
 """Level files as they are in the world: which lines of a text are rows of a level, and how the rows may be written.
 
-Between levels stand titles, comments, banners of ``#`` and blank lines. Rows are XSB text, plain or run-length encoded (``4#|#@$.#|4#``, one
-row or one whole level a line, spaces too), in its letters (``p b o`` for ``@ $ .``, ``P B`` for ``+ *``), or with walls written as ``X``
+Between levels stand titles, comments, banners of ``#`` and blank lines. Rows are XSB text, plain or run-length encoded
+(``5#|#@$.#|5#``, one row or one whole level a line, spaces too), in its letters (``p b o`` for ``@ $ .``, ``P B`` for ``+ *``), or with walls written as ``X``
 (``*`` box, ``&`` box on target), as in the oldest collection. An empty row inside a level is written with ``-`` or ``_``.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from tstar_envs.data.limits import LEVEL_CELLS
@@ -96,7 +97,7 @@ def _unpacked(line: str) -> list[str] | None:
         return rows if any("#" in row for row in rows) else None
     kinds = [" " if symbol in FLOOR_SYMBOLS else symbol for _, symbol in runs]
     # Titles are made of the same characters: "# 12 #". A packed row has every run whole, and is walled at both ends.
-    whole_runs = " " not in line or all(left != right for left, right in zip(kinds, kinds[1:], strict=False))
+    whole_runs = " " not in line or all(left != right for left, right in pairwise(kinds))
     return [whole.rstrip()] if whole_runs and _walled(whole) else None
 
 
