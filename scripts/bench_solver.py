@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from tstar_envs import BadData, SolverLimit
-from tstar_envs.envs.sokoban.bound import LOST, PushBound, push_distances
+from tstar_envs.envs.sokoban.assignment import LOST
+from tstar_envs.envs.sokoban.bound import PushBound, push_distances
 from tstar_envs.envs.sokoban.levels import Room, State, parse_level
 from tstar_envs.envs.sokoban.search import Search
 from tstar_envs.envs.sokoban.solver import SOLVER_STATES

@@ -56,7 +56,13 @@ class ResetNeeded(TStarError, RuntimeError):
 
 
 class SolverLimit(TStarError, RuntimeError):
-    """A solver gave up at its bound: whether there is a solution is not known."""
+    """A solver gave up at its bound: whether there is a solution is not known.
+
+    Attributes:
+        at_least: a solution, if there is one, takes at least so many steps.
+    """
+
+    at_least: int = 0
 
 
 class InfrastructureError(TStarError):

@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 LOST = 1 << 30  # a cost that no level reaches: there is no way
 
-Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, as bits, and the pushes between each and some cell
-_Row: TypeAlias = tuple[tuple[int, int], ...]  # the same with numbers of the wanted cells for their bits
+Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, and the pushes between each and some cell
 
 
 class Assignment:
@@ -24,19 +23,23 @@ class Assignment:
     """
 
     def __init__(self, pushes: Mapping[int, Pushes]) -> None:
-        wanted = sorted({bit for row in pushes.values() for bit, _ in row})
-        number = {bit: place for place, bit in enumerate(wanted)}
-        self._rows: dict[int, _Row] = {cell: tuple((number[bit], cost) for bit, cost in row) for cell, row in pushes.items()}
+        wanted = sorted({cell for row in pushes.values() for cell, _ in row})
+        self._pushes = pushes
+        self._number = {cell: number for number, cell in enumerate(wanted)}
+        self._rows: dict[int, Pushes] = {}  # the same with numbers for the wanted cells, as far as they were asked for
         self._wanted = len(wanted)
         self._prices = [0] * len(wanted)
 
     def __call__(self, boxes: int) -> int:
         """The least pushes of a layout in all if no two boxes go with one wanted cell, ``LOST`` if that cannot be."""
-        rows: list[_Row] = []
+        rows: list[Pushes] = []
         while boxes:
             lowest = boxes & -boxes
             boxes ^= lowest
-            row = self._rows.get(lowest.bit_length() - 1, ())
+            cell = lowest.bit_length() - 1
+            row = self._rows.get(cell)
+            if row is None:
+                row = self._rows[cell] = tuple((self._number[wanted], cost) for wanted, cost in self._pushes.get(cell, ()))
             if not row:
                 return LOST
             rows.append(row)
@@ -69,7 +72,7 @@ class Assignment:
         return sum(costs) + sum(prices)
 
 
-def _seat(place: int, rows: list[_Row], costs: list[int], prices: list[int], taken: list[int]) -> bool:
+def _seat(place: int, rows: list[Pushes], costs: list[int], prices: list[int], taken: list[int]) -> bool:
     """Give one more box a cell on the cheapest path of exchanges; costs and prices go along. False if there is none."""
     reach = [LOST] * len(prices)  # cheapest way to each cell
     before = [-1] * len(prices)  # the cell whose box goes there on it

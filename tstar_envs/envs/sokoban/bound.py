@@ -6,8 +6,7 @@ in it, so it never falls by more than a step costs: in a search it is consistent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
 
 from tstar_envs.envs.sokoban.assignment import LOST, Assignment, Pushes
 from tstar_envs.envs.sokoban.levels import Room, cells, shift
@@ -34,15 +33,20 @@ class PushBound:
         return bound
 
 
+_MOST_ASKED = 200  # boxes in one question to FrozenBoxes; in a field of boxes there are too many ways to ask
+
+
 class FrozenBoxes:
     """Whether a box that was just pushed is blocked for ever, together with boxes of which one is off its target."""
 
     def __init__(self, room: Room, alive: int) -> None:
         self._room = room
         self._alive = alive
+        self._asked = 0
 
     def __call__(self, boxes: int, pushed: int) -> bool:
-        """Of a layout, given the cell of the pushed box."""
+        """Of a layout, given the cell of the pushed box; False where it would take too long to find out."""
+        self._asked = 0
         return bool(self._freeze(boxes, pushed, 0) & ~self._room.targets)
 
     def _freeze(self, boxes: int, cell: int, walled: int) -> int:
@@ -50,6 +54,9 @@ class FrozenBoxes:
 
         Boxes in ``walled`` count as walls: whoever asks about this box depends on it.
         """
+        self._asked += 1
+        if self._asked > _MOST_ASKED:
+            return 0
         here = 1 << cell
         together = here
         for offset in (1, self._room.width):
@@ -65,27 +72,46 @@ class FrozenBoxes:
         return together
 
 
-@lru_cache(maxsize=64)
-def push_distances(room: Room) -> tuple[dict[int, Pushes], int]:
-    """For each cell the targets (as bits) a lone box can be pushed to, with the pushes needed; and the cells with any."""
-    table = _lone_pushes(room, cells(room.targets), -1)
-    return table, sum(1 << cell for cell, found in table.items() if found)
+_MOST_TABLES = 64
+_tables: dict[Room, tuple[dict[int, Pushes], int]] = {}
 
 
-def pushes_from(room: Room, boxes: int) -> dict[int, Pushes]:
-    """For each cell those of the boxes (as bits) that could be pushed there if they were alone, with the pushes needed."""
-    return _lone_pushes(room, cells(boxes), 1)
+def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tuple[dict[int, Pushes], int]:
+    """For each cell the targets a lone box can be pushed to, with the pushes needed; and the cells with any.
+
+    Remembered for the rooms asked for last.
+
+    Args:
+        room: walls and targets.
+        in_time: called now and then, to raise if this takes too long.
+    """
+    found = _tables.get(room)
+    if found is None:
+        table = _lone_pushes(room, cells(room.targets), -1, in_time)
+        alive = bytearray(room.height * room.width // 8 + 1)
+        for cell in table:
+            alive[cell >> 3] |= 1 << (cell & 7)
+        if len(_tables) >= _MOST_TABLES:
+            _tables.clear()
+        found = _tables[room] = (table, int.from_bytes(alive, "little"))
+    return found
 
 
-def _lone_pushes(room: Room, ends: Iterable[int], sign: int) -> dict[int, Pushes]:
+def pushes_from(room: Room, boxes: int, in_time: Callable[[], None] = lambda: None) -> dict[int, Pushes]:
+    """For each cell those of the boxes that could be pushed there if they were alone, with the pushes needed."""
+    return _lone_pushes(room, cells(boxes), 1, in_time)
+
+
+def _lone_pushes(room: Room, ends: Iterable[int], sign: int, in_time: Callable[[], None]) -> dict[int, Pushes]:
     """Pushes of a lone box between each cell and each of ``ends``: from there with sign 1, to there with -1."""
-    table: dict[int, list[tuple[int, int]]] = {cell: [] for cell in cells(room.floor)}
+    table: dict[int, list[tuple[int, int]]] = {}
     for end in ends:
         layer = reached = 1 << end
         pushes = 0
         while layer:
+            in_time()
             for cell in cells(layer):
-                table[cell].append((1 << end, pushes))
+                table.setdefault(cell, []).append((end, pushes))
             fresh = 0
             for offset in room.offsets:
                 if sign > 0:  # the player stands on the other side

@@ -11,7 +11,7 @@ from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.draw import TIERS
 from tstar_envs.envs.sokoban.levels import State, print_level
-from tstar_envs.envs.sokoban.solver import SOLVER_STATES, check_solver_states
+from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES, check_solver_bounds
 from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
 from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
 from tstar_envs.errors import UnknownOption
@@ -67,7 +67,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
     and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
     how many states a search of the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives
-    up with SolverLimit; no mini level comes near, large public levels may), and ``split``, ``horizon``, ``prompt_style``,
+    up with SolverLimit; no mini level comes near, large public levels may), ``solver_seconds`` (120: and how long it may take), and
+    ``split``, ``horizon``, ``prompt_style``,
     ``render_mode`` as everywhere.
 
     ## Tags
@@ -111,6 +112,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         show_dead: bool = False,
         end_when_lost: bool = False,
         solver_states: int = SOLVER_STATES,
+        solver_seconds: float = SOLVER_SECONDS,
         level_set: LevelSet | None = None,
         **options: Any,
     ) -> None:
@@ -122,10 +124,11 @@ class SokobanEnv(TextEnv[LevelView, State]):
         for name, value in (("multi_action", multi_action), ("show_dead", show_dead), ("end_when_lost", end_when_lost)):
             if not isinstance(value, bool):
                 raise UnknownOption(f"{name} must be True or False, got {value!r}")
-        check_solver_states(solver_states)
+        check_solver_bounds(solver_states, solver_seconds)
         self.default_horizon = TIERS[difficulty].horizon
         super().__init__(**options)
-        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, solver_states)
+        bounds = (solver_states, float(solver_seconds))
+        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, *bounds)
         check_skip_bad(skip_bad)
         path = chosen_path(data, levels, "levels")
         option = "levels" if levels is not None else "data"

@@ -6,7 +6,7 @@ from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.bound import push_distances
 from tstar_envs.envs.sokoban.levels import Level, State, cells
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
-from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
+from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES, solve_state
 from tstar_envs.stable_random import StableRandom
 
 MOST_KNOWN = 4096  # states of a level whose solutions are remembered
@@ -18,13 +18,16 @@ class Expert:
     Args:
         level: to be played.
         solver_states: bound of a search; see ``solver.solve``.
+        solver_seconds: another.
         several: whether a turn has several moves: the walk to a box and its pushes in one direction, ``rules.MOST_ACTIONS`` at most.
     """
 
-    def __init__(self, level: Level, solver_states: int = SOLVER_STATES, several: bool = False) -> None:
+    def __init__(
+        self, level: Level, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS, several: bool = False
+    ) -> None:
         self._level = level
         self._several = several
-        self._solver_states = solver_states
+        self._bounds = (solver_states, solver_seconds)
         self._known: dict[State, str | None] = {}
 
     def plan(self, state: State) -> str | None:
@@ -36,7 +39,7 @@ class Expert:
         if state == self._level.start and self._level.moves:
             found: str | None = self._level.moves
         else:
-            found = solve_state(self._level.room, state, self._solver_states)
+            found = solve_state(self._level.room, state, *self._bounds)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[state] = found
@@ -70,7 +73,7 @@ class Expert:
             if pushes:
                 way += f" to {text.place(room, pushed + pushes * offset)}"
         distances, _ = push_distances(room)  # it ends on the target, so it can be pushed there from both cells
-        now, then = (dict(distances[cell])[1 << target] for cell in (pushed, pushed + max(pushes, 1) * offset))
+        now, then = (dict(distances[cell])[target] for cell in (pushed, pushed + max(pushes, 1) * offset))
         thought = text.expert_thought(
             box=text.place(room, pushed), way=way, stand=text.place(room, walked[-1]), player=text.place(room, state[1]),
             target=text.place(room, target), step=step, pushes=walk == 0, away=then > now, wording=wording,

@@ -16,16 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations
-from math import comb
-from typing import TypeAlias
+from math import comb, inf
+from time import monotonic
+from typing import NoReturn, TypeAlias
 
-from tstar_envs.envs.sokoban.bound import LOST, FrozenBoxes, PushBound, push_distances, pushes_from
+from tstar_envs.envs.sokoban.assignment import LOST
+from tstar_envs.envs.sokoban.bound import FrozenBoxes, PushBound, push_distances, pushes_from
 from tstar_envs.envs.sokoban.levels import Room, State, cells
 from tstar_envs.envs.sokoban.rules import is_solved
 from tstar_envs.envs.sokoban.steps import Step, after_a_push, before_the_push, just_pushed
 from tstar_envs.errors import SolverLimit
 
 ALONE = 500  # states after which the search from the other end begins
+MOST_ENTRIES = 4_000_000  # pairs of a target and a cell, of each a number of pushes; for every million of states so many
 MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) it never does
 
 Neighbours: TypeAlias = Callable[[State, int, dict[State, int]], list[Step]]  # see ``steps``
@@ -53,7 +56,7 @@ class _End:
             self.gone[node] = 0
             self.waiting.setdefault((0, self.ahead(node[0]), 0), []).append(node)
 
-    def partners(self, length: int) -> Fits | None:
+    def partners(self, length: int, in_time: Callable[[], None]) -> Fits | None:
         """Whether a node of the other end may be on a way of ``length`` moves with a node that waits here; None if none can be."""
         keys = [key for key in self.waiting if key[1] <= length]
         if not keys:
@@ -66,6 +69,7 @@ class _End:
             row[total - first_total] = min(row[total - first_total], surplus)
         before = [LOST] * (length - first_total + 1)
         for row in least:
+            in_time()
             smallest = LOST
             for total, surplus in enumerate(row):
                 row[total] = smallest = min(smallest, surplus, before[total])
@@ -79,24 +83,30 @@ class _End:
 
 
 class Search:
-    """One search; see the module."""
+    """One search; see the module. It gives up (SolverLimit) after so many states, or seconds."""
 
-    def __init__(self, room: Room, start: State, most_states: int) -> None:
+    def __init__(self, room: Room, start: State, most_states: int, seconds: float = inf) -> None:
         self._room = room
         self._start = start
         self._most_states = most_states
-        to_targets, alive = push_distances(room)
-        self._left = PushBound(to_targets, FrozenBoxes(room, alive))
-        self._forward = _End(partial(after_a_push, room, alive), self._left, None)
-        self._backward: _End | None = None
+        self._seconds = seconds
+        self._end_of_time = monotonic() + seconds
+        self._at_least = 0  # moves of a solution, as far as is known
         self._shortest = LOST
         self._meetings: list[State] = []
+        self._backward: _End | None = None
+        entries = room.targets.bit_count() * room.floor.bit_count()
+        if entries > MOST_ENTRIES * max(1, most_states // 1_000_000):
+            self._give_up(f"with tables of {entries:,} pairs of a target and a cell", "solver_states")
+        to_targets, alive = push_distances(room, self._in_time)
+        self._left = PushBound(to_targets, FrozenBoxes(room, alive))
+        self._forward = _End(partial(after_a_push, room, alive), self._left, None)
 
     def run(self) -> tuple[int, Callable[[State], int | None]] | None:
         """The optimal length, and the moves left in states right after a push (all that are on an optimal way); None if lost."""
         if is_solved(self._room, self._start):
             return 0, lambda _: None
-        length = self._left(self._start[0])
+        self._at_least = length = self._left(self._start[0])
         if length >= LOST:
             return None
         self._forward.begin([self._start])
@@ -116,7 +126,7 @@ class Search:
                 return None
             # A way that is not found yet passes a node that waits, at each end.
             least = max(min((total for _, total, _ in end.waiting), default=0) for end in ends)
-            length = min(max(length + 1, least), self._shortest)
+            self._at_least = length = min(max(length + 1, least), self._shortest)
         ways = self._optimal_ways(length)
         known_back = self._backward.gone if self._backward is not None else {}
         # A node of the other end that is on no optimal way has more moves left than whoever asks can use.
@@ -130,9 +140,10 @@ class Search:
     def _other_end(self) -> _End:
         """The end at the solved states."""
         room, boxes = self._room, self._start[0].bit_count()
-        from_start = self._forward.behind = PushBound(pushes_from(room, self._start[0]))
+        from_start = self._forward.behind = PushBound(pushes_from(room, self._start[0], self._in_time))
         back = _End(partial(before_the_push, room), from_start, self._left)
         for chosen in combinations(cells(room.targets), boxes):
+            self._in_time()
             layout = sum(1 << cell for cell in chosen)
             if from_start(layout) < LOST:
                 back.begin([(layout, cell) for cell in cells(just_pushed(room, layout))])
@@ -140,7 +151,7 @@ class Search:
 
     def _expand(self, end: _End, other: _End | None, length: int) -> None:
         """Expand what could be on a way of ``length`` moves with a node that waits at the other end."""
-        fits = other.partners(length) if other is not None else lambda gone, total, surplus: total <= length
+        fits = other.partners(length, self._in_time) if other is not None else lambda gone, total, surplus: total <= length
         if fits is None:
             return
         ready: list[list[State]] = [[] for _ in range(length + 1)]
@@ -153,7 +164,8 @@ class Search:
                 if known[node] != gone:
                     continue  # it was reached on a shorter way
                 if self.states > self._most_states:
-                    self._give_up()
+                    self._give_up(f"after {self._most_states:,} states", "solver_states")
+                self._in_time()
                 for after_gone, after, moved in end.neighbours(node, gone, known):
                     left = ahead(after[0], moved)
                     total = after_gone + left
@@ -172,12 +184,19 @@ class Search:
                     else:
                         end.waiting.setdefault((after_gone, total, surplus), []).append(after)
 
-    def _give_up(self) -> None:
+    def _in_time(self) -> None:
+        """Raise SolverLimit once the seconds are over."""
+        if monotonic() > self._end_of_time:
+            self._give_up(f"after {self._seconds:g} seconds", "solver_seconds")
+
+    def _give_up(self, when: str, option: str) -> NoReturn:
         level = f"this level of {self._start[0].bit_count()} boxes on {self._room.floor.bit_count()} floor cells"
-        raise SolverLimit(
-            f"{level} is neither solved nor shown to be lost after {self._most_states:,} states, the bound of the search; raise "
-            "solver_states (a million states take about 300 MB), or take a smaller level"
+        memory = " (a million states take about 300 MB)" if option == "solver_states" else ""
+        error = SolverLimit(
+            f"{level} is neither solved nor shown to be lost {when}, the bound of the search; raise {option}{memory}, or take a smaller level"
         )
+        error.at_least = min(self._at_least, self._shortest)
+        raise error
 
     def _optimal_ways(self, length: int) -> dict[State, int]:
         """The moves left in the nodes on optimal ways up to where the ends met: from there back through every node whose moves fit."""
@@ -185,6 +204,7 @@ class Search:
         ahead = self._meetings
         left = {node: length - known[node] for node in ahead}
         while ahead:
+            self._in_time()
             node = ahead.pop()
             for walked, earlier, _ in before_the_push(self._room, node, 0, {}):
                 if known.get(earlier) == known[node] - walked and earlier not in left:

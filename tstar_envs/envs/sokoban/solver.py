@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tstar_envs.choices import is_whole
 from tstar_envs.envs.sokoban.levels import Room, State, parse_level
 from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
@@ -9,15 +10,17 @@ from tstar_envs.envs.sokoban.search import Search
 from tstar_envs.errors import UnknownOption
 
 SOLVER_STATES = 1_000_000  # about 300 MB; ten seconds with four boxes, a minute with seven
+SOLVER_SECONDS = 120.0
 
 
-def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | None:
+def solve(level_text: str, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS) -> list[str] | None:
     """An optimal solution, in moves, of a level in XSB text.
 
     Args:
         level_text: see ``tstar_envs.envs.sokoban.levels.parse_level``.
         solver_states: how many states the search may keep before it gives up; a million take about 300 MB and ten
             seconds with four boxes, a minute with seven.
+        solver_seconds: for how long it may search, by the clock.
 
     Returns:
         Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory
@@ -26,21 +29,28 @@ def solve(level_text: str, solver_states: int = SOLVER_STATES) -> list[str] | No
     Raises:
         BadData: the text is not a level.
         SolverLimit: the search gave up, so that nothing is known.
-        UnknownOption: ``solver_states`` is not a whole number of at least 1.
+        UnknownOption: ``solver_states`` is not a whole number of at least 1, or ``solver_seconds`` no number above 0.
     """
-    check_solver_states(solver_states)
+    check_solver_bounds(solver_states, solver_seconds)
     room, state = parse_level(level_text)
-    moves = solve_state(room, state, solver_states)
+    moves = solve_state(room, state, solver_states, solver_seconds)
     return None if moves is None else [DIRECTIONS[LETTERS.index(letter)] for letter in moves]
 
 
-def check_solver_states(value: object) -> None:
-    """Raise UnknownOption unless ``value`` is a bound."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UnknownOption(f"solver_states must be a whole number of at least 1, got {value!r}")
+def check_solver_bounds(states: object, seconds: object) -> None:
+    """Raise UnknownOption unless the values are bounds of a search."""
+    if not is_whole(states) or states < 1:
+        raise UnknownOption(f"solver_states must be a whole number of at least 1, got {states!r:.80}")
+    check_seconds(seconds)
 
 
-def solve_state(room: Room, state: State, solver_states: int = SOLVER_STATES) -> str | None:
+def check_seconds(seconds: object) -> None:
+    """Raise UnknownOption unless a value of ``solver_seconds`` is a time."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise UnknownOption(f"solver_seconds must be a number above 0, got {seconds!r:.80}")
+
+
+def solve_state(room: Room, state: State, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS) -> str | None:
     """The solution of a state as UDLR letters, None if it is lost; see ``solve``."""
-    found = Search(room, state, solver_states).run()
+    found = Search(room, state, solver_states, solver_seconds).run()
     return None if found is None else solution(room, state, *found)

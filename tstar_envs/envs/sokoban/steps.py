@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tstar_envs.envs.sokoban.bound import LOST
+from tstar_envs.envs.sokoban.assignment import LOST
 from tstar_envs.envs.sokoban.levels import Room, State, shift
 
 Step: TypeAlias = tuple[int, State, int]  # moves gone, the node, and the cell of the box that was pushed (-1 backwards)

@@ -16,7 +16,7 @@ from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.levels import State, cells
 from tstar_envs.envs.sokoban.oracle import Expert
 from tstar_envs.envs.sokoban.rules import DIRECTIONS
-from tstar_envs.envs.sokoban.solver import SOLVER_STATES
+from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES
 from tstar_envs.envs.sokoban.tasks import LevelSet
 from tstar_envs.envs.sokoban.text import Painter
 from tstar_envs.outcome import Outcome, OutcomeFields
@@ -45,6 +45,7 @@ class Look(NamedTuple):
     show_dead: bool
     end_when_lost: bool = False
     solver_states: int = SOLVER_STATES
+    solver_seconds: float = SOLVER_SECONDS
 
 
 # What is remembered, and what a move does, are plain tuples of plain things (see ``tstar_envs.outcome.OutcomeFields``).
@@ -84,7 +85,7 @@ class LevelView:
     def expert(self) -> Expert:
         """Plays the level; made when it is first asked for, since most episodes never do."""
         if self._expert is None:
-            self._expert = Expert(self.level, self.look.solver_states, self.look.multi_action)
+            self._expert = Expert(self.level, self.look.solver_states, self.look.solver_seconds, self.look.multi_action)
         return self._expert
 
     def sight(self, state: State) -> Sight:
