@@ -11,6 +11,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +20,7 @@ import gymnasium as gym
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.horizon import read_factor, steps_of
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.react import answer_content, parse_reply, render_reply
 from tstar_envs.spaces import Unicode
@@ -66,7 +68,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     Args:
         split: ``train``, ``valid`` or ``test`` (or a further split of the family): where ``reset`` draws tasks from.
-        horizon: steps until truncation; None means the family's own.
+        horizon: steps until truncation; None means the family's own, "optimal" and "optimal*2" the optimum of each task, or twice that
+            (only where it is known: Sokoban, Blocksworld). The prompt then names no number; ``info["horizon"]`` does.
         prompt_style: ``react`` or ``tags`` (or a further style of the family), the default of ``prompt`` and of the oracle's replies.
         render_mode: None or ``ansi``.
     """
@@ -74,6 +77,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
     default_horizon: int = 20
     longest_observation: int = 20_000
+    optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
     splits: tuple[str, ...] = SPLITS
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
     tier: str = "mini"
@@ -86,7 +90,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self,
         *,
         split: str = "test",
-        horizon: int | None = None,
+        horizon: int | str | None = None,
         prompt_style: str = "react",
         render_mode: str | None = None,
         **unknown: Any,
@@ -97,6 +101,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
+        self._horizon_factor = read_factor(horizon) if isinstance(horizon, str) else None
+        if self._horizon_factor is not None and not self.optimum_known:
+            raise UnknownOption(f"horizon={horizon!r}: the optimum is not known in {self._name()}; give a whole number")
+        if isinstance(horizon, str):
+            horizon = None
         if horizon is not None and (not is_whole(horizon) or horizon < 1):
             raise UnknownOption(f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}")
         self.split = split
@@ -247,6 +256,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def _open(self, task_id: str) -> Task:
         """Take up a task; what ``info`` says of it stays the same for a whole episode."""
         task, self._task_split = self._load_task(task_id)
+        if self._horizon_factor is not None:
+            self.horizon = self._steps_of(task, task_id, self._horizon_factor)
         self._task, self._task_id = task, task_id
         self._first = {
             "task_id": task_id,
@@ -260,6 +271,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         }
         self._later = {**self._first, **_STEP_INFO}
         return task
+
+    def _steps_of(self, task: Task, task_id: str, factor: Fraction) -> int:
+        """The horizon of a task as a multiple of its optimum; SolverLimit where the solver gives up."""
+        optimum = self._distance(task, self._start(task)[0])
+        if optimum is None:
+            raise UnknownOption(f"task {task_id!r} cannot be won, so that it has no optimum: give horizon= a whole number")
+        return steps_of(factor, optimum)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one reply; see ``tstar_envs.react`` for its forms. No string raises.

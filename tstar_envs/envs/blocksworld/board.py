@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-from tstar_envs.envs.blocksworld.planner import Step, optimal_plan
+from tstar_envs.envs.blocksworld.planner import SOLVER_SECONDS, Step, optimal_plan
 from tstar_envs.envs.blocksworld.rules import HAND, TABLE, State, apply
 from tstar_envs.envs.blocksworld.tasks import BlocksTask
 from tstar_envs.envs.blocksworld.telling import ToldTowers
@@ -40,12 +40,13 @@ class Board:
         goal_text: the goal as the agent reads it.
     """
 
-    def __init__(self, task: BlocksTask, names: str, observation: str) -> None:
+    def __init__(self, task: BlocksTask, names: str, observation: str, solver_seconds: float = SOLVER_SECONDS) -> None:
         self.task = task
         self.language = Language(name_blocks(task.problem, names), MYSTERY if names == "mystery" else PLAIN, observation)
         self.goal_text = self.language.goal(task.problem.goal)
         self._teller = self.language.teller
-        self._words = (names, observation)
+        self._made_with = (names, observation, solver_seconds)
+        self._seconds = solver_seconds
         self._holds = task.problem.goal.holds
         self._won = self._holds(task.problem.start)
         blocks = len(task.problem.start)
@@ -59,7 +60,7 @@ class Board:
         return self  # what it keeps is only worked out, never changed by an episode
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return board_of, (self.task, *self._words)
+        return board_of, (self.task, *self._made_with)
 
     def situation(self, state: State) -> Situation:
         """What is known about a state."""
@@ -135,7 +136,7 @@ class Board:
     def _plan(self, state: State) -> tuple[int, Step | None]:
         found = self._plans.get(state)
         if found is None:
-            plan = optimal_plan(state, self.task.problem.goal)
+            plan = optimal_plan(state, self.task.problem.goal, self._seconds)
             if len(self._plans) + len(plan) >= 2 * MOST_STATES:
                 self._plans.clear()
             # The plan of a later state is the rest of this one (see planner), so an episode is planned once.
@@ -149,6 +150,6 @@ class Board:
 
 
 @lru_cache(maxsize=MOST_BOARDS)
-def board_of(task: BlocksTask, names: str, observation: str) -> Board:
+def board_of(task: BlocksTask, names: str, observation: str, solver_seconds: float = SOLVER_SECONDS) -> Board:
     """The board of a task in the given words, shared by all environments of the process."""
-    return Board(task, names, observation)
+    return Board(task, names, observation, solver_seconds)

@@ -11,11 +11,13 @@ from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.blocksworld import oracle, pddl, text
 from tstar_envs.envs.blocksworld.board import Board, board_of
 from tstar_envs.envs.blocksworld.picture import draw
+from tstar_envs.envs.blocksworld.planner import SOLVER_SECONDS, optimal_plan
 from tstar_envs.envs.blocksworld.problem import Problem
 from tstar_envs.envs.blocksworld.rules import State
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load_shipped
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
-from tstar_envs.errors import ResetNeeded, UnknownTask
+from tstar_envs.errors import ResetNeeded, SolverLimit, UnknownTask
+from tstar_envs.horizon import check_seconds, tell_if_short
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
@@ -85,6 +87,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     answers = False
     default_horizon = 40
+    optimum_known = True
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         data: PathLike = "auto",
         problems: PathLike | None = None,
         skip_bad: bool = False,
+        solver_seconds: float = SOLVER_SECONDS,
         task_set: TaskSet | None = None,
         **options: Any,
     ) -> None:
@@ -106,10 +110,14 @@ class BlocksworldEnv(TextEnv[Board, State]):
         self._observation_style = observation
         self._names = names
         check_skip_bad(skip_bad)
+        check_seconds(solver_seconds)
+        self._seconds = float(solver_seconds)
         path = chosen_path(data, problems, "problems")
         option = "problems" if problems is not None else "data"
         self._set = task_set or (load_shipped(variant) if path is None else load_path(path, option, skip_bad))
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
+        if path is not None and options.get("horizon") is None:
+            tell_if_short(self, path)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
@@ -121,7 +129,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
             task = self._set.tasks[task_id]
         except KeyError:
             raise UnknownTask(f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)") from None
-        return board_of(task, self._names, self._observation_style), task.split
+        return board_of(task, self._names, self._observation_style, self._seconds), task.split
 
     def _start(self, task: Board) -> tuple[State, str]:
         state = task.task.problem.start
@@ -168,6 +176,16 @@ class BlocksworldEnv(TextEnv[Board, State]):
         check_option("variant", variant, (*VARIANTS, None))
         return cls(task_set=practice_set(seed, VARIANTS if variant is None else (variant,)), **{"split": "train", **options})
 
+    def least_steps(self, task_id: str, seconds: float) -> int | None:
+        """See ``tstar_envs.horizon.reach``."""
+        task = self._set.tasks[task_id]
+        if task.optimal_length is not None:
+            return task.optimal_length
+        try:
+            return len(optimal_plan(task.problem.start, task.problem.goal, seconds))
+        except SolverLimit as error:
+            return error.at_least
+
     def _distance(self, task: Board, state: State) -> float:
         return float(task.distance(state))
 
@@ -179,7 +197,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(self._vocabulary, self._observation_style, style, self.horizon)
+        return text.prompt(self._vocabulary, self._observation_style, style, None if self._horizon_factor else self.horizon)
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``: blocks that are called by a colour have it."""

@@ -19,7 +19,9 @@ alone: following it never changes the rest of it, whatever was asked before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from math import inf
+from time import monotonic
+from typing import NamedTuple, NoReturn
 
 from tstar_envs.envs.blocksworld.notation import chains
 from tstar_envs.envs.blocksworld.rules import (
@@ -38,6 +40,8 @@ from tstar_envs.envs.blocksworld.rules import (
 from tstar_envs.errors import SolverLimit
 
 MOST_NODES = 100_000  # of a search, some seconds; shipped problems need dozens, a hundred blocks in random towers no end of them
+MOST_EXTRA = 300  # extra moves, each a call within a call
+SOLVER_SECONDS = 20.0
 Move = tuple[int, int]  # block, new place
 
 
@@ -49,11 +53,16 @@ class Step(NamedTuple):
 
 
 class _Search:
-    """Optimal moves between states with an empty hand, for one goal; ``bare`` blocks must end with nothing on them."""
+    """Optimal moves between states with an empty hand, for one goal; ``bare`` blocks must end with nothing on them.
 
-    def __init__(self, goal: Goal, held: int | None) -> None:
+    It gives up at ``end``, a time of ``time.monotonic``; ``seconds`` is for the message.
+    """
+
+    def __init__(self, goal: Goal, held: int | None, end: float = inf, seconds: float = inf) -> None:
+        self._end, self._seconds = end, seconds
+        self._at_least = 0  # operators of a plan, as far as is known
         self._below = goal.below
-        self._held = held
+        self.held = held
         self._bare = goal.clear if held is None else goal.clear | {held}
         self._on_top = {under: block for block, under in goal.places if under != TABLE}
         # Blocks whose last place the goal names first are tried first, the others by number.
@@ -74,6 +83,9 @@ class _Search:
         extra = self._least_extra(below, must)
         self._failed.clear()
         while True:
+            self._at_least = 2 * (sum(must) + extra)
+            if extra > MOST_EXTRA:
+                self._give_up(below, f"with {MOST_EXTRA} extra moves")
             found = self._deepen(below[:], above[:], must[:], extra)
             if found is not None:
                 return found
@@ -99,7 +111,7 @@ class _Search:
         if under == TABLE:
             return False
         # The block that the goal wants in the hand leaves this place anyhow.
-        return self._on_top.get(under, block) != block or (under in self._bare and block != self._held)
+        return self._on_top.get(under, block) != block or (under in self._bare and block != self.held)
 
     def _least_extra(self, below: list[int], must: list[bool]) -> int:
         """Lower bound of the extra moves: blocks above a part of their own goal support that must move."""
@@ -123,10 +135,9 @@ class _Search:
         """Moves to the goal with at most ``extra`` extra moves, None if there are none. Changes its arguments."""
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise SolverLimit(
-                f"no shortest plan for these {len(below)} blocks was found in {MOST_NODES:,} steps of the search; the problem can be "
-                "played, but the expert's help and lengths need a smaller one"
-            )
+            self._give_up(below, f"in {MOST_NODES:,} steps of the search")
+        if monotonic() > self._end:
+            self._give_up(below, f"in {self._seconds:g} seconds (solver_seconds allows more)")
         done: list[tuple[Move, bool]] = []
         while (move := self._final_move(above, must)) is not None:
             _carry(below, above, *move)
@@ -148,6 +159,14 @@ class _Search:
                     return [*done, ((block, TABLE), False), *rest]
         self._failed[key] = extra
         return None
+
+    def _give_up(self, below: Sequence[int], when: str) -> NoReturn:
+        error = SolverLimit(
+            f"no shortest plan for these {len(below)} blocks was found {when}; the problem can be "
+            "played, but the expert's help and lengths need a smaller one"
+        )
+        error.at_least = self._at_least
+        raise error
 
     def _in_the_way(self, above: list[int], must: list[bool]) -> dict[int, None]:
         """Blocks in the order in which taking them away is tried: first what covers the next block of a tower, or its place."""
@@ -204,19 +223,25 @@ def _carry(below: list[int], above: list[int], block: int, place: int) -> None:
         above[place] = block
 
 
-def optimal_plan(state: State, goal: Goal) -> list[Step]:
+def optimal_plan(state: State, goal: Goal, seconds: float = SOLVER_SECONDS) -> list[Step]:
     """A shortest plan in operators, empty if the goal holds; the same for the same state and goal.
 
     Every goal without a contradiction (``rules.contradiction``) can be reached from every state.
 
     Raises:
-        SolverLimit: the search gave up after ``MOST_NODES``; problems of 20 blocks need hundreds.
+        SolverLimit: the search gave up after ``MOST_NODES`` (problems of 20 blocks need hundreds), or after so many seconds.
     """
     if goal.holds(state):
         return []
     best: list[Step] | None = None
-    for held in _last_holds(goal):
-        plan = _plan(state, goal, held)
+    end = monotonic() + seconds
+    candidates = _last_holds(goal)
+    for held in candidates:
+        try:
+            plan = _plan(state, goal, _Search(goal, held, end, seconds))
+        except SolverLimit as error:
+            error.at_least *= len(candidates) == 1  # with another block in the hand it might be less
+            raise
         if best is None or len(plan) < len(best):
             best = plan
     return best or []
@@ -237,9 +262,9 @@ def _last_holds(goal: Goal) -> list[int | None]:
     return [None, *free]
 
 
-def _plan(state: State, goal: Goal, held: int | None) -> list[Step]:
-    """A shortest plan that ends with ``held`` in the hand (None: with an empty hand)."""
-    search = _Search(goal, held)
+def _plan(state: State, goal: Goal, search: _Search) -> list[Step]:
+    """A shortest plan that ends with what a search wants in the hand (None: nothing)."""
+    held = search.held
     plan: list[Step] = []
     if HAND in state:
         block, place = search.drop(state, state.index(HAND))

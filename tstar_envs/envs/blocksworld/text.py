@@ -171,11 +171,12 @@ def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int
     ]
 
 
-def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int) -> str:
-    """The rules and the grammar of actions as an agent is told them."""
+def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int | None) -> str:
+    """The rules and the grammar of actions as an agent is told them; ``horizon`` is None where it differs from task to task."""
     actions = "\n".join(f"  {line}" for line in _ACTIONS[vocabulary.name])
     parts = [_TASK[vocabulary.name], _FORMS[style].format(actions=actions, consider=_CONSIDER[vocabulary.name])]
     if observation == "compact" and vocabulary is PLAIN:
         parts.append(_COMPACT)
-    parts.append(f"X and Y are names. An impossible action changes nothing and costs a turn. You have {horizon} turns.")
+    turns = "The number of turns is limited." if horizon is None else f"You have {horizon} turns."
+    parts.append(f"X and Y are names. An impossible action changes nothing and costs a turn. {turns}")
     return "\n".join(parts)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tstar_envs.envs.sokoban.assignment import LOST, Assignment, Pushes
 from tstar_envs.envs.sokoban.levels import Room, cells, shift
 
+
 class PushBound:
     """Lower bounds of the pushes between a box layout and the wanted cells; remembers what it has worked out.
 

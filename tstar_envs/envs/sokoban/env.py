@@ -11,16 +11,18 @@ from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.sokoban import rules, text
 from tstar_envs.envs.sokoban.draw import TIERS
 from tstar_envs.envs.sokoban.levels import State, print_level
-from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES, check_solver_bounds
+from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES, check_solver_bounds, solve_state
 from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
 from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
-from tstar_envs.errors import UnknownOption
+from tstar_envs.errors import SolverLimit, UnknownOption
+from tstar_envs.horizon import tell_if_short
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")
+GLANCE_STATES = 5_000  # of a search whose result only a warning is about
 
 
 class SokobanEnv(TextEnv[LevelView, State]):
@@ -91,6 +93,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "5"}
     answers = False
+    optimum_known = True
     # Arrow keys too, as a terminal writes them in a line.
     keys: Mapping[str, str] = {
         "w": "Up", "s": "Down", "a": "Left", "d": "Right",
@@ -134,6 +137,8 @@ class SokobanEnv(TextEnv[LevelView, State]):
         option = "levels" if levels is not None else "data"
         self._set = level_set or (load_mini(difficulty) if path is None else load_path(path, option, skip_bad))
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
+        if path is not None and options.get("horizon") is None and not multi_action:
+            tell_if_short(self, path)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
@@ -184,6 +189,17 @@ class SokobanEnv(TextEnv[LevelView, State]):
         check_option("difficulty", difficulty, tuple(TIERS))
         return cls(difficulty=difficulty, level_set=practice_set(seed, difficulty), **{"split": "train", **options})
 
+    def least_steps(self, task_id: str, seconds: float) -> int | None:
+        """See ``tstar_envs.horizon.reach``; moves, of which a turn may have several with ``multi_action``."""
+        level = self._set.level(task_id)
+        if level.moves:
+            return len(level.moves)
+        try:
+            moves = solve_state(level.room, level.start, GLANCE_STATES, seconds)
+        except SolverLimit as error:
+            return error.at_least
+        return None if moves is None else len(moves)
+
     def _distance(self, task: LevelView, state: State) -> float | None:
         moves = task.expert.plan(state)
         return None if moves is None else float(len(moves))
@@ -196,7 +212,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(style, self._look.observation, self._look.multi_action, self.horizon)
+        return text.prompt(style, self._look.observation, self._look.multi_action, None if self._horizon_factor else self.horizon)
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``."""

@@ -8,6 +8,7 @@ from tstar_envs.envs.sokoban.plan import solution
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
 from tstar_envs.envs.sokoban.search import Search
 from tstar_envs.errors import UnknownOption
+from tstar_envs.horizon import check_seconds
 
 SOLVER_STATES = 1_000_000  # about 300 MB; ten seconds with four boxes, a minute with seven
 SOLVER_SECONDS = 120.0
@@ -42,12 +43,6 @@ def check_solver_bounds(states: object, seconds: object) -> None:
     if not is_whole(states) or states < 1:
         raise UnknownOption(f"solver_states must be a whole number of at least 1, got {states!r:.80}")
     check_seconds(seconds)
-
-
-def check_seconds(seconds: object) -> None:
-    """Raise UnknownOption unless a value of ``solver_seconds`` is a time."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise UnknownOption(f"solver_seconds must be a number above 0, got {seconds!r:.80}")
 
 
 def solve_state(room: Room, state: State, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS) -> str | None:

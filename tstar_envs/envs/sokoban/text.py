@@ -84,10 +84,11 @@ _RUN = re.compile("[#_]+|O+|X+|√+|P|S")
 _FLOOR_SYMBOLS = str.maketrans("01", "#_")
 
 
-def prompt(style: str, observation: str, multi_action: bool, horizon: int) -> str:
-    """The rules and the action grammar as an agent is told them."""
+def prompt(style: str, observation: str, multi_action: bool, horizon: int | None) -> str:
+    """The rules and the action grammar as an agent is told them; ``horizon`` is None where it differs from level to level."""
     grammar = _GRAMMAR[style].format(moves=_MOVES + _SEVERAL * multi_action)
-    return f"{_RULES}\n{_SEEN[observation]}\n{grammar}\nYou have {horizon} turns."
+    turns = "The number of turns is limited." if horizon is None else f"You have {horizon} turns."
+    return f"{_RULES}\n{_SEEN[observation]}\n{grammar}\n{turns}"
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,111 @@
+"""How many steps an episode has: a number, or a multiple of the task's optimum; and which tasks a number is too low for.
+
+A horizon below the optimum makes a task impossible without a word. Where the optimum is known (Sokoban, Blocksworld), ``horizon``
+may be "optimal" or "optimal*2", and ``reach`` says how many tasks cannot be won in the steps that there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+from tstar_envs.errors import UnknownOption
+
+_FACTOR = re.compile(r"optimal(?:\s*\*\s*([0-9]{1,4}(?:\.[0-9]{1,4})?))?")
+_LOG = logging.getLogger("tstar_envs")
+
+
+def read_factor(horizon: str) -> Fraction:
+    """The k of "optimal*k", 1 of "optimal".
+
+    Raises:
+        UnknownOption: something else, or a k below 1.
+    """
+    found = _FACTOR.fullmatch(horizon.strip())
+    factor = Fraction(found[1] or 1) if found else Fraction(0)
+    if factor < 1:
+        raise UnknownOption(f"horizon must be a whole number of at least 1, 'optimal' or 'optimal*k' with k from 1, got {horizon!r:.80}")
+    return factor
+
+
+def steps_of(factor: Fraction, optimum: float) -> int:
+    """The steps of an episode: k times the optimum, rounded up, at least one (tasks may be solved at the start)."""
+    return max(1, math.ceil(factor * Fraction(optimum)))
+
+
+class OptimumKnown(Protocol):
+    """An environment of a family whose optimum is known."""
+
+    horizon: int
+
+    def task_ids(self, split: str | None = None) -> Sequence[str]:
+        """See ``TextEnv``."""
+
+    def least_steps(self, task_id: str, seconds: float) -> int | None:
+        """No solution of a task has fewer steps, as far as a short search can tell; None if it cannot be won."""
+
+
+class Reach(NamedTuple):
+    """How many tasks of a split cannot be won within a horizon.
+
+    Attributes:
+        tasks: of the split.
+        looked_at: of which the optimum was looked for, spread evenly over the split.
+        over: that need more steps than the horizon.
+        lost: that cannot be won at all.
+        horizon: steps.
+    """
+
+    tasks: int
+    looked_at: int
+    over: int
+    lost: int
+    horizon: int
+
+    def __str__(self) -> str:
+        looked = f"the {self.looked_at:,} tasks" if self.looked_at == self.tasks else f"{self.looked_at:,} tasks looked at (of {self.tasks:,})"
+        lost = f", and {self.lost:,} cannot be won at all" if self.lost else ""
+        return f"{self.over:,} of {looked} need more than {self.horizon:,} steps, as far as a short search tells{lost}"
+
+
+def reach(env: OptimumKnown, split: str | None = None, most: int = 1000, seconds: float = 20.0) -> Reach:
+    """Look for tasks that cannot be won within the horizon of an environment.
+
+    Args:
+        env: the environment (``env.unwrapped``).
+        split: of which tasks; None is the environment's own.
+        most: how many tasks to look at; where there are more, evenly spread ones.
+        seconds: after which no further task is looked at.
+    """
+    ids = env.task_ids(split)
+    count = min(most, len(ids))
+    chosen = [ids[number * len(ids) // count] for number in range(count)]
+    over = lost = looked_at = 0
+    end = monotonic() + seconds
+    for task_id in chosen:
+        left = end - monotonic()
+        if left <= 0:
+            break
+        least = env.least_steps(task_id, min(1.0, left))
+        looked_at += 1
+        lost += least is None
+        over += least is not None and least > env.horizon
+    return Reach(len(ids), looked_at, over, lost, env.horizon)
+
+
+def tell_if_short(env: OptimumKnown, path: object) -> None:
+    """Log a warning if tasks by path need more steps than the default gives them; a glance at 16 tasks, a second at most."""
+    found = reach(env, most=16, seconds=1.0)
+    if found.over:
+        _LOG.warning("%s: %s. Nobody can win these: give another horizon, for example horizon='optimal*2'", path, found)
+
+
+def check_seconds(seconds: object) -> None:
+    """Raise UnknownOption unless a value of the option ``solver_seconds`` is a time."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise UnknownOption(f"solver_seconds must be a number above 0, got {seconds!r:.80}")
