@@ -19,7 +19,7 @@ import gymnasium as gym
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.outcome import OutcomeFields
-from tstar_envs.react import answer_content, parse_reply, render_reply
+from tstar_envs.react import Reply, read_reply, render_reply
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
@@ -67,6 +67,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         split: ``train``, ``valid`` or ``test`` (or a further split of the family): where ``reset`` draws tasks from.
         horizon: steps until truncation; None means the family's own.
         prompt_style: ``react`` or ``tags`` (or a further style of the family), the default of ``prompt`` and of the oracle's replies.
+        explain_invalid: the observation after an invalid action says what was wrong with it, in families too that answer as
+            their original does, which does not say so; ``info["invalid_reason"]`` always does.
         render_mode: None or ``ansi``.
     """
 
@@ -77,6 +79,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
     tier: str = "mini"
     answers: bool = True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
+    exact_replies: bool = False  # True: nothing is taken off an action, as in the original that a mode reproduces
     keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __init__(
@@ -85,6 +88,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         split: str = "test",
         horizon: int | None = None,
         prompt_style: str = "react",
+        explain_invalid: bool = False,
         render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
@@ -94,12 +98,14 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
+        check_option("explain_invalid", explain_invalid, (True, False))
         if horizon is not None and (not is_whole(horizon) or horizon < 1):
             raise UnknownOption(f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}")
         self.split = split
         self.horizon = self.default_horizon if horizon is None else int(horizon)
         self.prompt_style = prompt_style
         self.render_mode = render_mode
+        self._explain_invalid = explain_invalid
         self.observation_space = Unicode(self.longest_observation)
         self.action_space = Unicode(LONGEST_ACTION)
         self._task: Task | None = None
@@ -272,11 +278,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if self._over or task is None or state is None:
             self._running()
             raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
-        thought, asked, cue = parse_reply(action if type(action) is str else str(action))
-        if cue == "answer" and not self.answers:
-            asked = answer_content(asked)
+        thought, asked, _ = self.read_reply(action if type(action) is str else str(action))
         outcome = self._apply(task, state, asked)
         state, observation, canonical, invalid_reason, effect_key, terminated, success, score, extra, shaping, admissible, key = outcome
+        if invalid_reason and self._explain_invalid and invalid_reason not in observation:
+            observation = f"Invalid action: {invalid_reason}.\n{observation}"
         if len(observation) > self.longest_observation:
             observation = self._fit(observation)
         self._state, self._observation = state, observation
@@ -303,6 +309,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             info["effect_key"] = effect_key
         info["state_key"] = key or self._state_key(task, state)
         return observation, score if over else shaping, terminated, truncated, info
+
+    def read_reply(self, reply: str) -> Reply:
+        """The thought and the action of a reply as ``step`` reads them (``tstar_envs.react``)."""
+        return read_reply(reply, self.exact_replies, self.answers)
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
