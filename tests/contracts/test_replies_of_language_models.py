@@ -47,7 +47,8 @@ AROUND = [
     "Thought: x\nAction: {a}</s>", "{a}<|eot_id|>\n<|start_header_id|>user", "Thought：x\nAction：{a}", "- Action: {a}",
     "### Action\n: x\nAction: {a}", "> Action 1: {a}", '{{"action": "{a}"}}', '```json\n{{"thought": "hm", "action": "{a}"}}\n```',
     'Action: {{"action": "{a}"}}', "<action>\n```\n{a}\n```\n</action>", "Action: <action>{a}</action>", "Action: Action: {a}",
-    "<action>{a}\nThis helps.", "\\boxed{{{a}}}", "Action: [{a}]", "({a})", "• {a}", "<think>x</think> Action: {a}", "Thought: x Action: {a}<end_of_turn>",
+    "<action>{a}\nThis helps.", "\\boxed{{{a}}}", "Action: [{a}]", "({a})", "• {a}", "<think>x</think> Action: {a}",
+    "Thought: x Action: {a}<end_of_turn>",
 ]  # fmt: skip
 
 
@@ -94,7 +95,8 @@ def test_search_r1s_style_reads_closed_pairs_alone() -> None:
     env.reset(options={"task": 0})
     for wrong in (
         "<think>x</think><answer> Oslo", "<think>x</think><search>Oslo</answer>", "<think><answer>Oslo</answer></think>",
-        "Action: search[Oslo]", "search[Oslo]", "<SEARCH>Oslo</SEARCH>", "<action>search[Oslo]</action>", "<search></search>", '{"action": "search[Oslo]"}',
+        "Action: search[Oslo]", "search[Oslo]", "<SEARCH>Oslo</SEARCH>", "<action>search[Oslo]</action>", "<search></search>",
+        '{"action": "search[Oslo]"}',
     ):  # fmt: skip
         assert played(env, wrong)[2], wrong
     for right in (
@@ -132,7 +134,8 @@ def test_webshop_and_alfworld_are_lenient_but_for_the_modes_of_their_originals()
     assert listed["action"] == "search[lamp table]"
     product = listed["admissible_actions"][-1]
     code = product.removeprefix("click[").removesuffix("]")
-    for form in (f"click[ {code} ]", f"CLICK[{code.upper()}]", f'click["{code}"] - it fits', f"`{product}`", f'{{"action": "{product}"}}'):
+    for form in (f"click[ {code} ]", f"CLICK[{code.upper()}]", f'click["{code}"] - it fits', f"`{product}`",
+    f'{{"action": "{product}"}}'):
         assert played(shop, form)[0] == product, form
     for form in ("click[no such thing]", "open[it]", "search[ ]", "click"):
         assert played(shop, form)[2], form
