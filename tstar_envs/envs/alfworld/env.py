@@ -209,6 +209,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     def _state_fingerprint(self, task: Loaded, state: Position) -> str:
         return rules.fingerprint(task.game, _own(state))
 
+    def _task_content(self, task: Loaded) -> str:
+        game, start = task.game, task.game.start
+        return repr((game.task, game.receptacle_names, game.object_names, game.location_of, start.contents, sorted(start.opened)))
+
     def _state_key(self, task: Loaded, state: Position) -> str:
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
 

@@ -137,6 +137,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             return QAState(), search_r1.question(task.question)
         return QAState(), f"Question: {task.question}"
 
+    def _task_content(self, task: QATask) -> str:
+        return repr(task)
+
     def _instruction(self, task: QATask) -> str:
         return task.question
 

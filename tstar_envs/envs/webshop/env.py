@@ -122,6 +122,9 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     def _page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:
         return pages.render(self._shop.catalogue, state, task.instruction, self._observation_form, reward)
 
+    def _task_content(self, task: ShopTask) -> str:
+        return repr((task, len(self._shop.catalogue)))
+
     def _instruction(self, task: ShopTask) -> str:
         return task.instruction
 
