@@ -47,6 +47,7 @@ _END_OF_TURN = re.compile(
     r"<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>",
     re.IGNORECASE,
 )
+_MARKS = re.compile(f"{_THINK_TAG.pattern}|{_END_OF_TURN.pattern}", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+\w*+[ \t]*+")
 _FENCED_WORD = re.compile(r"`{3,}(?:json|text|txt|plaintext|action|python|bash)(?=\s)", re.IGNORECASE)
 # What agents put around an action without meaning anything by it: quotes, brackets, bold marks, a full stop.
@@ -80,7 +81,11 @@ def _read(reply: str, exact: bool, answers: bool) -> Reply:
     thought, action, cue = _parse(reply, exact)
     if cue == "answer" and not answers:
         action = answer_content(action)
-    return Reply(thought, action if exact else plain_action(action), cue)
+    if exact:
+        return Reply(thought, action, cue)
+    if "<" in action or "[" in action:  # a mark of the reply's own form is no part of a query, and could not be said again
+        action = _MARKS.sub("", action)
+    return Reply(thought, plain_action(action), cue)
 
 
 _read_short = lru_cache(maxsize=4096)(_read)

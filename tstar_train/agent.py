@@ -75,6 +75,17 @@ class PolicyAgent:
         return self._codec.decode(self._reply)
 
 
+def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
+    """The options of the environment that a policy was trained with, without reading its weights.
+
+    Args:
+        env_id: environment.
+        model: ``tiny``, or a path or name as for ``load_agent``; a model that is not tiny wishes none.
+    """
+    entry = find_entry(env_id)
+    return dict(tiny_family(settings_name(model, entry)).env_options) if is_tiny(model) else {}
+
+
 def load_agent(
     env_id: str, seed: int, temperature: float = 1.0, model: str = "tiny", max_tokens: int | None = None
 ) -> PolicyAgent:
