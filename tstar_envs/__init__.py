@@ -9,8 +9,8 @@ from tstar_envs.data.files import parse_json, read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import (
     BadData,
-    InUse,
     InfrastructureError,
+    InUse,
     MissingData,
     MissingExtra,
     ResetNeeded,

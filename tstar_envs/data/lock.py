@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from tstar_envs.data.files import parse_json
 from tstar_envs.errors import BadData, InUse, WriteFailed
@@ -35,12 +36,7 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
         InUse: another process holds it; the message names its process, host and start.
         WriteFailed: the lock file cannot be made, or the file system has no locks.
     """
-    try:
-        handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed below, after the block
-    except OSError as error:
-        raise WriteFailed(f"{path} cannot be written: {error.strerror or error}. Choose another place for {what}") from error
-    with handle:
-        _take(handle.fileno(), path, what, advice)
+    with _locked(path, what, advice) as handle:
         handle.truncate(0)
         handle.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
         handle.flush()
@@ -48,6 +44,24 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
             yield
         finally:
             handle.truncate(0)
+
+
+def _locked(path: Path, what: str, advice: str) -> TextIO:
+    """The open lock file, locked, and still the one that the path names: who made a folder in vain removes both."""
+    while True:
+        try:
+            handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed by the caller, after the block
+        except (OSError, ValueError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+            raise WriteFailed(f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}") from error
+        try:
+            _take(handle.fileno(), path, what, advice)
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(handle.fileno())):
+                return handle
+        except BaseException:
+            handle.close()
+            raise
+        handle.close()
 
 
 def _take(descriptor: int, path: Path, what: str, advice: str) -> None:
