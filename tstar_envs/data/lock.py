@@ -51,8 +51,9 @@ def _taken(path: Path, what: str, advice: str) -> TextIO:
     while True:
         try:
             handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed by the caller
-        except OSError as error:
-            raise WriteFailed(f"{path} cannot be written: {error.strerror or error}. Choose another place for {what}") from error
+        except (OSError, ValueError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+            raise WriteFailed(f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}") from error
         try:
             _take(handle.fileno(), path, what, advice)
             if _is_at(handle.fileno(), path):
