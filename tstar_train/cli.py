@@ -141,8 +141,9 @@ def _no_such_option(given: str, config: Config) -> str:
 def warmstart_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train warmstart --env ENV --out FOLDER``."""
     parser = argparse.ArgumentParser(
-        prog="python -m tstar_train warmstart", description="Make a tiny policy by imitation of an environment's expert.", allow_abbrev=False
-    )
+        prog="python -m tstar_train warmstart", allow_abbrev=False,
+        description="Make a tiny policy by imitation of an environment's expert.",
+    )  # fmt: skip
     parser.add_argument("--env", default="hotpotqa", help="environment that the weights are for (default: hotpotqa)")
     made = "new or empty folder for model, tokenizer and the record of how they were made"
     parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help=made)

@@ -172,8 +172,8 @@ def build(config: Config, console: Console | None = None) -> Learner:
     limit = context_limit(policy.model.config, config.rollout.context_tokens)
     if config.rollout.max_tokens >= limit:
         raise UnknownOption(
-            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at most "
-            f"{limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
+            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at "
+            f"most {limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
         )
     if console is not None and not is_tiny(config.model):
         console.print(f"context and reply have at most {limit} tokens together", highlight=False)

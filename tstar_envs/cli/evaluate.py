@@ -103,6 +103,8 @@ def _evaluate(command: EvalCommand, console: Console) -> int:
     except KeyboardInterrupt:
         again = "the same command again goes on from here" if results is not None else "with --out it could go on from here"
         say(console, f"interrupted: {again}", "yellow")
+        if results is not None:
+            done = results.episodes()  # the signal may have come between the writing of a record and its counting
         raise
     finally:  # also after Ctrl-C or a broken service: what was played is told
         summary = summarise([done[key] for key in wanted if key in done])

@@ -123,6 +123,7 @@ def graft(
         ) if fit else []  # fmt: skip
         replies = {n: sample.ids for n, sample in zip(fit, samples, strict=True)}
         written = [replies.get(n) for n in range(len(cases))]
+    thought_ids: list[int]
     for (group, divergence, rejected, failed, succeeded), ids in zip(cases, written, strict=True):
         if ids is None:
             thought_ids, problem = [], "contrast prompt is longer than the context"
