@@ -4,13 +4,13 @@ import gymnasium as gym, tstar_envs
 env = gym.make("tstar/HotpotQA")
 """
 
-from tstar_envs.core import Snapshot, TextEnv
+from tstar_envs.core import TextEnv
 from tstar_envs.data.files import parse_json, read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import (
     BadData,
-    InUse,
     InfrastructureError,
+    InUse,
     MissingData,
     MissingExtra,
     ResetNeeded,
@@ -26,6 +26,7 @@ from tstar_envs.options import parse_options
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
 from tstar_envs.registry import EnvEntry, find_entry, list_envs, register_all
+from tstar_envs.snapshot import Snapshot
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import gymnasium as gym
 
@@ -22,7 +21,8 @@ from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.horizon import read_factor, steps_of
 from tstar_envs.outcome import OutcomeFields
-from tstar_envs.react import answer_content, parse_reply, render_reply
+from tstar_envs.react import Reply, read_reply, render_reply
+from tstar_envs.snapshot import Origin, Snapshot, digest, options_of_state
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
@@ -37,20 +37,6 @@ State = TypeVar("State")
 _STEP_INFO = {
     "thought": "", "action": "", "action_valid": True, "invalid_reason": "", "modifies_state": False, "effect_key": "", "state_key": "",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot(Generic[State]):
-    """Everything an episode's future depends on; immutable and picklable."""
-
-    task_id: str
-    split: str
-    state: State
-    step: int
-    observation: str
-    over: bool
-    success: bool = False
-    score: float = 0.0
 
 
 class TextEnv(gym.Env[str, str], Generic[Task, State]):
@@ -71,6 +57,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         horizon: steps until truncation; None means the family's own, "optimal" and "optimal*2" the optimum of each task, or twice that
             (only where it is known: Sokoban, Blocksworld). The prompt then names no number; ``info["horizon"]`` does.
         prompt_style: ``react`` or ``tags`` (or a further style of the family), the default of ``prompt`` and of the oracle's replies.
+        explain_invalid: the observation after an invalid action says what was wrong with it, in families too that answer as
+            their original does, which does not say so; ``info["invalid_reason"]`` always does.
         render_mode: None or ``ansi``.
     """
 
@@ -84,7 +72,14 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     left_out: LeftOut = NOTHING_LEFT_OUT  # what of data by path cannot be used, with the option ``skip_bad``
     solved_at_start: Sequence[str] = ()  # ids of tasks whose goal holds before the first step
     answers: bool = True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
+    exact_replies: bool = False  # True: nothing is taken off an action, as in the original that a mode reproduces
     keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Keeps the options, for ``snapshot``."""
+        env = super().__new__(cls)
+        env._made_with = options
+        return env
 
     def __init__(
         self,
@@ -92,6 +87,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         split: str = "test",
         horizon: int | str | None = None,
         prompt_style: str = "react",
+        explain_invalid: bool = False,
         render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
@@ -101,6 +97,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._check_split(split)
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
+        check_option("explain_invalid", explain_invalid, (True, False))
         self._horizon_factor = read_factor(horizon) if isinstance(horizon, str) else None
         if self._horizon_factor is not None and not self.optimum_known:
             raise UnknownOption(f"horizon={horizon!r}: the optimum is not known in {self._name()}; give a whole number")
@@ -112,8 +109,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self.horizon = self.default_horizon if horizon is None else int(horizon)
         self.prompt_style = prompt_style
         self.render_mode = render_mode
+        self._explain_invalid = explain_invalid
         self.observation_space = Unicode(self.longest_observation)
         self.action_space = Unicode(LONGEST_ACTION)
+        self._made_with: dict[str, Any]
+        self._origin: tuple[str, Origin] | None = None  # of the task with that id
         self._task: Task | None = None
         self._state: State | None = None
         self._task_id = ""
@@ -254,11 +254,14 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._success, self._score = False, 0.0
 
     def _open(self, task_id: str) -> Task:
-        """Take up a task; what ``info`` says of it stays the same for a whole episode."""
-        task, self._task_split = self._load_task(task_id)
+        """Load a task and take it up."""
+        return self._take_up(task_id, *self._load_task(task_id))
+
+    def _take_up(self, task_id: str, task: Task, split: str) -> Task:
+        """Play a task from now on; what ``info`` says of it stays the same for a whole episode."""
         if self._horizon_factor is not None:
             self.horizon = self._steps_of(task, task_id, self._horizon_factor)
-        self._task, self._task_id = task, task_id
+        self._task, self._task_id, self._task_split = task, task_id, split
         self._first = {
             "task_id": task_id,
             "split": self._task_split,
@@ -293,11 +296,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if self._over or task is None or state is None:
             self._running()
             raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
-        thought, asked, cue = parse_reply(action if type(action) is str else str(action))
-        if cue == "answer" and not self.answers:
-            asked = answer_content(asked)
+        thought, asked, _ = self.read_reply(action if type(action) is str else str(action))
         outcome = self._apply(task, state, asked)
         state, observation, canonical, invalid_reason, effect_key, terminated, success, score, extra, shaping, admissible, key = outcome
+        if invalid_reason and self._explain_invalid and invalid_reason not in observation:
+            observation = f"Invalid action: {invalid_reason}.\n{observation}"
         if len(observation) > self.longest_observation:
             observation = self._fit(observation)
         self._state, self._observation = state, observation
@@ -324,6 +327,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             info["effect_key"] = effect_key
         info["state_key"] = key or self._state_key(task, state)
         return observation, score if over else shaping, terminated, truncated, info
+
+    def read_reply(self, reply: str) -> Reply:
+        """The thought and the action of a reply as ``step`` reads them (``tstar_envs.react``)."""
+        return read_reply(reply, self.exact_replies, self.answers)
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""
@@ -385,19 +392,44 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     def snapshot(self) -> Snapshot[State]:
         """The episode so far, to continue from later with ``restore``."""
-        _, state = self._running()
-        return Snapshot(self._task_id, self._task_split, state, self._step_count, self._observation, self._over, self._success, self._score)
+        task, state = self._running()
+        return Snapshot(
+            self._task_id, self._task_split, state, self._step_count, self._observation, self._over, self._success, self._score,
+            self._origin_of(self._task_id, task),
+        )  # fmt: skip
+
+    def _origin_of(self, task_id: str, task: Task) -> Origin:
+        """Where a snapshot of a task is taken; the data of an environment do not change while it lives."""
+        if self._origin is None or self._origin[0] != task_id:
+            options = options_of_state(type(self), self._made_with)
+            self._origin = task_id, Origin(type(self).__name__, options, digest(self._task_content(task)))
+        return self._origin[1]
+
+    def _task_content(self, task: Task) -> str:
+        """Text that differs where tasks of one id have different data (another folder, a changed file)."""
+        state, observation = self._start(task)
+        return f"{self._instruction(task)}\0{observation}\0{self._state_fingerprint(task, state)}"
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
         """Continue exactly from a snapshot (also one taken from another instance of the same id and options).
 
         Raises:
-            UnknownOption: it is no snapshot.
-            UnknownTask: it is of a task that this environment does not have.
+            UnknownOption: it is no snapshot, one that was taken with other options or of other data, or a damaged one; the episode
+                that is running goes on as it was.
+            UnknownTask: it is of a task that this environment does not have; likewise.
         """
         if not isinstance(snapshot, Snapshot):
             raise UnknownOption(f"restore takes what snapshot() gave, got {snapshot!r:.80}")
-        self._open(snapshot.task_id)
+        if not isinstance(snapshot.task_id, str):
+            raise UnknownOption(f"this snapshot is damaged: its task id is {snapshot.task_id!r:.80}")
+        task, split = self._load_task(snapshot.task_id)
+        snapshot.check(self._origin_of(snapshot.task_id, task))
+        try:
+            self._state_key(task, snapshot.state)
+            self._admissible(task, snapshot.state)
+        except Exception as error:  # whatever a state of another form leads to in the rules of a family
+            raise UnknownOption(f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}") from error
+        self._take_up(snapshot.task_id, task, split)
         self._state = snapshot.state
         self._step_count = snapshot.step
         self._observation = snapshot.observation

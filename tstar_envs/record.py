@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tstar_envs.data.files import parse_json, regular_file
 from tstar_envs.errors import BadData
 
 SCHEMA_VERSION = 1
@@ -108,13 +109,43 @@ class Episode:
         Raises:
             BadData: not an episode, or one of a newer format.
         """
-        try:
-            record = json.loads(line)
-            if record.get("schema", 0) > SCHEMA_VERSION:
-                raise BadData(f"episode of schema {record['schema']}, this version reads up to {SCHEMA_VERSION}: upgrade tstar")
-            return cls(**{**record, "steps": [Step(**s) for s in record["steps"]]})
-        except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
-            raise BadData(f"not an episode record ({error}): {line[:100]!r}") from error
+        record = parse_json(line, "not an episode record")
+        schema = record.get("schema", 0)
+        if type(schema) is int and schema > SCHEMA_VERSION:
+            raise BadData(f"episode of schema {schema}, this version reads up to {SCHEMA_VERSION}: upgrade tstar")
+        steps = record.get("steps")
+        if not isinstance(steps, list):
+            raise BadData(f"not an episode record (steps must be a list): {line[:100]!r}")
+        return cls(**{**_checked(cls, record), "steps": [Step(**_checked(Step, step)) for step in steps]})
+
+
+# What a field may hold, by how its type is written; a whole number stands for a fraction too (``"reward": 1``).
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "bool": (bool,), "int": (int,), "float": (float, int), "int | None": (int, type(None)), "dict[str, Any]": (dict,),
+    "list[Step]": (list,),
+}  # fmt: skip
+
+
+def _checked(cls: type[Episode] | type[Step], record: Any) -> dict[str, Any]:
+    """The fields of a record, once each is known to hold what it should.
+
+    Raises:
+        BadData: one is missing, unknown, or holds something else.
+    """
+    if not isinstance(record, dict):
+        raise BadData(f"not a {cls.__name__.lower()} record: {record!r:.80}")
+    known = {f.name: f for f in fields(cls)}
+    for name in record.keys() - known.keys():
+        raise BadData(f"not a {cls.__name__.lower()} record: unknown field {name!r:.60}")
+    for name, described in known.items():
+        if name not in record:
+            if described.default is MISSING and described.default_factory is MISSING:
+                raise BadData(f"not a {cls.__name__.lower()} record: {name!r} is missing")
+            continue
+        value = record[name]
+        if not isinstance(value, _TYPES[str(described.type)]) or (isinstance(value, bool) and described.type != "bool"):
+            raise BadData(f"not a {cls.__name__.lower()} record: {name!r} must be {described.type}, found {value!r:.60}")
+    return record
 
 
 def append_episode(path: Path, episode: Episode) -> None:
@@ -148,9 +179,10 @@ def read_episodes(path: Path) -> Iterator[Episode]:
     """Read a file of episodes; a last line without its line break (a killed writer) is skipped.
 
     Raises:
-        BadData: another line is damaged; file and line are named.
+        MissingData: there is no such file.
+        BadData: another line is damaged; file and line are named. Or it is no regular file.
     """
-    with open(path, encoding="utf-8", errors="backslashreplace") as handle:
+    with open(regular_file(path), encoding="utf-8", errors="backslashreplace") as handle:
         for number, line in enumerate(handle, start=1):
             if not line.endswith("\n"):
                 return

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,21 +34,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         message = str(MissingExtra("training", missing, "train"))
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            message = f"the disk is full ({error.filename or 'while writing'}); what was written before is intact. Free some, then --resume"
-        else:
-            message = str(error)
-    except KeyboardInterrupt:
-        message = "interrupted; the last checkpoint is intact"
-    except RuntimeError as error:
-        from tstar_train.checkpoint import BadCheckpoint
-
-        if not isinstance(error, BadCheckpoint):
-            raise
-        message = str(error)
+        message = _about_files(error)
+    except KeyboardInterrupt as error:
+        message = str(error) or "interrupted before anything was measured or learnt"
     print(f"tstar_train: {message}", file=sys.stderr)
     return 2
 
 
+def _about_files(error: OSError) -> str:
+    """What the system refused, in words."""
+    where = f"{str(error.filename)!r:.300}" if error.filename else "a file"
+    if error.errno == errno.ENOSPC:
+        return f"the disk is full ({error.filename or 'while writing'}); what was written before is intact. Free some, then --resume"
+    if error.errno == errno.EPIPE:
+        return "standard output was closed"
+    reason = error.strerror or str(error)
+    return f"{where} cannot be used: {reason}; give another path, or mend this one"
+
+
+def _leave(code: int) -> None:
+    """End with this exit code even where standard output is closed, which Python would complain of at its own end."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.exit(code)
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

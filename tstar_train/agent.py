@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from tstar_envs import ResetNeeded, TextEnv, find_entry
+from tstar_envs import ResetNeeded, TextEnv, UnknownOption, find_entry
 from tstar_train.policy.codec import SearchR1Codec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
+from tstar_train.policy.limit import ContextTooLong, position_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy, settings_name
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.transcript import Transcript
@@ -16,6 +17,8 @@ from tstar_train.rollout.transcript import Transcript
 
 class PolicyAgent:
     """Plays one episode at a time with the local engine.
+
+    Where the context leaves no room for a reply, however many turns are left out, it says nothing until the episode ends.
 
     Args:
         policy: model and codec.
@@ -40,6 +43,7 @@ class PolicyAgent:
         self._reply: list[int] = []
         self._episode = ""
         self._turn = 0
+        self._stuck = False
 
     def bind(self, env: TextEnv[Any, Any]) -> None:
         """Take the rules from the environment that will be played: they depend on its options, as does the form of a conversation."""
@@ -55,24 +59,46 @@ class PolicyAgent:
         self._transcript = Transcript(self._codec, self._prompt, info["instruction"], observation, family.context, family.history)
         self._reply = []
         self._turn = 0
+        self._stuck = False
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
         """The next reply.
 
         Raises:
             ResetNeeded: no episode has begun.
+            ContextTooLong: the rules and the first observation alone are too long for this model.
         """
         if self._transcript is None:
             raise ResetNeeded("the agent has no episode yet: call reset(observation, info) first")
+        if self._stuck:
+            return ""
         if self._reply:
             self._transcript.add(self._reply, observation)
+        try:
+            context = self._transcript.context(self._engine.limit - self._max_tokens)
+        except ContextTooLong:
+            if not self._turn:
+                raise
+            self._stuck = True
+            return ""
         seed = f"{self._seed}/{self._episode}/{self._turn}"
         sample = self._engine.generate(
-            [self._transcript.context()], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
+            [context], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
         )[0]
         self._reply = self._codec.closed(sample.ids)
         self._turn += 1
         return self._codec.decode(self._reply)
+
+
+def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
+    """The options of the environment that a policy was trained with, without reading its weights.
+
+    Args:
+        env_id: environment.
+        model: ``tiny``, or a path or name as for ``load_agent``; a model that is not tiny wishes none.
+    """
+    entry = find_entry(env_id)
+    return dict(tiny_family(settings_name(model, entry)).env_options) if is_tiny(model) else {}
 
 
 def load_agent(
@@ -85,7 +111,10 @@ def load_agent(
         seed: of its samples.
         temperature: 0 is greedy.
         model: as for the trainer's ``--model``.
-        max_tokens: longest reply; None: what the tiny policy is trained with, 512 for other models.
+        max_tokens: longest reply; None: what the tiny policy is trained with, for other models 512 or a quarter of what they take.
+
+    Raises:
+        UnknownOption: replies may be so long that no context fits before them.
     """
     entry = find_entry(env_id)
     policy = load_policy(model, policy_name(entry))
@@ -93,4 +122,8 @@ def load_agent(
         torch.set_num_threads(1)
     family = tiny_family(settings_name(model, entry)) if is_tiny(model) else TinyFamily(max_tokens=512)
     prompt = entry.load_class()(**{**entry.kwargs, **family.env_options}).prompt()
-    return PolicyAgent(policy, prompt, seed, temperature, max_tokens or family.max_tokens, family)
+    limit = position_limit(policy.model.config)
+    longest = max_tokens or min(family.max_tokens, max(1, limit // 4))
+    if longest >= limit:
+        raise UnknownOption(f"max_tokens={longest} leaves no room for a context: {model} takes {limit} tokens in all; try {limit // 4}")
+    return PolicyAgent(policy, prompt, seed, temperature, longest, family)

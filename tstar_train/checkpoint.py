@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
+import pickle
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whole
+from tstar_train.config import Config
+from tstar_train.finite import require_finite
 from tstar_train.loop import Learner
+from tstar_train.policy.checksums import check_files, sha256_of
 
 
-class BadCheckpoint(RuntimeError):
+class BadCheckpoint(TStarError, RuntimeError):
     """A checkpoint cannot be read; the message names the file and what to do."""
 
 
@@ -39,32 +43,51 @@ class Progress:
     wall_seconds: float = 0.0
 
 
-def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: int) -> Path:
+def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: int, config: Config | None = None) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
-    A killed writer leaves a folder named ``.partial-...``, which is never read and is removed by the next writer.
+    A killed writer leaves a folder named ``.partial-...``, which is never read and is removed by the next writer or reader.
+
+    Args:
+        folder: of the run.
+        learner: a whole state of it.
+        progress: how far it is.
+        keep: how many checkpoints stay.
+        config: the run's options, by which a later reader sees whether they were edited.
     """
     root = folder / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
-    for rest in root.glob(".partial-*"):
-        shutil.rmtree(rest)
+    remove_partial(folder)
     final = root / f"{progress.iteration:06d}"
     partial = root / f".partial-{final.name}"
     try:
         partial.mkdir()
-        _write(partial, learner, progress)
+        _write(partial, learner, progress, config)
     except (RuntimeError, SafetensorError) as error:
         # A full disk, told in their own ways by torch and safetensors; the run's other files and checkpoints are whole.
         raise OSError(errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)) from error
     if final.exists():
-        shutil.rmtree(final)
+        _remove(final)
     partial.rename(final)
     for old in sorted(p for p in root.iterdir() if p.name.isdigit())[:-keep]:
-        shutil.rmtree(old)
+        _remove(old)
     return final
 
 
-def _write(partial: Path, learner: Learner, progress: Progress) -> None:
+def remove_partial(folder: Path) -> None:
+    """Remove what a killed writer, or a killed cleanup, left in a run folder."""
+    for rest in (folder / "checkpoints").glob(".partial-*"):
+        shutil.rmtree(rest)
+
+
+def _remove(old: Path) -> None:
+    """Remove a checkpoint so that one that is half gone is never taken for one."""
+    doomed = old.with_name(f".partial-old-{old.name}")
+    old.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _write(partial: Path, learner: Learner, progress: Progress, config: Config | None) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     save_file(_weights(learner.policy.model), partial / "policy.safetensors", metadata={"format": "pt"})
     if learner.reference is not None:
@@ -74,16 +97,20 @@ def _write(partial: Path, learner: Learner, progress: Progress) -> None:
     learner.policy.model.config.save_pretrained(partial)
     learner.policy.tokenizer.save_pretrained(partial)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
-    os.link(partial / "policy.safetensors", partial / "model.safetensors")
+    try:
+        os.link(partial / "policy.safetensors", partial / "model.safetensors")
+    except OSError:  # a file system without hard links (FAT, many network and container mounts)
+        shutil.copyfile(partial / "policy.safetensors", partial / "model.safetensors")
     state = {
         "iteration": progress.iteration,
         "seconds": progress.seconds,
         "episodes": progress.episodes,
         "wall_seconds": progress.wall_seconds,
         "grafted": sorted(learner.grafted),
-        "sha256": {p.name: _sha256(p) for p in sorted(partial.iterdir())},
+        "config": None if config is None else asdict(config),
+        "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
     }
-    (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    write_whole(partial / "state.json", json.dumps(state, indent=1))
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -92,28 +119,88 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint, once every file of it is known to be what was written.
+
+    Raises:
+        BadCheckpoint: a file is missing or damaged.
+    """
+    try:
+        state: dict[str, Any] = read_json(path / "state.json")
+        for name, kind in _STATE.items():
+            if not isinstance(state.get(name), kind) or isinstance(state[name], bool):
+                raise BadData(f"{path / 'state.json'}: no valid {name!r}")
+        if state["iteration"] != int(path.name):
+            raise BadData(f"{path / 'state.json'} is of iteration {state['iteration']}")
+        needed = {"policy.safetensors", "model.safetensors", "optimizer.pt", "random.pt", "config.json"}
+        check_files(path, state["sha256"], needed)
+    except TStarError as error:
+        raise BadCheckpoint(f"{error}; {path} cannot be used: delete it to resume from the one before") from error
+    return state
+
+
+_STATE = {"iteration": int, "seconds": int | float, "episodes": int, "wall_seconds": int | float, "grafted": list, "sha256": dict}
+
+
+def check_same_options(path: Path, state: dict[str, Any], config: Config) -> None:
+    """Refuse to go on from a checkpoint with other options than it was made with; more iterations are no others.
+
+    Raises:
+        UnknownOption: options were edited; they are named.
+        BadCheckpoint: the checkpoint does not tell its options.
+    """
+    made = state.get("config")
+    if not isinstance(made, dict):
+        raise BadCheckpoint(
+            f"{path} does not say which options it was made with (an older version wrote it); start a new run from it: --model {path}"
+        )
+    ours, theirs = _flat(json.loads(json.dumps(asdict(config)))), _flat(made)
+    edited = [
+        f"{name} is {ours.get(name)!r}, the run was made with {theirs.get(name)!r}"
+        for name in dict.fromkeys([*theirs, *ours])
+        if name not in _FREE and ours.get(name) != theirs.get(name)
+    ]
+    if edited:
+        raise UnknownOption(
+            f"{path.parents[1] / 'config.json'} was edited ({'; '.join(edited):.400}): put it back, or start a new run with other options "
+            f"from these weights: --model {path}"
+        )
+
+
+# What changes where and how a run computes or is kept, but not what it learns; iterations are looked at by who extends a run.
+_FREE = {"iterations", "threads", "device", "wandb", "checkpoint_every", "keep_checkpoints", "helper_minutes"}
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    parts = [_flat(v, f"{prefix}{k}.") if isinstance(v, dict) and v else {f"{prefix}{k}": v} for k, v in record.items()]
+    return {name: value for part in parts for name, value in part.items()}
+
+
+# What torch and safetensors raise for files that they cannot read, and what a state of another shape leads to.
+_UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, SafetensorError, pickle.UnpicklingError,
+)  # fmt: skip
+
+
 def load_checkpoint(path: Path, learner: Learner) -> Progress:
     """Bring the learner back to a checkpoint.
 
     Raises:
         BadCheckpoint: a file is missing, damaged, or of another model.
     """
+    state = read_state(path)
     try:
-        state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        for name, digest in state["sha256"].items():
-            if _sha256(path / name) != digest:
-                raise BadCheckpoint(f"{path / name} is damaged (its sha256 differs); delete {path} to resume from the one before")
         _restore(learner.policy.model, path / "policy.safetensors")
         if learner.reference is not None:
             _restore(learner.reference, path / "reference.safetensors")
         learner.optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True))
         torch.set_rng_state(torch.load(path / "random.pt", weights_only=True)["cpu"])
         learner.grafted = {(task, key) for task, key in state["grafted"]}
-        return Progress(state["iteration"], state["seconds"], state["episodes"], state.get("wall_seconds", state["seconds"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+    except _UNREADABLE as error:
         if isinstance(error, BadCheckpoint):
             raise
         raise BadCheckpoint(f"{path} cannot be read ({error}); delete it to resume from the one before") from error
+    return Progress(state["iteration"], state["seconds"], state["episodes"], state["wall_seconds"])
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -134,12 +221,5 @@ def _restore(model: torch.nn.Module, path: Path) -> None:
     if set(loaded) != expected:
         raise BadCheckpoint(f"{path} belongs to another model: {sorted(expected ^ set(loaded))[:3]} differ")
     for name, tensor in loaded.items():
+        require_finite(tensor, f"{path}, {name}")
         state[name].copy_(tensor)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -5,62 +5,128 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import tyro
 from rich.console import Console
 
-from tstar_envs import UnknownOption, find_entry, list_envs, parse_options
+from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_options
+from tstar_train.claim import new_folder, remove_unused
 from tstar_train.config import Config
 from tstar_train.config_check import flag, options
 from tstar_train.presets import choose
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
 
+_USAGE = """python -m tstar_train --env ENV [options]
+       python -m tstar_train --resume RUN [--iterations N]
+       python -m tstar_train warmstart --env ENV --out FOLDER"""
+
+
+class Output(Console):
+    """Where results go: as wide as the terminal or COLUMNS says; into a pipe without COLUMNS a line is a line.
+
+    A reader that goes away (``| head``) is an error as any other, so that a run saves what it has.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(soft_wrap=not sys.stdout.isatty() and "COLUMNS" not in os.environ)
+
+    def on_broken_pipe(self) -> NoReturn:
+        """See rich, which would end the process without a word."""
+        self.quiet = True
+        raise WriteFailed("standard output was closed")
+
 
 def train_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train --env ENV [options]`` or ``--resume RUN``."""
-    # The environment and the model choose the preset, whose values are then the defaults that tyro shows and overrides.
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--env")
-    first.add_argument("--model")
-    first.add_argument("--out", type=Path)
-    first.add_argument("--resume", type=Path)
-    first.add_argument("--env-option", action="append", default=[])
-    first.add_argument("--training-option", action="append", default=[])
+    first = _first_options()
     known, rest = first.parse_known_args(list(arguments))
-    console = Console()
-    if known.resume is not None:
-        others = [flag(name) for name in ("env", "model", "out", "env_option", "training_option") if getattr(known, name)] + rest
-        if others:
-            raise UnknownOption(f"--resume goes on with the run's own options and takes no others, got {' '.join(others)}")
-        resume_run(known.resume, console)
+    if any(a in ("-h", "--help") for a in rest):
+        _print_help(first, known.env, known.model)
         return 0
-    helping = any(a in ("-h", "--help") for a in rest)
-    if known.env is None and not helping:
+    console = Output()
+    if known.resume is not None:
+        _resume(known, rest, console)
+        return 0
+    if known.env is None:
         raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)")
-    entry = find_entry(known.env or list_envs()[0].name)
-    preset, reason = choose(entry, known.model or "auto") if known.env is not None else (Config(env=entry.id), "")
-    config, unknown = tyro.cli(
-        Config, default=preset, args=rest, return_unknown_args=True,
-        prog="python -m tstar_train --env ENV [--model auto|tiny|NAME|PATH] [--env-option KEY=VALUE] [--training-option KEY=VALUE]"
-        " [--out FOLDER]",
-        description="Train an agent. Defaults are those of the preset for --env and --model (the paper's where no --env is named).",
-    )  # fmt: skip
+    entry = find_entry(known.env)
+    preset, reason = choose(entry, known.model or "auto")
+    config, unknown = tyro.cli(Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV")
     if unknown:
         raise UnknownOption(_no_such_option(unknown[0], config))
-    console.print(reason, highlight=False, soft_wrap=True)
+    console.print(reason, highlight=False)
     own = parse_options(entry, known.env_option, {"split": "--split"})
     further = parse_options(entry, known.training_option, {"split": "--split", "horizon": "--rollout.horizon"})
     config = dataclasses.replace(
-        config, env_options={**config.env_options, **own}, training_options={**config.training_options, **further}
+        config, env=entry.id, env_options={**config.env_options, **own}, training_options={**config.training_options, **further}
     )
+    if known.out is not None:
+        train(config, known.out, console)
+        return 0
     method = f"tstar-{config.algo}" if config.tstar else config.algo
-    out = known.out or Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    train(dataclasses.replace(config, env=entry.id), out, console)
+    out = new_folder(Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        train(config, out, console)
+    finally:
+        remove_unused(out)
     return 0
+
+
+def _first_options() -> argparse.ArgumentParser:
+    """What is read before the rest: environment and model choose the preset, whose values are then the defaults of all other options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tstar_train", usage=_USAGE, add_help=False, allow_abbrev=False,
+        description="Train an agent: measure it, train it, measure it again, write a report. `warmstart` makes a tiny policy by imitation "
+        "(its options: python -m tstar_train warmstart --help).",
+    )  # fmt: skip
+    which = parser.add_argument_group("what and where")
+    which.add_argument("--env", metavar="ENV", help="environment to train on: " + ", ".join(e.name for e in list_envs()))
+    which.add_argument(
+        "--model", metavar="MODEL",
+        help="auto (the default: the built-in policy where there is one), tiny, or a Hugging Face causal LM by name or path",
+    )  # fmt: skip
+    which.add_argument("--out", metavar="FOLDER", type=Path, help="folder of the run, new or empty (default: a new one in runs/)")
+    which.add_argument(
+        "--resume", metavar="RUN", type=Path,
+        help="go on with the run in this folder; of other options only --iterations, which makes it longer",
+    )  # fmt: skip
+    which.add_argument(
+        "--env-option", metavar="KEY=VALUE", action="append", default=[], help="option of the environment; may be given several times"
+    )
+    which.add_argument(
+        "--training-option", metavar="KEY=VALUE", action="append", default=[],
+        help="the same for training alone: the measurements go without it",
+    )  # fmt: skip
+    return parser
+
+
+def _print_help(first: argparse.ArgumentParser, env: str | None, model: str | None) -> None:
+    """Both parts of the options; with an environment the defaults are its preset's."""
+    print(first.format_help())
+    preset = choose(find_entry(env), model or "auto")[0] if env is not None else Config(env=list_envs()[0].id)
+    whose = f"the preset for {env}" if env is not None else "the paper; with --env ENV (and --model) those of its preset are shown"
+    prog = "python -m tstar_train --env ENV"
+    tyro.cli(Config, default=preset, args=["--help"], prog=prog, description=f"Defaults are those of {whose}.")
+
+
+def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console) -> None:
+    more = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    more.add_argument("--iterations")
+    found, left = more.parse_known_args(list(rest))
+    others = [flag(name) for name in ("env", "model", "out", "env_option", "training_option") if getattr(known, name)] + left
+    if others:
+        raise UnknownOption(f"--resume goes on with the run's own options and takes no others, got {' '.join(others)}")
+    iterations = found.iterations
+    if iterations is not None and not (iterations.isascii() and iterations.isdigit() and len(iterations) < 10):
+        raise UnknownOption(f"--iterations must be a whole number, got {iterations!r:.40}")
+    resume_run(known.resume, console, None if iterations is None else int(iterations))
 
 
 def _no_such_option(given: str, config: Config) -> str:
@@ -74,11 +140,17 @@ def _no_such_option(given: str, config: Config) -> str:
 
 def warmstart_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train warmstart --env ENV --out FOLDER``."""
-    parser = argparse.ArgumentParser(prog="python -m tstar_train warmstart", description="Make a tiny policy by imitation.")
-    parser.add_argument("--env", default="hotpotqa", help="environment that the weights are for")
-    parser.add_argument("--out", type=Path, required=True, help="folder for model, tokenizer and the record of how they were made")
-    parser.add_argument("--steps", type=int, default=None, help="updates per stage (default: as the shipped weights)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = argparse.ArgumentParser(
+        prog="python -m tstar_train warmstart", allow_abbrev=False,
+        description="Make a tiny policy by imitation of an environment's expert.",
+    )  # fmt: skip
+    parser.add_argument("--env", default="hotpotqa", help="environment that the weights are for (default: hotpotqa)")
+    made = "new or empty folder for model, tokenizer and the record of how they were made"
+    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help=made)
+    parser.add_argument("--steps", type=int, default=None, help="updates per stage, 1 or more (default: as the shipped weights)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and demonstrations (default: 0)")
     options = parser.parse_args(list(arguments))
-    build_weights(find_entry(options.env), options.out, options.seed, options.steps, Console())
+    if options.steps is not None and options.steps < 1:
+        raise UnknownOption(f"--steps must be 1 or more, got {options.steps}")
+    build_weights(find_entry(options.env), options.out, options.seed, options.steps, Output())
     return 0

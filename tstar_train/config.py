@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from tstar_envs import UnknownOption
+from tstar_envs import UnknownOption, read_json
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,9 @@ class RolloutConfig:
     """M, episodes per task."""
     max_tokens: int = 512
     """Longest reply, in tokens."""
+    context_tokens: int | None = None
+    """Most tokens of a context and its reply together; None: as many as the model has positions, which is the bound in any case.
+    What does not fit is dropped, the oldest turns first (docs/tstar.md)."""
     temperature: float = 1.0
     """Of the sampling distribution."""
     context: Literal["concat", "step"] = "concat"
@@ -145,9 +148,9 @@ class EvaluationConfig:
 class Config:
     """A run."""
 
-    env: str
+    env: Annotated[str, tyro.conf.Suppress]
     """Environment: id or short name, for example hotpotqa."""
-    model: str = "auto"
+    model: Annotated[str, tyro.conf.Suppress] = "auto"
     """auto, tiny, or a Hugging Face causal LM by name or path."""
     algo: Literal["grpo"] = "grpo"
     """Base algorithm."""
@@ -168,6 +171,8 @@ class Config:
     processes: int | None = None
     """Processes that share the rollouts and gradients; None: one per core (at most 8) for small models on a CPU, else 1.
     A run repeats bit for bit with the same number."""
+    helper_minutes: float = 10.0
+    """Minutes that a process waits for another one's part after its own; a process that is stopped or hangs ends the run, saved."""
     device: str = "auto"
     """Torch device; auto takes cuda if there is one."""
     split: str = "train"
@@ -194,12 +199,13 @@ class Config:
         """Read ``config.json``.
 
         Raises:
+            MissingData, BadData: no such file, or it cannot be read.
             UnknownOption: not a configuration, or one with options this version does not know.
         """
+        record = read_json(path)
+        parts: dict[str, Any] = {"rollout": RolloutConfig, "tree": TreeConfig, "graft": GraftConfig, "optim": OptimConfig}
+        parts["evaluation"] = EvaluationConfig
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            parts = {"rollout": RolloutConfig, "tree": TreeConfig, "graft": GraftConfig, "optim": OptimConfig}
-            parts["evaluation"] = EvaluationConfig
             return cls(**{k: parts[k](**v) if k in parts else v for k, v in record.items()})
-        except (json.JSONDecodeError, TypeError, AttributeError) as error:
+        except (TypeError, AttributeError) as error:
             raise UnknownOption(f"{path} is not a configuration of this version: {error}") from error

@@ -40,9 +40,11 @@ RANGES = {
     "keep_checkpoints": _FROM_1,
     "threads": _FROM_1,
     "processes": _FROM_1,
+    "helper_minutes": Range(0, 10_000, open_low=True),
     "rollout.tasks": _FROM_1,
-    "rollout.group": _FROM_1,  # a group of one has advantage 0
+    "rollout.group": Range(2),  # a group of one has nothing to be compared with: its advantage is 0
     "rollout.max_tokens": _FROM_1,
+    "rollout.context_tokens": Range(2),
     "rollout.temperature": _ABOVE_0,  # the update divides by it
     "rollout.history": _FROM_0,
     "rollout.horizon": _FROM_1,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from tstar_envs import EnvEntry, Episode
+from tstar_envs import BadData, EnvEntry, Episode
 from tstar_train.config import EvaluationConfig
+from tstar_train.rollout.collect import overlong
 from tstar_train.rollout.failures import failed
 from tstar_train.rollout.team import Team
 
@@ -36,6 +37,7 @@ class Measurement:
         failed: how many episodes failed so; they are in no figure.
         solved_per_task: as ``per_task``, of success instead of the reward; empty in what older versions recorded.
         greedy_solved_per_task: as ``greedy_per_task``, of success.
+        overlong: how many episodes ended because their context left no room for a reply; they count with a reward of 0.
     """
 
     per_task: list[float | None]
@@ -44,12 +46,33 @@ class Measurement:
     failed: int = 0
     solved_per_task: list[float | None] = field(default_factory=list)
     greedy_solved_per_task: list[float | None] = field(default_factory=list)
+    overlong: int = 0
 
     @classmethod
-    def from_report(cls, record: dict[str, Any]) -> Measurement:
-        """From what ``report`` gave."""
-        solved = (record.get(name, []) for name in ("solved_per_task", "greedy_solved_per_task"))
-        return cls(record["per_task"], record["greedy_per_task"], record["kinds"], record.get("failed", 0), *solved)
+    def from_report(cls, record: Any, where: object = "the measurement", tasks: int | None = None) -> Measurement:
+        """From what ``report`` gave.
+
+        Args:
+            record: of a file.
+            where: the file, for the message.
+            tasks: how many tasks it must have measured, None for any number.
+
+        Raises:
+            BadData: it is not one, or not of so many tasks.
+        """
+        if not isinstance(record, dict):
+            raise BadData(f"{where}: a measurement is expected, found {record!r:.40}")
+        lists = {f.name: record.get(f.name, []) for f in fields(cls) if f.name not in ("failed", "overlong")}
+        for name, values in lists.items():
+            kinds = str if name == "kinds" else (int, float, type(None))
+            if not isinstance(values, list) or not all(isinstance(v, kinds) and not isinstance(v, bool) for v in values):
+                raise BadData(f"{where}: {name!r} of a measurement is not a list of {'names' if name == 'kinds' else 'numbers'}")
+        counts = {name: record.get(name, 0) for name in ("failed", "overlong")}
+        if not all(type(count) is int for count in counts.values()):
+            raise BadData(f"{where}: {counts} of a measurement are not whole numbers")
+        if tasks is not None and not len(lists["per_task"]) == len(lists["kinds"]) == tasks:
+            raise BadData(f"{where}: measured {len(lists['per_task'])} tasks, but the run has {tasks}; its files are not of one run")
+        return cls(**lists, **counts)
 
     @property
     def mean(self) -> float:
@@ -111,6 +134,7 @@ def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig) -> Measu
         failed=sum(map(failed, [*episodes, *greedy])),
         solved_per_task=[_mean([float(e.success) for e in group if not failed(e)]) for group in groups],
         greedy_solved_per_task=[None if failed(e) else float(e.success) for e in greedy],
+        overlong=sum(map(overlong, [*episodes, *greedy])),
     )
 
 

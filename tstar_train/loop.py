@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from tstar_train.algorithms.advantages import grpo, relative_weight_change
 from tstar_train.config import Config
+from tstar_train.finite import checked_norm
 from tstar_train.optim.update import UpdateStats
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.failures import stop_if_most_failed
@@ -31,6 +32,8 @@ class Learner:
         optimizer: over the policy's parameters.
         team: plays and gives gradients.
         grafted: (task, state key) of divergences that already produced a graft, for anchor reuse.
+        whole: whether all of this is as a finished iteration left it; false from an iteration's first optimizer step until its figures
+            are written. Only a whole state may be saved.
     """
 
     policy: Policy
@@ -38,6 +41,7 @@ class Learner:
     optimizer: torch.optim.Optimizer
     team: Team
     grafted: set[tuple[str, str]] = field(default_factory=set)
+    whole: bool = True
 
 
 @dataclass
@@ -66,16 +70,19 @@ def iterate(learner: Learner, config: Config, tasks: Sequence[str], number: int)
 
     Raises:
         InfrastructureError: most episodes failed; nothing has been learnt from the others.
+        NotFinite: a loss, log-probability or gradient is no number; the weights are those of before this optimizer step.
     """
     played = learner.team.play(tasks, number)  # rollout, tree and valuation, grafting
     stop_if_most_failed(played.failed, len(tasks) * config.rollout.group)
     started = time.perf_counter()
     stats = improve(learner, config, number)
     if learner.reference is not None:
+        learner.whole = False
         follow(learner.reference, learner.policy.model, config.graft.alpha)
     played.seconds["update"] = time.perf_counter() - started
     metrics = summarize(config, played, stats, learner.grafted)
     kept = {(g.group, g.worst_step) for g in played.grafts.kept}
+    learner.whole = False
     learner.grafted |= {
         anchor(g, d) for g in played.groups for d in g.divergences if (g.trajectories[0].group, d.worst_step) in kept
     }
@@ -83,24 +90,29 @@ def iterate(learner: Learner, config: Config, tasks: Sequence[str], number: int)
 
 
 def improve(learner: Learner, config: Config, number: int) -> UpdateStats:
-    """The iteration's optimizer steps: L = L_base + lambda * L_surgical (eq:hybrid_objective)."""
+    """The iteration's optimizer steps: L = L_base + lambda * L_surgical (eq:hybrid_objective).
+
+    Raises:
+        NotFinite: a loss, log-probability or gradient is no number; that step is not taken.
+    """
     model, optimizer = learner.policy.model, learner.optimizer
     for group in optimizer.param_groups:
         group["lr"] = config.optim.learning_rate * rate(config, number)
     figures = []
     for step, (weight, grafts) in enumerate(learner.team.sizes()):
         gradient, stats = learner.team.gradient("base", step, weight or 1.0)
-        stats.base_gradient_norm = float(gradient.norm())
+        stats.base_gradient_norm = checked_norm(gradient, "the base gradient of all processes together")
         if grafts:
             surgical, more = learner.team.gradient("surgical", step, grafts)
-            more.surgical_gradient_norm = float(surgical.norm())
+            more.surgical_gradient_norm = checked_norm(surgical, "the surgical gradient of all processes together")
             gradient, stats = gradient + surgical, UpdateStats.combined([stats, more])
-        stats.gradient_norm = float(gradient.norm())
+        stats.gradient_norm = checked_norm(gradient, "the gradient of all processes and losses together")
         if stats.gradient_norm > config.optim.max_gradient_norm:
             gradient = gradient * (config.optim.max_gradient_norm / stats.gradient_norm)
         figures.append(stats)
         if stats.gradient_norm == 0.0:
             continue  # no group had different rewards: a step would only move along the optimizer's old momentum
+        learner.whole = False
         torch.nn.utils.vector_to_parameters(gradient, _gradients(model))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -142,7 +154,7 @@ def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
 
 
 def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[tuple[str, str]]) -> dict[str, Any]:
-    """Every figure of an iteration, except times (docs/tstar.md)."""
+    """Every figure of an iteration, except times (docs/tstar.md); None where nothing was there to measure it on."""
     results, grafts, work = played.groups, played.grafts, played.work
     trajectories = [t for r in results for t in r.trajectories]
     steps = [s for t in trajectories for s in t.steps]
@@ -157,6 +169,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
         "response_tokens": _mean(replies),
         "zero_variance_groups": _mean(equal),
         "failed_episodes": len(played.failed),
+        "overlong_episodes": played.overlong,
         "entropy": stats.entropy,
     }
     if trajectories and "f1" in trajectories[0].episode.extra:
@@ -184,31 +197,35 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
             "kl_scored": work.scored,
             "kl_scores_saved": work.unscored - work.scored,
             "kl_rejected_early": work.rejected_early,
-            "surgical_loss": stats.surgical_loss,
-            "surgical_accuracy": stats.surgical_accuracy,
-            "surgical_margin": stats.surgical_margin,
-            "surgical_gradient_norm": stats.surgical_gradient_norm,
         }
+        for name in ("surgical_loss", "surgical_accuracy", "surgical_margin", "surgical_gradient_norm"):
+            metrics[name] = getattr(stats, name) if stats.surgical_steps else None  # without grafts there is nothing to measure
     if needs_reference(config):
         metrics["kl_reference"] = stats.kl_reference
     return metrics | {
         "base_loss": stats.base_loss,
-        "clip_fraction": stats.clip_fraction,
+        "clip_fraction": stats.clip_fraction if stats.tokens else None,
         "base_gradient_norm": stats.base_gradient_norm,
         "gradient_norm": stats.gradient_norm,
         "logprob_difference_mean": stats.logprob_difference_mean,
-        "logprob_difference_max": stats.logprob_difference_max,
+        "logprob_difference_max": stats.logprob_difference_max if stats.tokens else None,
     }
 
 
 def _tree_metrics(results: Sequence[GroupResult], everywhere: bool) -> dict[str, Any]:
-    """Means over the trees of groups whose rewards differ, or over all; none where no tree was built."""
+    """Means over the trees of groups whose rewards differ, or over all; none where no tree was built.
+
+    The spread of divergent nodes is a mean over the trees that have any.
+    """
     trees = [r.tree.stats() for r in results if r.tree is not None and (everywhere or len({t.reward for t in r.trajectories}) > 1)]
-    return {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
+    metrics = {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
+    if trees:
+        metrics["tree_mean_spread"] = _mean([t["mean_spread"] for t in trees if t["divergent_nodes"]])
+    return metrics
 
 
-def _weight_change(results: Sequence[GroupResult]) -> float:
-    """How far the tree's gradient weights are from GRPO's, over steps with equal context and text."""
+def _weight_change(results: Sequence[GroupResult]) -> float | None:
+    """How far the tree's gradient weights are from GRPO's, over steps with equal context and text; None where none has any weight."""
     ours: list[np.ndarray] = []
     theirs: list[np.ndarray] = []
     keys = []
@@ -218,8 +235,10 @@ def _weight_change(results: Sequence[GroupResult]) -> float:
             ours.append(np.asarray(advantages))
             theirs.append(np.full(len(trajectory.turns), a))
             keys.append([(tuple(turn.context), tuple(turn.reply)) for turn in trajectory.turns])
+    if not any(np.any(row) for row in (*ours, *theirs)):
+        return None
     return float(relative_weight_change(ours, theirs, keys))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if len(values) else None

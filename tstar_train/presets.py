@@ -14,8 +14,8 @@ from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart
 
 
 def paper(env: str) -> Config:
-    """The paper's hyperparameters (its table; 4 tasks x 8 episodes a batch, at most 20 steps in training)."""
-    return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20))
+    """The paper's hyperparameters (its table; 4 tasks x 8 episodes a batch, at most 20 steps in training, 4096 tokens)."""
+    return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20, context_tokens=4096))
 
 
 def tiny(entry: EnvEntry, model: str = "tiny") -> Config:

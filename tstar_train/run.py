@@ -5,94 +5,133 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from tstar_envs import InfrastructureError, MissingExtra, StableRandom, TextEnv, UnknownOption, find_entry
+from tstar_envs import BadData, InfrastructureError, MissingExtra, StableRandom, TextEnv, UnknownOption, find_entry
 from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
+from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.evaluate import Measurement, measure, metric_name, paired_difference
-from tstar_train.loop import Learner, iterate, needs_reference
+from tstar_train.finite import NotFinite
+from tstar_train.loop import IterationResult, Learner, iterate, needs_reference
 from tstar_train.policy.family import policy_name
-from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
+from tstar_train.policy.limit import context_limit
+from tstar_train.policy.model import ONE_THREAD_BELOW, is_tiny, load_policy
 from tstar_train.presets import require_train_split
 from tstar_train.report import write_report
 from tstar_train.report.headline import FEW_TASKS
+from tstar_train.resume import finished, resumed
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.probe import check_agreement
-from tstar_train.rollout.team import Team
+from tstar_train.rollout.team import HelperFailed, Team
+from tstar_train.stopping import Stop, stop_signals
 from tstar_train.tracking import Display, RunFolder
 
 
-def train(config: Config, out: Path, console: Console, resume: bool = False, before: Measurement | None = None) -> dict[str, Any]:
+def train(
+    config: Config,
+    out: Path,
+    console: Console,
+    resume: bool = False,
+    before: Measurement | None = None,
+    iterations: int | None = None,
+) -> dict[str, Any]:
     """Measure, train, measure, report.
 
     Args:
         config: all options.
         out: run folder; must be empty or absent unless ``resume``.
         console: for progress and results.
-        resume: continue from the newest checkpoint of ``out``.
+        resume: continue from the newest checkpoint of ``out``. A run that is complete stays as it is.
         before: the start policy's measurement, if it is known already (runs that share a start share it).
+        iterations: with ``resume``, train up to so many instead; more than before.
 
     Returns:
         The summary, as in ``summary.json``.
 
     Raises:
         UnknownOption: the folder holds another run, a value is out of its range, or an option does not fit the environment.
+        InUse: another process trains in this folder.
         MissingExtra: TensorBoard is not installed.
         InfrastructureError: most episodes failed (a search service is down); what was done before is saved.
+        NotFinite, HelperFailed: the iteration could not be finished; what was done before is saved.
     """
     check(config)
     if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
         raise MissingExtra("training", "tensorboard", "train")
-    if out.exists() and not out.is_dir():
-        raise UnknownOption(f"{out} is a file: choose another --out for the run's folder")
-    if not resume and out.exists() and any(out.iterdir()):
-        raise UnknownOption(f"{out} is not empty: choose another --out, or continue that run with --resume {out}")
+    with claimed(out, resume=resume), stop_signals() as stop:
+        checkpoint, config = resumed(out, config, iterations, console) if resume else (None, config)
+        if resume and (summary := finished(out, config, checkpoint)) is not None:
+            done = summary["iterations"]
+            console.print(f"already complete: {done} iterations; to go on: --resume {out} --iterations N", highlight=False)
+            return summary
+        return _run(config, out, console, checkpoint, before, stop)
+
+
+def _run(
+    config: Config, out: Path, console: Console, checkpoint: Path | None, before: Measurement | None, stop: Stop
+) -> dict[str, Any]:
+    """The run itself, in a folder that is ours."""
     started = time.time()
     env = make_env(config)
     tasks, held_out = training_tasks(env, config), held_out_tasks(env, config)
-    learner = build(config)  # before the folder is made: a start that fails must not leave one that blocks the next
+    learner = build(config, console)  # before the folder is filled: a start that fails must not leave one that blocks the next
+    progress = Progress()
+    folder: RunFolder | None = None
     try:
         folder = RunFolder(out, config)
         folder.write("config.json", config.to_json())
-    except BaseException:
-        learner.team.close()
-        raise
-    try:
-        progress = Progress()
-        if resume:
-            progress = _resume(folder, learner, console)
+        if checkpoint is not None:
+            progress = load_checkpoint(checkpoint, learner)
+        folder.cut(progress.iteration)
+        if checkpoint is not None:
+            console.print(f"resuming after iteration {progress.iteration}", highlight=False)
         started -= progress.wall_seconds
         recorded = folder.read("evaluation.json")
         if "before" not in recorded:
+            if progress.iteration:
+                raise BadData(
+                    f"{out / 'evaluation.json'} lacks the measurement of the start, which cannot be made again after "
+                    f"{progress.iteration} iterations: put the file back"
+                )
             if before is None:
                 before = _measure(learner, held_out, config, console, "start")
             recorded = {**_header(config, held_out), "before": before.report()}
             folder.write("evaluation.json", recorded)
-        before = Measurement.from_report(recorded["before"])
-        stopped = _train(config, folder, learner, tasks, progress, console, started)
+        before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
+        stop.patient = True
+        stopped = _train(config, folder, learner, tasks, progress, console, started, stop)
         if stopped:
             console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
             return {}
+        stop.patient = False
         after = _measure(learner, held_out, config, console, "result")
-    except InfrastructureError as error:
+    except NotFinite as error:
+        if folder is not None and error.batch:
+            folder.write("broken_batch.json", {"iteration": progress.iteration + 1, **error.batch})
+            told = f"The rows that it came from are in {out / 'broken_batch.json'}. {_saved(out)}"
+            raise NotFinite(f"{error}. {told}", error.batch) from error
+        raise
+    except (InfrastructureError, HelperFailed) as error:
         again = f"python -m tstar_train --resume {out}"
-        raise InfrastructureError(f"{error}. What was done so far is saved; when that is mended, go on with: {again}") from error
+        kind = InfrastructureError if isinstance(error, InfrastructureError) else HelperFailed
+        raise kind(f"{error}. {_saved(out)}; when that is mended, go on with: {again}") from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: python -m tstar_train --resume {out}") from None
     finally:
         learner.team.close()
-        folder.close()
+        if folder is not None:
+            folder.close()
     summary = _summary(config, before, after, progress, time.time() - started)
     low, high = summary["ci_low"], summary["ci_high"]
     folder.write(
@@ -105,6 +144,14 @@ def train(config: Config, out: Path, console: Console, resume: bool = False, bef
     return summary
 
 
+def _saved(out: Path) -> str:
+    """What of a run is safe on the disk, in a sentence without its full stop."""
+    newest = latest_checkpoint(out)
+    if newest is None:
+        return "No iteration was saved yet; what was measured is kept"
+    return f"What was done up to iteration {int(newest.name)} is saved in {newest}"
+
+
 def _measure(learner: Learner, held_out: Sequence[str], config: Config, console: Console, what: str) -> Measurement:
     """Measure the policy on the held-out tasks; a terminal shows that something moves."""
     console.print(f"measuring the {what} on {len(held_out)} held-out tasks ...", highlight=False)
@@ -113,11 +160,23 @@ def _measure(learner: Learner, held_out: Sequence[str], config: Config, console:
         return measure(learner.team, held_out, config.evaluation)
 
 
-def build(config: Config) -> Learner:
-    """Policy, reference, optimizer and team, as the options say."""
+def build(config: Config, console: Console | None = None) -> Learner:
+    """Policy, reference, optimizer and team, as the options say.
+
+    Raises:
+        UnknownOption: replies may be so long that no context fits before them.
+    """
     entry = find_entry(config.env)
     device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
     policy = load_policy(config.model, policy_name(entry), device)
+    limit = context_limit(policy.model.config, config.rollout.context_tokens)
+    if config.rollout.max_tokens >= limit:
+        raise UnknownOption(
+            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at "
+            f"most {limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
+        )
+    if console is not None and not is_tiny(config.model):
+        console.print(f"context and reply have at most {limit} tokens together", highlight=False)
     check_agreement(policy, LocalEngine(policy))
     small = policy.parameters < ONE_THREAD_BELOW
     if config.threads is not None or small:
@@ -173,69 +232,61 @@ def tasks_of_iteration(tasks: Sequence[str], config: Config, number: int) -> lis
 
 
 def _train(
-    config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[str], progress: Progress, console: Console, started: float
-) -> bool:
-    """Iterations until the end; True if the user stopped them."""
+    config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[str], progress: Progress, console: Console, started: float,
+    stop: Stop,
+) -> bool:  # fmt: skip
+    """Iterations until the end; True if the user stopped them. However it ends, the last whole state is saved."""
     display = Display(console, config)
     begun, before = time.perf_counter(), progress.seconds
     saved = progress.iteration
-    with _stop_on_interrupt() as stop_wanted:
-        while progress.iteration < config.iterations and not stop_wanted():
+
+    def save() -> None:
+        nonlocal saved
+        if saved != progress.iteration and learner.whole:
+            save_checkpoint(folder.path, learner, progress, config.keep_checkpoints, config)
+            saved = progress.iteration
+
+    try:
+        while progress.iteration < config.iterations and not stop.asked:
             if config.minutes is not None and progress.seconds > 60 * config.minutes:
                 break
-            try:
-                result = iterate(learner, config, tasks_of_iteration(tasks, config, progress.iteration), progress.iteration)
-            except InfrastructureError:  # raised before anything was learnt, so the state is that after the last iteration
-                display.stop()
-                if saved != progress.iteration:
-                    save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
-                raise
-            progress.iteration += 1
+            number = progress.iteration + 1
+            result = iterate(learner, config, tasks_of_iteration(tasks, config, progress.iteration), progress.iteration)
+            seconds = before + time.perf_counter() - begun
+            folder.log(number, result, seconds)
+            # From here on state and files say the same, and may be saved.
+            progress.iteration, progress.seconds, progress.wall_seconds = number, seconds, time.time() - started
             progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
-            progress.seconds = before + time.perf_counter() - begun
-            progress.wall_seconds = time.time() - started
-            folder.log(progress.iteration, result, progress.seconds)
-            display.update(progress.iteration, result.metrics, progress.seconds / progress.iteration)
-            if lost := result.played.failed:
-                played = config.rollout.tasks * config.rollout.group
-                console.print(
-                    f"iteration {progress.iteration}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
-                    style="yellow", markup=False, highlight=False,
-                )  # fmt: skip
-            if progress.iteration % config.checkpoint_every == 0:
-                save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
-                saved = progress.iteration
-        stopped = stop_wanted()
+            learner.whole = True
+            display.update(number, result.metrics, seconds / number)
+            _remark(console, config, number, result)
+            if number % config.checkpoint_every == 0:
+                save()
+    except BaseException:
+        with suppress(OSError):  # the display's: what it is shown on may be what failed
+            display.stop()
+        save()
+        raise
     display.stop()
-    if saved != progress.iteration:
-        save_checkpoint(folder.path, learner, progress, config.keep_checkpoints)
-    return stopped
+    save()
+    return stop.asked
 
 
-@contextmanager
-def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C (or SIGTERM) asks for a stop after the current iteration; a second one interrupts at once."""
-    asked: list[int] = []
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(signum)
-
-    previous = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for signum, old in previous.items():
-            signal.signal(signum, old)
-
-
-def _resume(folder: RunFolder, learner: Learner, console: Console) -> Progress:
-    path = latest_checkpoint(folder.path)
-    progress = load_checkpoint(path, learner) if path is not None else Progress()
-    folder.cut(progress.iteration)
-    console.print(f"resuming after iteration {progress.iteration}", highlight=False)
-    return progress
+def _remark(console: Console, config: Config, number: int, result: IterationResult) -> None:
+    """Say of an iteration what should not pass unnoticed."""
+    metrics = result.metrics
+    if lost := result.played.failed:
+        played = config.rollout.tasks * config.rollout.group
+        console.print(
+            f"iteration {number}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
+            style="yellow", markup=False, highlight=False,
+        )  # fmt: skip
+    if metrics["gradient_norm"] == 0.0:
+        why = "all groups equal" if metrics["zero_variance_groups"] == 1.0 else "no gradient"
+        console.print(
+            f"iteration {number}: nothing to learn from: {why} (mean reward {metrics['reward'] or 0.0:.3g}, "
+            f"{metrics['invalid_rate'] or 0.0:.0%} invalid actions)", style="yellow", highlight=False,
+        )  # fmt: skip
 
 
 def _header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
@@ -291,6 +342,8 @@ def _print_result(console: Console, before: Measurement, after: Measurement, sum
         f"{summary['iterations']} iterations, {summary['seconds'] / 60:.1f} min",
         highlight=False,
     )
+    if long := before.overlong + after.overlong:
+        console.print(f"{long} episodes outgrew the context and ended there, unsolved", style="yellow", highlight=False)
     if len(before.per_task) < FEW_TASKS:
         console.print(f"of {len(before.per_task)} tasks the interval itself is rough: --evaluation.tasks takes more", highlight=False)
     if summary["metric"] == "score":
@@ -303,9 +356,9 @@ def _percent(mean: float | None, greedy: float | None) -> str:
     return ("-" if mean is None else f"{mean:.1%}") + (f" ({greedy:.1%})" if greedy is not None else "")
 
 
-def resume_run(out: Path, console: Console) -> dict[str, Any]:
-    """Continue a run by the options it was started with."""
+def resume_run(out: Path, console: Console, iterations: int | None = None) -> dict[str, Any]:
+    """Continue a run by the options it was started with, up to more iterations if so many are named."""
     path = out / "config.json"
     if not path.is_file():
-        raise UnknownOption(f"{out} holds no config.json, so there is no run to resume there")
-    return train(Config.from_json(path), out, console, resume=True)
+        raise UnknownOption(f"{out} holds no config.json, so there is no run to resume there: start one with --env ENV --out {out}")
+    return train(Config.from_json(path), out, console, resume=True, iterations=iterations)

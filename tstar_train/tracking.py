@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tstar_envs import MissingExtra, append_episode
+from tstar_envs import BadData, MissingExtra, append_episode, parse_json, read_json, write_whole
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
 from tstar_train.rollout.share import GroupResult
@@ -42,17 +42,18 @@ class RunFolder:
     def write(self, name: str, content: dict[str, Any] | str) -> None:
         """Replace a file atomically."""
         text = content if isinstance(content, str) else json.dumps(_plain(content), indent=1) + "\n"
-        final = self.path / name
-        temporary = final.with_name(f".{final.name}.partial")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(final)
+        write_whole(self.path / name, text)
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file of this folder; empty if it is not there."""
+        """A JSON file of this folder; empty if it is not there.
+
+        Raises:
+            BadData: it holds no object.
+        """
         path = self.path / name
-        if not path.is_file():
+        if not path.exists():
             return {}
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(path)
         return content
 
     def log(self, number: int, result: IterationResult, seconds: float) -> None:
@@ -76,22 +77,48 @@ class RunFolder:
             self._weights_and_biases(self._config.wandb, number, result)
 
     def cut(self, iterations: int) -> None:
-        """Drop what was logged after an iteration: a resumed run writes it again."""
-        for name in ("metrics.jsonl", "timings.jsonl", "episodes.jsonl"):
-            path = self.path / name
-            if not path.is_file():
+        """Drop what was logged after an iteration: a resumed run writes it again.
+
+        Raises:
+            BadData: a line is damaged, or lines of the iterations before are missing; nothing is changed then.
+        """
+        kept = {name: self._until(self.path / name, iterations) for name in ("metrics.jsonl", "timings.jsonl", "episodes.jsonl")}
+        for name, lines in kept.items():
+            if lines is None:
                 continue
-            kept = []
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            numbers = list(dict.fromkeys(number for number, _ in lines))
+            if name != "timings.jsonl" and numbers != list(range(1, iterations + 1)):  # clock times are missed by nobody
+                raise BadData(
+                    f"{self.path / name} does not hold iterations 1 to {iterations}, which the checkpoint comes after (it has "
+                    f"{len(numbers)} of them): put the file back, or start a new run"
+                )
+        for name, lines in kept.items():
+            if lines is not None:
+                self.write(name, "".join(line for _, line in lines))
+        for path in (self.path / "trees").glob("*.json"):
+            if path.stem.isdecimal() and int(path.stem) > iterations:
+                path.unlink()
+
+    def _until(self, path: Path, iterations: int) -> list[tuple[int, str]] | None:
+        """The whole lines of a file up to an iteration, with their iterations; None if it is not there and need not be."""
+        if not path.is_file():
+            if iterations and path.name != "timings.jsonl":
+                raise BadData(f"{path} is missing, and the checkpoint comes after {iterations} iterations: put it back, or start a new run")
+            return None
+        kept = []
+        with open(path, encoding="utf-8", errors="backslashreplace") as handle:
+            for line_number, line in enumerate(handle, start=1):
                 if not line.endswith("\n"):  # the writer was killed within this line
                     break
-                record = json.loads(line)
-                if (record["iteration"] if "iteration" in record else record["extra"]["iteration"]) <= iterations:
-                    kept.append(line)
-            self.write(name, "".join(kept))
-        for path in (self.path / "trees").glob("*.json"):
-            if int(path.stem) > iterations:
-                path.unlink()
+                record = parse_json(line, f"{path}, line {line_number}")
+                extra = record.get("extra")
+                number = record.get("iteration", extra.get("iteration") if isinstance(extra, dict) else None)
+                if type(number) is not int:
+                    raise BadData(f"{path}, line {line_number}: no whole number 'iteration'")
+                if number > iterations:  # lines come in order: what stands behind is later still
+                    break
+                kept.append((number, line))
+        return kept
 
     def close(self) -> None:
         """Flush what TensorBoard and Weights & Biases have not written yet."""
@@ -177,8 +204,8 @@ class Display:
         self._total = config.iterations
         self._window: list[dict[str, Any]] = []
         columns = (
-            TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(bar_width=20), TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(bar_width=20), TaskProgressColumn(),
+            TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
         )  # fmt: skip
         self._progress = Progress(*columns, console=console, transient=False, disable=not console.is_terminal)
         self._row = self._progress.add_task("", total=self._total, figures="")
@@ -192,7 +219,7 @@ class Display:
         self._window = [*self._window[-9:], metrics]
 
         def mean(name: str) -> float:
-            values = [m[name] for m in self._window if name in m]
+            values = [m[name] for m in self._window if m.get(name) is not None]
             return sum(values) / len(values) if values else 0.0
 
         # Of one iteration a figure says little: its tasks are few, and others than those of the one before.
@@ -208,7 +235,9 @@ class Display:
         self._progress.update(self._row, completed=number, figures=figures)
         if not self._console.is_terminal and (number == 1 or number % 10 == 0 or number == self._total):
             left = (self._total - number) * seconds_per_iteration
-            self._console.print(f"iteration {number}/{self._total}  {figures}  {left / 60:.1f} min left", highlight=False, soft_wrap=True)
+            share = f"{number / self._total:.0%}"
+            line = f"iteration {number}/{self._total} ({share})  {figures}  {left / 60:.1f} min left"
+            self._console.print(line, highlight=False)
 
     def stop(self) -> None:
         """Leave the last state on the screen."""

@@ -119,7 +119,7 @@ def test_record_holds_the_episode() -> None:
     agent = load("oracle")
     agent.bind(env)
     episode = play(agent, env, seed=4, sample=1)
-    assert (episode.env, episode.tier, episode.split, episode.rules_version) == (ENTRY.id, "mini", "valid", "1")
+    assert (episode.env, episode.tier, episode.split, episode.rules_version) == (ENTRY.id, "mini", "valid", ENTRY.rules_version)
     assert (episode.agent, episode.seed, episode.sample, episode.ended) == ("n", 4, 1, "terminated")
     assert episode.first_observation == f"Question: {episode.instruction}" and episode.success and episode.reward == 1.0
     assert episode.extra["em"] == episode.extra["f1"] == 1.0 and episode.extra["kind"]

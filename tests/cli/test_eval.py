@@ -54,7 +54,7 @@ def base(*more: str) -> tuple[str, ...]:
 def test_figures_and_records(run: Run, tmp_path: Path) -> None:
     done = run(*base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
     assert (done.returncode, done.stderr) == (0, "")
-    header = "tstar/HotpotQA (mini, rules 1), split valid, agent oracle"
+    header = "tstar/HotpotQA (mini, rules 2), split valid, agent oracle"
     for text in (header, "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
         assert text in done.stdout
     episodes = list(read_episodes(tmp_path / "runs" / "o.jsonl"))
@@ -232,7 +232,7 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
         (base("--agent", "random", "--tasks", "5000"), "--tasks must be from 1 to 1000"),
         (base("--agent", "random", "--samples", "0"), "--samples must be at least 1"),
         (base("--agent", "random", "--split", "dev"), "'train', 'valid', 'test'"),
-        (base("--agent", "random", "--option", "topkk=1"), "no option 'topkk'; valid: data, horizon"),
+        (base("--agent", "random", "--option", "topkk=1"), "no option 'topkk'; valid: data, explain_invalid, horizon"),
         (base("--agent", "random", "--option", "split=train"), "--split"),
         (base("--agent", "random", "--out", "/"), "not a regular file"),
         (base("--agent", "random", "--option", "horizon=0"), "horizon must be"),
@@ -293,3 +293,47 @@ def test_a_full_disk_at_the_start_is_told_with_path_and_remedy(call: Call, tmp_p
 def test_an_unknown_option_names_the_valid_ones(call: Call, arguments: tuple[str, ...], message: str) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "") and message in err and err.count("\n") == 1
+
+
+def test_one_evaluation_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
+    command = base("--agent", "slow_agent:Slow", "--tasks", "200", "--out", "o.jsonl")
+    path = tmp_path / "o.jsonl"
+    with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+        while not path.exists() or path.read_bytes().count(b"\n") < 2:
+            assert process.poll() is None, "it ended before a second one could start"
+            time.sleep(0.01)
+        second = run(*command)
+        assert second.returncode == 2 and f"o.jsonl is being written by process {process.pid} on" in second.stderr
+        assert "choose another --out" in second.stderr and second.stderr.count("\n") == 1
+        process.kill()
+    lines = len(list(read_episodes(path)))
+    third = run(*base("--agent", "slow_agent:Slow", "--tasks", str(lines + 1), "--out", "o.jsonl"))
+    assert third.returncode == 0 and f"resuming: {lines} of {lines + 1}" in third.stdout, "the lock of a dead process is taken over"
+    assert sorted(p.name for p in tmp_path.iterdir() if "o.jsonl" in p.name) == ["o.jsonl", "o.jsonl.config.json"]
+
+
+def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "wishes.py").write_text(
+        "class Wishes:\n    env_options = {'topk': 1}\n    def act(self, o, i):\n        return 'finish[x]'\n"
+        "def plain(o, i):\n    return 'finish[x]'\n"
+    )
+    done = run(*base("--agent", "wishes:Wishes", "--tasks", "1"))
+    told = " ".join(done.stdout.split())
+    assert "agent wishes:Wishes asks for options of its own (topk=1)" in told and "--options-of wishes:Wishes" in told
+    same = run(*base("--agent", "wishes:plain", "--tasks", "1", "--options-of", "wishes:Wishes"))
+    assert "options: topk=1" in same.stdout and "of its own" not in same.stdout
+    overridden = run(*base("--agent", "wishes:Wishes", "--tasks", "1", "--topk", "3"))
+    assert "options: topk=3" in overridden.stdout and "of its own" not in overridden.stdout
+
+
+def test_an_agent_that_asks_for_the_expert_is_told_what_it_may_know(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "cheat.py").write_text(
+        "class Cheat:\n    def bind(self, env):\n        self.env = env\n"
+        "    def act(self, o, i):\n        return self.env.unwrapped.oracle()\n"
+        "class Open(Cheat):\n    privileged = True\n"
+    )
+    done = run(*base("--agent", "cheat:Cheat", "--tasks", "1"))
+    assert done.returncode == 1 and "an agent is not shown 'oracle' of its environment" in " ".join(done.stdout.split())
+    said = run(*base("--agent", "cheat:Open", "--tasks", "1"))
+    assert said.returncode == 0 and "privileged" in said.stdout and "100.0%" in said.stdout

@@ -123,7 +123,7 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
         (("play", "hotpotqa", "--split", "dev"), "'train', 'valid', 'test'"),
         (("play", "hotpotqa", "--topk", "0"), "topk must be"),
         (("play", "hotpotqa", "--retriever", "elastic"), "'hashed', 'bm25'"),
-        (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, horizon, normalizer, observation_limit"),
+        (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, explain_invalid, horizon, normalizer"),
         (("play", "hotpotqa", "--option", "topk"), "key=value"),
         (("play", "hotpotqa", "--option", "topk=many"), "topk must be a whole number"),
         (("play", "hotpotqa", "--option", "split=train"), "--split"),

@@ -52,6 +52,8 @@ def check_reply(entry: EnvEntry, reply: str) -> None:
 @example(reply="search[\ud800]")
 @example(reply="finish[\x00]")
 @example(reply="<answer>İ</answer>")
+@example(reply="</think><search></think>")
+@example(reply="<|im_end|><search>a</s> b<think></search>")
 @given(reply=REPLIES)
 def test_any_string(entry: EnvEntry, reply: str) -> None:
     check_reply(entry, reply)

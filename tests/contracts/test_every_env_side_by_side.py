@@ -128,7 +128,7 @@ def test_vector_environments(entry: EnvEntry, kind: str, mode: AutoresetMode) ->
     if kind == "sync":
         vector = gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
     else:
-        vector = gym.vector.AsyncVectorEnv(makers, shared_memory=False, autoreset_mode=mode)
+        vector = gym.vector.AsyncVectorEnv(makers, shared_memory=mode != AutoresetMode.DISABLED, autoreset_mode=mode)
     reference = Reference(entry, 2, mode)
     try:
         observations, infos = vector.reset(seed=seeds)

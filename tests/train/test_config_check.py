@@ -48,7 +48,7 @@ def test_a_number_outside_its_range_is_named_with_the_range(name):
         ("tree.gamma", 0.0, "above 0"),
         ("tree.kl_samples", 0, "1 or more"),
         ("rollout.tasks", 0, "1 or more"),
-        ("rollout.group", 0, "1 or more"),
+        ("rollout.group", 1, "2 or more"),
         ("rollout.max_tokens", 0, "1 or more"),
         ("rollout.temperature", 0.0, "above 0"),
         ("evaluation.samples", 0, "1 or more"),

@@ -13,6 +13,8 @@ from tstar_train.config import Config
 from tstar_train.evaluate import metric_name
 from tstar_train.run import make_env, train
 
+QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, topk"
+
 
 def refused(capsys, *arguments):
     """What the command line says; it must be one line, and exit code 2."""
@@ -35,8 +37,8 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
     ("arguments", "message"),
     [
         (["--env-option", "split=test"], "use --split test"),
-        (["--env-option", "dataset=other"], "valid: data, horizon, normalizer, observation_limit, prompt_style, retriever, topk"),
-        (["--env-option", "searcher=x"], "valid: data, horizon, normalizer, observation_limit, prompt_style, retriever, topk"),
+        (["--env-option", "dataset=other"], QA_OPTIONS),
+        (["--env-option", "searcher=x"], QA_OPTIONS),
         (["--env-option", "topk=many"], "topk must be a whole number, got 'many'"),
         (["--training-option", "horizon=4"], "use --rollout.horizon 4"),
         (["--training-option", "end_when_lost=true"], "has no option 'end_when_lost'; valid: data"),

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.data.files import read_json
+from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
 from tstar_envs.record import Episode, append_episode, read_episodes
 
@@ -53,10 +56,9 @@ class ResultFile:
 
     def _check(self, settings: dict[str, Any]) -> None:
         try:
-            made_with = json.loads(self.config.read_text(encoding="utf-8"))
-            differences = _differences(made_with, settings)
-        except (ValueError, AttributeError, TypeError) as error:
-            raise BadData(f"{self.config} cannot be read as settings ({error}): choose another file") from error
+            differences = _differences(read_json(self.config), settings)
+        except BadData as error:
+            raise BadData(f"the settings cannot be read: {error}. Choose another file for the episodes") from None
         if differences:
             raise UnknownOption(
                 f"{self.path} was made with other settings: {'; '.join(differences)}. "
@@ -80,6 +82,24 @@ class ResultFile:
                 f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
                 "make room, then run the same command again to go on"
             ) from error
+
+
+def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
+    """Keep a second evaluation out of a file of episodes; nothing where there is no file.
+
+    Raises:
+        InUse: another process writes it.
+        WriteFailed: nothing can be written there.
+    """
+    if path is None:
+        return nullcontext()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteFailed(f"{path.parent} cannot be made: {error.strerror or error}. Choose another file for the episodes") from error
+    if path.is_dir():
+        raise BadData(f"{path} is not a regular file: choose another file for the episodes")
+    return only_writer(path.with_name(f".{path.name}.lock"), str(path), "wait for it, end it, or choose another --out")
 
 
 def latest(episodes: Iterable[Episode]) -> dict[Key, Episode]:

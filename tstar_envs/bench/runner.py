@@ -44,7 +44,8 @@ def play_episode(
         task: task id.
         seed: with the task and the sample it gives ``info["agent_seed"]``, which ``agent.reset`` gets.
         sample: number of the episode among those of the task.
-        progress: whether ``extra`` gets ``progress``, how far the episode came (``TextEnv.progress`` of its last state).
+        progress: whether ``extra`` gets ``progress``, how far the episode came (``TextEnv.progress`` of its last state); where that
+            cannot be told (a solver gave up), the result stands and ``progress_unknown`` says why.
 
     Returns:
         The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
@@ -55,11 +56,15 @@ def play_episode(
     )  # fmt: skip
     try:
         _play(env, agent, episode)
-        if progress:
-            episode.extra["progress"] = env.progress()
     except TStarError as error:
         episode.ended, episode.error = "error", f"{type(error).__name__}: {error}"
         episode.reward, episode.success = 0.0, False
+        return episode
+    if progress:
+        try:
+            episode.extra["progress"] = env.progress()
+        except TStarError as error:  # a measurement that fails says nothing about the episode, which was played
+            episode.extra["progress_unknown"] = f"{type(error).__name__}: {error}"
     return episode
 
 

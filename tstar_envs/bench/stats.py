@@ -16,6 +16,7 @@ from tstar_envs.record import Episode
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
 BOOTSTRAP_DRAWS = 2000
+FACTS = frozenset({"progress", "optimal_length"})  # where one is missing it is not known, and that is not 0
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Summary:
         steps: mean number of steps.
         invalid: share of steps whose action was invalid.
         truncated: share of episodes that ran out of steps.
-        extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0).
+        extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0; what is a fact of the
+            task or a measurement, ``FACTS``, is averaged over the episodes that have it).
+        progress_unknown: episodes whose progress was asked for and could not be told.
     """
 
     episodes: int
@@ -48,6 +51,7 @@ class Summary:
     invalid: float | None
     truncated: float | None
     extra: dict[str, float]
+    progress_unknown: int = 0
 
 
 def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
@@ -100,6 +104,7 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
         by_task.setdefault(episode.task, []).append(float(episode.success))
     steps = [step for episode in good for step in episode.steps]
     names = sorted({n for e in good for n, v in e.extra.items() if isinstance(v, int | float) and not isinstance(v, bool)})
+    counted = {name: [e for e in good if name not in FACTS or name in e.extra] for name in names}
     successes = sum(e.success for e in good)
     return Summary(
         episodes=len(good),
@@ -112,5 +117,6 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
         steps=len(steps) / len(good),
         invalid=sum(not s.action_valid for s in steps) / len(steps) if steps else 0.0,
         truncated=sum(e.ended == "truncated" for e in good) / len(good),
-        extra={name: sum(float(e.extra.get(name, 0.0)) for e in good) / len(good) for name in names},
+        extra={name: sum(float(e.extra.get(name, 0.0)) for e in those) / len(those) for name, those in counted.items()},
+        progress_unknown=sum("progress_unknown" in e.extra for e in good),
     )

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tstar_envs.bench.agents import Agent, load_agent
-from tstar_envs.bench.results import Key, ResultFile, latest
+from tstar_envs.bench.agents import Agent, load_agent, options_of
+from tstar_envs.bench.results import Key, ResultFile, latest, sole_evaluation
 from tstar_envs.bench.runner import play_missing
 from tstar_envs.bench.stats import Summary, summarise
+from tstar_envs.bench.what_agents_see import bind_agent
 from tstar_envs.cli.console import make_console, plain, say
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import TextEnv
@@ -51,6 +52,8 @@ class EvalCommand:
     """Also tell how far each episode came: the expert's share of the way to the goal that is behind it, 0 for what is lost."""
     out: Path | None = None
     """JSON-lines file for the episodes; FILE.config.json beside it holds the settings."""
+    options_of: str | None = None
+    """Play with the options that this agent wishes (for example tiny), whoever plays: agents are comparable only under the same."""
     topk: int | None = None
     """Search environments: passages per search (the same as --option topk=N)."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
@@ -63,13 +66,19 @@ def run(command: EvalCommand, console: Console) -> int:
     Returns:
         0, or 1 if episodes ended in an error (they are in no figure).
     """
+    with sole_evaluation(command.out):
+        return _evaluate(command, console)
+
+
+def _evaluate(command: EvalCommand, console: Console) -> int:
     entry = find_entry(command.env)
     agent = load_agent(command.agent, env_id=entry.id, seed=command.seed, temperature=command.temperature)
-    options = _options(command, entry, agent)
+    wishes = _wishes(command, entry, agent)
+    own = _own_options(command, entry)
+    options = {**wishes, **own}
     env = make_env(entry, {"split": command.split, **options})
     wanted = _wanted(command, env)
-    if bind := getattr(agent, "bind", None):
-        bind(env)
+    privileged = bind_agent(agent, env)
     settings = {
         "format": FORMAT, "env": entry.id, "rules_version": entry.rules_version, "tier": env.tier, "split": command.split,
         "agent": command.agent, "seed": command.seed, "options": options,
@@ -83,6 +92,9 @@ def run(command: EvalCommand, console: Console) -> int:
     shown = ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
     agent_shown = command.agent if command.temperature is None else f"{command.agent} (temperature {command.temperature:g})"
     say(console, f"{entry.id} ({env.tier}, rules {entry.rules_version}), split {command.split}, agent {agent_shown}, options: {shown}")
+    _tell_differences(console, command, wishes, own)
+    if privileged and command.agent != "oracle":
+        say(console, "this agent is privileged: it is given the environment itself, its expert included", "yellow")
     kept = sum(key in done and done[key].ended != "error" for key in wanted)
     if kept:
         say(console, f"resuming: {kept} of {len(wanted)} episodes are in {command.out} already")
@@ -91,6 +103,8 @@ def run(command: EvalCommand, console: Console) -> int:
     except KeyboardInterrupt:
         again = "the same command again goes on from here" if results is not None else "with --out it could go on from here"
         say(console, f"interrupted: {again}", "yellow")
+        if results is not None:
+            done = results.episodes()  # the signal may have come between the writing of a record and its counting
         raise
     finally:  # also after Ctrl-C or a broken service: what was played is told
         summary = summarise([done[key] for key in wanted if key in done])
@@ -105,11 +119,30 @@ def run(command: EvalCommand, console: Console) -> int:
     return 1 if summary.errors else 0
 
 
-def _options(command: EvalCommand, entry: EnvEntry, agent: Agent) -> dict[str, Any]:
-    """The agent's wishes, beneath the user's own options."""
+def _wishes(command: EvalCommand, entry: EnvEntry, agent: Agent) -> dict[str, Any]:
+    """What the agent wishes of its environment, or the agent that --options-of names."""
+    if command.options_of is not None:
+        return options_of(command.options_of, env_id=entry.id, seed=command.seed)
+    return dict(getattr(agent, "env_options", {}))
+
+
+def _own_options(command: EvalCommand, entry: EnvEntry) -> dict[str, Any]:
+    """The user's own options, which stand above any wishes."""
     pairs = [*([f"topk={command.topk}"] if command.topk is not None else []), *command.option]
-    own = parse_options(entry, pairs, {"split": "--split"})
-    return {**getattr(agent, "env_options", {}), **own}
+    return parse_options(entry, pairs, {"split": "--split"})
+
+
+def _tell_differences(console: Console, command: EvalCommand, wishes: dict[str, Any], own: dict[str, Any]) -> None:
+    """Say that an agent plays another environment than the rest, where it does by its own wish."""
+    asked = {name: value for name, value in wishes.items() if name not in own}
+    if asked and command.options_of is None:
+        shown = ", ".join(f"{name}={value}" for name, value in asked.items())
+        say(
+            console,
+            f"agent {command.agent} asks for options of its own ({shown}): compare it only with agents that play under the same, "
+            f"with --options-of {command.agent}",
+            "yellow",
+        )
 
 
 def _wanted(command: EvalCommand, env: TextEnv[Any, Any]) -> list[Key]:
@@ -163,6 +196,8 @@ def _table(summary: Summary, wanted: int) -> Table:
         row("mean steps", f"{summary.steps:.2f}")
         row("invalid actions", f"{summary.invalid:.1%} of steps")
         row("out of steps", f"{summary.truncated:.1%} of episodes")
+        if summary.progress_unknown:
+            row("progress unknown", f"{summary.progress_unknown} episodes")
         for name, value in summary.extra.items():
             row(f"mean {name}", f"{value:.3f}")
     return table

@@ -6,6 +6,7 @@ What depends on the family is its own: ``TextEnv.keys`` (single keys for actions
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any
 
@@ -15,12 +16,14 @@ from rich.text import Text
 
 from tstar_envs.cli.console import plain, say
 from tstar_envs.cli.keyboard import END_OF_INPUT, ESCAPE, check_terminal, single_keys
-from tstar_envs.core import Snapshot, TextEnv
+from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, TStarError, UnknownOption
-from tstar_envs.react import parse_reply, render_reply
+from tstar_envs.react import match_action, parse_reply, render_reply
+from tstar_envs.snapshot import Snapshot
 
 HELP = "type an action, or 'Thought: ...' and then an action; commands: hint, undo, restart, help, quit (or h, u, r, ?, q)"
 KEYS_HELP = "u undo, h hint, r restart, ? rules, q quit, Enter back to lines"
+COMMANDS = ("hint", "undo", "restart", "help", "quit", "keys")
 SHORT = {"h": "hint", "u": "undo", "r": "restart", "?": "help", "q": "quit", "exit": "quit"}
 
 
@@ -59,6 +62,15 @@ class Game:
         if keys and re.fullmatch(f"(?:{one})+", typed):
             return [keys[key] for key in re.findall(one, typed)]
         return [line]
+
+    def meant(self, line: str) -> str:
+        """The command that a word nearly is, "" if it is one or may be an action: a slip of the finger should not cost a turn."""
+        word = line.lower()
+        if not word.isalpha() or word in COMMANDS or match_action(word, self._admissible) is not None:
+            return ""
+        if word in {name.lower() for name in self._env.keys.values()}:
+            return ""
+        return next(iter(difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.75)), "")
 
     def command(self, word: str) -> bool:
         """Run hint, undo, restart or help; False if ``word`` is none of them."""
@@ -144,7 +156,16 @@ class Game:
             say(self._console, f"{verdict} after {info['step']} of {info['horizon']} steps, score {reward:.2f}", style)
             if terminated and not info["success"]:
                 say(self._console, "the last step ended it: undo takes it back", "dim")
+                self._tell_right(info)
             say(self._console, self._expert_steps(), "dim")
+
+    def _tell_right(self, info: dict[str, Any]) -> None:
+        """What would have been right, where the environment tells it at the end."""
+        if answers := info.get("golden_answers"):
+            say(self._console, f"right would be: {' or '.join(map(repr, answers[:5]))}", "dim")
+        if parts := info.get("reward_parts"):
+            shown = ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if isinstance(value, float))
+            say(self._console, f"parts of the score: {shown}", "dim")
 
     def _coloured(self, text: str) -> Text:
         """In the family's colours, all in one where it has none."""
@@ -165,6 +186,9 @@ class Game:
         if info["step"] or self.draws_anew:  # the first observation says what is wanted; later it has scrolled away
             self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))
         self._console.print(text)
+        reason = info.get("invalid_reason", "")
+        if reason and reason not in observation:  # an agent does not read it: some originals only say that nothing happens
+            say(self._console, f"({reason})", "red")
         if picture := self._env.picture():
             self._console.print(self._coloured(f"\n{picture}\n"), no_wrap=True, overflow="ignore", crop=False)
         if info.get("dead"):

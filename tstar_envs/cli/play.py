@@ -84,6 +84,9 @@ def _loop(game: Game, console: Console) -> None:
             continue
         if not line or game.command(word):
             continue
+        if not thought and (meant := game.meant(line)):
+            say(console, f"did you mean {meant}? nothing was played (as an action it is written: Action: {line})", "yellow")
+            continue
         reply = parse_reply(line)
         if not reply.action and reply.thought and not game.over:
             thought = reply.thought

@@ -22,7 +22,7 @@ from tstar_envs.errors import BadData, MissingData
 
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 _PIECE = 1 << 20  # bytes read at a time
-_NAMES: dict[type, str] = {dict: "an object {...}", list: "a list [...]", str: "a text"}
+_NAMES: dict[Any, str] = {dict: "an object {...}", list: "a list [...]", str: "a text"}
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:

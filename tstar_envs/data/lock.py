@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from tstar_envs.data.files import parse_json
 from tstar_envs.errors import BadData, InUse, WriteFailed
@@ -27,7 +28,7 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
     """Hold a lock file for the time of a ``with`` block.
 
     Args:
-        path: the lock file; it stays, empty, for the next writer. Its folder must be there.
+        path: the lock file, removed at the end. Its folder must be there.
         what: what is guarded, for the message.
         advice: what to do instead, for the message.
 
@@ -35,19 +36,39 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
         InUse: another process holds it; the message names its process, host and start.
         WriteFailed: the lock file cannot be made, or the file system has no locks.
     """
-    try:
-        handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed below, after the block
-    except OSError as error:
-        raise WriteFailed(f"{path} cannot be written: {error.strerror or error}. Choose another place for {what}") from error
-    with handle:
-        _take(handle.fileno(), path, what, advice)
+    with _taken(path, what, advice) as handle:
         handle.truncate(0)
         handle.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
         handle.flush()
         try:
             yield
         finally:
-            handle.truncate(0)
+            path.unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees that it is gone (``_taken``)
+
+
+def _taken(path: Path, what: str, advice: str) -> TextIO:
+    """The lock file, open and locked."""
+    while True:
+        try:
+            handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed by the caller
+        except (OSError, ValueError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+            raise WriteFailed(f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}") from error
+        try:
+            _take(handle.fileno(), path, what, advice)
+            if _is_at(handle.fileno(), path):
+                return handle
+        except BaseException:
+            handle.close()
+            raise
+        handle.close()  # its holder removed it between the two calls: make it anew
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _take(descriptor: int, path: Path, what: str, advice: str) -> None:

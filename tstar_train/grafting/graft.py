@@ -34,8 +34,8 @@ class Graft:
         source: ``model`` or ``z_plus``.
         depth: of the divergent node.
         spread: its value spread.
-        best_members: members of v+.
-        worst_members: members of v-.
+        best_members: how many went from the divergent node to v+.
+        worst_members: how many went to v-.
         failed: branch that failed.
         succeeded: branch that succeeded.
         thought: the rectified thought as text.
@@ -80,7 +80,7 @@ def graft(
     temperature: float = 1.0,
     fallback: str = "z_plus",
 ) -> Grafts:
-    """Write one rectified thought per divergence.
+    """Write one rectified thought per divergence, and at most one for a step: of several divergences the one of the widest spread.
 
     Args:
         engine: the policy.
@@ -94,8 +94,16 @@ def graft(
     """
     result = Grafts()
     cases = []
+    widest: dict[tuple[int, tuple[int, int]], Divergence] = {}
+    for group, divergence in found:
+        key = group[0].group, divergence.worst_step
+        if key not in widest or divergence.spread > widest[key].spread:
+            widest[key] = divergence
     for group, divergence in found:
         worst, turn = divergence.worst_step
+        if widest[group[0].group, divergence.worst_step] is not divergence:
+            result.dropped["another divergence grafts this step"] += 1
+            continue
         best, best_turn = divergence.best_step
         rejected = group[worst].turns[turn]
         if rejected.thought_length == 0:
@@ -105,13 +113,24 @@ def graft(
     if not cases:
         return result
     if fallback == "z_plus_only":
-        written: list[list[int]] = [[] for _ in cases]
+        written: list[list[int] | None] = [[] for _ in cases]
     else:
         contexts = [contrast_context(codec, case[2].context, case[3], case[4]) for case in cases]
         seeds = [f"{seed}/{case[0][0].group}/{case[1].worst_step}" for case in cases]
-        written = [s.ids for s in engine.generate(contexts, seeds, max_tokens=max_tokens, temperature=temperature)]
+        fit = [n for n, context in enumerate(contexts) if len(context) + max_tokens <= engine.limit]
+        samples = engine.generate(
+            [contexts[n] for n in fit], [seeds[n] for n in fit], max_tokens=max_tokens, temperature=temperature
+        ) if fit else []  # fmt: skip
+        replies = {n: sample.ids for n, sample in zip(fit, samples, strict=True)}
+        written = [replies.get(n) for n in range(len(cases))]
+    thought_ids: list[int]
     for (group, divergence, rejected, failed, succeeded), ids in zip(cases, written, strict=True):
-        thought_ids, problem = _usable(codec, ids, failed.thought)
+        if ids is None:
+            thought_ids, problem = [], "contrast prompt is longer than the context"
+        else:
+            thought_ids, problem = _usable(codec, ids, failed.thought)
+        if not problem and len(rejected.context) + len(thought_ids) > engine.limit:
+            problem = "thought is longer than the context"
         source = "model"
         best, best_turn = divergence.best_step
         plus = group[best].turns[best_turn]
@@ -127,7 +146,7 @@ def graft(
         made = Graft(
             group=group[0].group, context=rejected.context, rectified=list(thought_ids),
             rejected=rejected.reply[: rejected.thought_length], source=source, depth=divergence.node.depth,
-            spread=divergence.spread, best_members=len(divergence.best.members), worst_members=len(divergence.worst.members),
+            spread=divergence.spread, best_members=divergence.best_count, worst_members=divergence.worst_count,
             failed=failed, succeeded=succeeded, thought=thought_text(codec, thought_ids), worst_step=divergence.worst_step,
             successful=list(successful),
         )  # fmt: skip

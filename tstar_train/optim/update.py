@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tstar_train.config import GraftConfig, OptimConfig
+from tstar_train.finite import require_finite
 from tstar_train.grafting.graft import Graft
 from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss
 from tstar_train.policy.head import output_logits
@@ -28,6 +29,7 @@ class UpdateStats:
     Losses and the clip fraction are means over the whole batch of an optimizer step (sums over a share's part, divided by
     whole-batch weights). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that have an
     advantage, and the KL is a sum over ``kl_tokens``: what only informs is measured on the part that is computed anyway.
+    ``pairs`` counts grafts; ``surgical_steps`` the optimizer steps that had any, over which the surgical figures are averaged.
     """
 
     base_loss: float = 0.0
@@ -44,21 +46,23 @@ class UpdateStats:
     logprob_difference_sum: float = 0.0
     logprob_difference_max: float = 0.0
     tokens: float = 0
+    pairs: float = 0
+    surgical_steps: float = 0
 
     @property
-    def entropy(self) -> float:
-        """Mean entropy of the next-token distribution, in nats."""
-        return self.entropy_sum / self.tokens if self.tokens else 0.0
+    def entropy(self) -> float | None:
+        """Mean entropy of the next-token distribution, in nats; None where no row had an advantage, so that it was not measured."""
+        return self.entropy_sum / self.tokens if self.tokens else None
 
     @property
-    def logprob_difference_mean(self) -> float:
-        """Mean |log pi(sampler) - log pi(trainer)|, in nats."""
-        return self.logprob_difference_sum / self.tokens if self.tokens else 0.0
+    def logprob_difference_mean(self) -> float | None:
+        """Mean |log pi(sampler) - log pi(trainer)|, in nats; None where it was not measured."""
+        return self.logprob_difference_sum / self.tokens if self.tokens else None
 
     @property
-    def kl_reference(self) -> float:
-        """KL to the reference, in nats per token (k3)."""
-        return self.kl_sum / self.kl_tokens if self.kl_tokens else 0.0
+    def kl_reference(self) -> float | None:
+        """KL to the reference, in nats per token (k3); None where it was not measured."""
+        return self.kl_sum / self.kl_tokens if self.kl_tokens else None
 
     @classmethod
     def combined(cls, parts: Sequence[UpdateStats]) -> UpdateStats:
@@ -74,12 +78,17 @@ class UpdateStats:
         """Of an iteration's optimizer steps, at least one: means, but of the log-probability differences those of the first step.
 
         Before it sampler and trainer have the same weights, so that the difference is an error; afterwards the policy has moved.
+        Surgical figures are means over the steps that had grafts: a step without any says nothing about them.
         """
         whole = cls.combined(steps)
+        with_grafts = sum(step.pairs > 0 for step in steps)
         for name in vars(whole):
-            setattr(whole, name, getattr(whole, name) / len(steps))
-        whole.logprob_difference_max = steps[0].logprob_difference_max
-        whole.logprob_difference_sum = steps[0].logprob_difference_mean * whole.tokens
+            count = with_grafts if name.startswith("surgical_") else len(steps)
+            setattr(whole, name, getattr(whole, name) / count if count else 0.0)
+        whole.surgical_steps = with_grafts
+        measured = next((step for step in steps if step.tokens), steps[0])
+        whole.logprob_difference_max = measured.logprob_difference_max
+        whole.logprob_difference_sum = (measured.logprob_difference_mean or 0.0) * whole.tokens
         return whole
 
 
@@ -137,6 +146,8 @@ def base_backward(
         computed, entropy = token_logprobs(model, ids, mask, temperature)
         logprobs, entropy = computed[which], entropy[which]
         old, advantages, weight = _own_values(part, model.device)
+        require_finite(computed, "the policy's log-probabilities of what it wrote")
+        require_finite(torch.stack([old, advantages, weight]), "log-probabilities, advantages and weights of the sampled tokens")
         # The losses take one row per sequence; all wanted tokens in one row is the same token mean.
         ones = torch.ones_like(logprobs)[None]
         # The loss is linear in the advantages where they are scaled by a positive number: a weight is such a scale.
@@ -150,11 +161,13 @@ def base_backward(
         if reference is not None and (config.kl_coefficient or number == 0):
             with torch.no_grad():
                 ref, _ = token_logprobs(reference, ids, mask, temperature)
+            require_finite(ref, "the reference's log-probabilities")
             penalty = kl_k3(logprobs, ref[which])
             stats.kl_sum += float(penalty.detach().sum())
             stats.kl_tokens += len(logprobs)
             if config.kl_coefficient:
                 loss = loss + config.kl_coefficient * (weight * penalty).sum() / total
+        require_finite(loss.detach(), "the base loss")
         loss.backward()
         gap = (logprobs.detach() - old).abs()
         stats.logprob_difference_sum += float(gap.sum())
@@ -179,6 +192,7 @@ def surgical_backward(
         sums = thought_logprobs(model, spans, pad)
         with torch.no_grad():
             reference_sums = thought_logprobs(reference, spans, pad)
+        require_finite(torch.stack([sums.detach(), reference_sums]), "the log-probabilities of grafted thoughts")
         n = len(part)
         result = surgical_loss(
             sums[:n], reference_sums[:n], sums[n:], reference_sums[n:], beta=config.beta, denominator=float(count)
@@ -187,6 +201,7 @@ def surgical_backward(
         stats.surgical_loss += result.loss.item()
         stats.surgical_accuracy += float(result.accuracy) * n / count
         stats.surgical_margin += float(result.margin) * n / count
+        stats.pairs += n
 
 
 def thought_logprobs(model: PreTrainedModel, spans: Sequence[tuple[list[int], list[int]]], pad: int) -> Tensor:

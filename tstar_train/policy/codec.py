@@ -11,6 +11,9 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
+from tstar_envs import BadData
+from tstar_train.policy.chat_template import render
+
 ACTION_CUE = "Action:"
 
 
@@ -49,7 +52,7 @@ class PlainCodec:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, with_prompt: bool) -> None:
         if tokenizer.eos_token_id is None:
-            raise ValueError(f"the tokenizer {tokenizer.name_or_path!r} has no eos_token, which ends a reply; set one in its config")
+            raise BadData(f"the tokenizer {tokenizer.name_or_path!r} has no eos_token, which ends a reply; set one in its config")
         self._tokenizer = tokenizer
         self._with_prompt = with_prompt
         self.end = int(tokenizer.eos_token_id)
@@ -92,10 +95,10 @@ class ChatCodec(PlainCodec):
         # What the template puts between a reply and the next one is found once, by rendering around markers.
         marker = "\u241etstar\u241f"
         asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": marker}, {"role": "user", "content": marker}]
-        whole = str(tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
+        whole = render(tokenizer, asked)
         parts = whole.split(marker)
         if len(parts) != 3:
-            raise ValueError(f"the chat template of {tokenizer.name_or_path!r} does not show every message once; use another model")
+            raise BadData(f"the chat template of {tokenizer.name_or_path!r} does not show every message once; use another model")
         self._between, self._after = parts[1], parts[2]
         ending = self.text(self._between)
         self.end = ending[0] if ending else self.end  # the token by which the template closes the assistant's turn
@@ -104,7 +107,7 @@ class ChatCodec(PlainCodec):
     def start(self, prompt: str, observation: str) -> list[int]:
         """See ``Codec``."""
         messages = [{"role": "system", "content": prompt}, {"role": "user", "content": observation}]
-        return self.text(str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)))
+        return self.text(render(self._tokenizer, messages))
 
     def observation(self, text: str) -> list[int]:
         """See ``Codec``."""
@@ -131,7 +134,7 @@ class SearchR1Codec(PlainCodec):
         asked = f"{prompt}{observation}"
         if self._tokenizer.chat_template:
             messages = [{"role": "user", "content": asked}]
-            asked = str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            asked = render(self._tokenizer, messages)
         return self.text(asked)
 
     def observation(self, text: str) -> list[int]:

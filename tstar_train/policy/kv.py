@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from tstar_envs import UnknownOption
+from tstar_train.policy.limit import attention_window
 
 
 class RaggedCache(Cache):
@@ -39,8 +40,7 @@ class RaggedCache(Cache):
         self._positions = self.lengths[:, None]
         self._rows = torch.arange(rows, device=model.device)[:, None]
         self._span = 0
-        kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
-        self._window = getattr(config, "sliding_window", None) if "sliding_attention" in kinds else None
+        self._window = attention_window(config)
 
     @property
     def capacity(self) -> int:

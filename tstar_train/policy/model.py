@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
@@ -22,7 +22,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from tstar_envs import BadData, EnvEntry, MissingData, list_envs
+from tstar_envs import BadData, EnvEntry, MissingData, TStarError, list_envs, read_json
+from tstar_train.policy.claims import check_claims, check_weights
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.family import policy_name
@@ -116,11 +117,23 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
     source = _source(name, built_in)
     logging.disable_progress_bar()  # a bar for reading one small file would only disturb ours
     try:
+        if isinstance(source, Path):
+            check_claims(source)
         tokenizer = load_tokenizer(source)
         # safetensors only and never remote code: loading weights must not run anybody's program.
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        read: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        model: PreTrainedModel = read[0]
+        check_weights(model, read[1]["missing_keys"], source)
     except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if "trust_remote_code" in str(error):
+            raise BadData(
+                f"the model {name} brings code of its own, which is never run here: name one of an architecture that transformers "
+                f"{transformers.__version__} knows"
+            ) from error
+        kind = "" if isinstance(error, TStarError) else f"{type(error).__name__}: "
+        cause = f"{kind}{' '.join(str(error).split())}"
         if isinstance(source, Path):
             raise BadData(f"the model in {source} cannot be read ({cause:.400}): copy or make it again, or name another") from error
         raise MissingData(
@@ -169,10 +182,10 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     Qwen2's, which splits digits and drops the normalizer, without a word.
     """
     path = Path(source) / "tokenizer_config.json"
-    if path.is_file() and json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class") in _OWN_TOKENIZERS:
-        tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(source)
+    if path.exists() and read_json(path).get("tokenizer_class") in _OWN_TOKENIZERS:
+        tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(source, trust_remote_code=False)
         return tokenizer
-    chosen: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source)
+    chosen: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     return chosen
 
 
@@ -200,10 +213,10 @@ def settings_name(name: str, entry: EnvEntry) -> str:
 def _record(folder: str, file: str) -> dict[str, Any]:
     """What a JSON file of a policy's folder holds; empty where it cannot be read (``load_policy`` says what is wrong with it)."""
     try:
-        record = json.loads((Path(folder).expanduser() / file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record: dict[str, Any] = read_json(Path(folder).expanduser() / file)
+    except (TStarError, RuntimeError):  # RuntimeError: a home folder that there is not
         return {}
-    return record if isinstance(record, dict) else {}
+    return record
 
 
 def has_tiny(built_in: str) -> bool:

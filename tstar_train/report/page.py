@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tstar_envs import write_whole
 from tstar_train.report.axis import MINUS, NONE, text
 from tstar_train.report.diagrams import diagrams, dropped
 from tstar_train.report.embed import clipped, evenly, script_json
@@ -38,12 +38,9 @@ def write_report(run: Path) -> Path:
     """
     path = run / "report.html"
     content = render(read_run(run)).encode("utf-8", "backslashreplace")  # names may hold half a surrogate pair
-    part = path.with_name(f".report.html.{os.getpid()}")
-    try:
-        part.write_bytes(content)
-        part.replace(path)  # a reader sees the old report or the new one
-    finally:
-        part.unlink(missing_ok=True)
+    for left in run.glob(".report.html.*"):  # by writers that were killed
+        left.unlink()
+    write_whole(path, content)  # a reader sees the old report or the new one
     return path
 
 

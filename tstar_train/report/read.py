@@ -70,7 +70,7 @@ def read_run(folder: Path) -> Run:
         timings=read_lines(folder / "timings.jsonl"),
         evaluation=read_object(folder / "evaluation.json"),
         summary=read_object(folder / "summary.json"),
-        episodes=list(read_episodes(folder / "episodes.jsonl")) if (folder / "episodes.jsonl").exists() else [],
+        episodes=list(read_episodes(folder / "episodes.jsonl")) if _there(folder / "episodes.jsonl") else [],
         trees=_tree_files(folder / "trees"),
     )
 
@@ -81,7 +81,7 @@ def read_object(path: Path) -> Record | None:
     Raises:
         BadData: it holds something else.
     """
-    if not path.exists():
+    if not _there(path):
         return None
     record = _parse(path.read_bytes(), f"{path}")
     if not isinstance(record, dict):
@@ -95,7 +95,7 @@ def read_lines(path: Path) -> list[Record]:
     Raises:
         BadData: another line is damaged.
     """
-    if not path.exists():
+    if not _there(path):
         return []
     *lines, _unfinished = path.read_bytes().split(b"\n")
     records = []
@@ -138,6 +138,17 @@ def _parse(content: bytes, where: str, *, with_line: bool = True) -> Any:
     except (ValueError, RecursionError) as error:  # not UTF-8, an endless number, brackets without end
         line = ", line 1" if with_line else ""
         raise BadData(f"{where}{line}: not JSON text ({error}): {ADVICE}") from error
+
+
+def _there(path: Path) -> bool:
+    """Whether there is such a file; a pipe or a device could be read without end.
+
+    Raises:
+        BadData: something else stands there.
+    """
+    if path.exists() and not path.is_file():
+        raise BadData(f"{path}, line 1: not a regular file: {ADVICE}")
+    return path.exists()
 
 
 def _tree_files(folder: Path) -> dict[int, Path]:

@@ -73,6 +73,7 @@ class ActionKL:
     _drawn: dict[Ids, Counter[Ids]] = field(default_factory=dict)
     _scores: dict[tuple[Ids, Ids], float] = field(default_factory=dict)
     _answers: dict[tuple[Ids, Ids], float] = field(default_factory=dict)
+    _room: int | None = None
 
     def __call__(self, t: int, i: int, j: int) -> float:
         """The estimate of D_KL between trajectories i and j after step t, in nats."""
@@ -118,13 +119,21 @@ class ActionKL:
         ids = self.group[i].turns[t + 1].context
         return tuple(ids + self.codec.text(ACTION_CUE) if self.over == "action" else ids)
 
+    def _longest_sample(self) -> int:
+        """Samples drawn in one context are scored in others: they are to fit behind the longest."""
+        if self._room is None:
+            contexts = [len(turn.context) for trajectory in self.group for turn in trajectory.turns]
+            cue = len(self.codec.text(ACTION_CUE)) if self.over == "action" else 0
+            self._room = min(self.max_tokens, self.engine.limit - max(contexts) - cue)
+        return self._room
+
     def _draw(self, sources: Sequence[Ids]) -> None:
         new = [s for s in dict.fromkeys(sources) if s not in self._drawn]
         if not new:
             return
         # Seeds hang on the context, not on the order of trajectories, so a permuted group merges alike.
         seeds = [f"{self.seed}/{hash_ids(s)}/{k}" for s in new for k in range(self.samples)]
-        drawn = self.engine.generate(new, seeds, max_tokens=self.max_tokens, copies=self.samples)
+        drawn = self.engine.generate(new, seeds, max_tokens=self._longest_sample(), copies=self.samples)
         for number, source in enumerate(new):
             part = drawn[number * self.samples : (number + 1) * self.samples]
             self._drawn[source] = Counter(tuple(sample.ids) for sample in part)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tstar_envs import Episode, GroupEnv, Step, find_entry, make_group
+from tstar_envs import Episode, GroupEnv, Step, UnknownOption, find_entry, make_group
 from tstar_train.policy.codec import Codec, thought_length
+from tstar_train.policy.limit import ContextTooLong
 from tstar_train.rollout.engine import Engine, Sample
-from tstar_train.rollout.failures import mark_failed
+from tstar_train.rollout.failures import failed, mark_failed
 from tstar_train.rollout.transcript import Transcript
 from tstar_train.rollout.types import Trajectory, Turn
 
@@ -43,6 +44,19 @@ class EnvSpec:
     def group(self, tasks: Sequence[str | int], size: int, split: str) -> GroupEnv:
         """Environments for ``size`` episodes of each task."""
         return make_group(self.name, tasks, size, split=split, **self.options)
+
+
+def overlong(episode: Episode) -> bool:
+    """Whether an episode ended because its context left no room for a reply."""
+    return bool(episode.extra.get("overlong", False))
+
+
+def mark_overlong(trajectory: Trajectory, with_progress: bool) -> None:
+    """End an episode that cannot go on."""
+    trajectory.episode.ended = "truncated"
+    trajectory.episode.extra["overlong"] = True
+    if with_progress and trajectory.turns:
+        trajectory.turns[-1].progress = 0.0  # as for every other end without success
 
 
 def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
@@ -96,6 +110,13 @@ def collect(
         trajectories.append(Trajectory(first_group + row // size, row % size, episode))
         lines.append(transcript_of(episode, codec, prompt, sampling))
     play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, progress=progress)
+    if trajectories and not any(t.turns or failed(t.episode) for t in trajectories):
+        tokens = len(lines[0].context())
+        raise UnknownOption(
+            f"no episode can begin: the rules and first observation of {tasks[0]} have {tokens} tokens, which with replies of "
+            f"--rollout.max-tokens {sampling.max_tokens} is more than the limit of {engine.limit} tokens; name a model with more "
+            f"positions, or shorter replies"
+        )
     return trajectories
 
 
@@ -113,7 +134,8 @@ def play_on(
 ) -> None:
     """Play every running row to its end, writing into its trajectory and its transcript.
 
-    A row whose infrastructure fails ends without a result: its episode is marked as failed.
+    A row whose infrastructure fails ends without a result: its episode is marked as failed. One whose context leaves no room for a
+    reply, however many turns are left out, cannot go on: it is truncated there with a reward of 0, and marked (``overlong``).
 
     Args:
         group: environments, one per row.
@@ -128,19 +150,30 @@ def play_on(
         progress: called with the number of rows still playing, before each turn.
     """
     turn = 0
-    while any(group.running):
-        rows = [r for r, running in enumerate(group.running) if running]
+    stuck: set[int] = set()
+    while True:
+        offered: dict[int, tuple[list[int], list[int]]] = {}
+        for r in (r for r, running in enumerate(group.running) if running and r not in stuck):
+            first = list(begun[r]) if begun is not None and turn == 0 else []
+            try:
+                offered[r] = first, lines[r].context(engine.limit - sampling.max_tokens - len(first))
+            except ContextTooLong:
+                stuck.add(r)
+                mark_overlong(trajectories[r], sampling.progress)
+        if not offered:
+            return
+        rows = list(offered)
         if progress is not None:
             progress(len(rows))
-        given = [list(begun[r]) if begun is not None and turn == 0 else [] for r in rows]
-        contexts = [lines[r].context() for r in rows]
+        given, contexts = [first for first, _ in offered.values()], [context for _, context in offered.values()]
         seeds = [f"{seed}/{trajectories[r].episode.task}/{trajectories[r].member}/{turn}" for r in rows]
         samples = engine.generate(
             [context + ids for context, ids in zip(contexts, given, strict=True)], seeds,
             max_tokens=sampling.max_tokens, temperature=sampling.temperature, keys=[(seed, r) for r in rows],
         )  # fmt: skip
         samples = [Sample(ids + s.ids, [0.0] * len(ids) + s.logprobs) for ids, s in zip(given, samples, strict=True)]
-        replies: list[str | None] = [None] * len(lines)
+        # An environment cannot be left in the middle: a row that is stuck says nothing until the others are done, and nobody listens.
+        replies: list[str | None] = ["" if r in stuck and running else None for r, running in enumerate(group.running)]
         for r, context, sample in zip(rows, contexts, samples, strict=True):
             # Kept as sampled: what is decoded here is never encoded again.
             replies[r] = codec.decode(sample.ids)

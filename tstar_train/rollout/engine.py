@@ -18,6 +18,10 @@ class Sample(NamedTuple):
 class Engine(Protocol):
     """Samples from and scores under the current weights."""
 
+    @property
+    def limit(self) -> int:
+        """Most tokens of a context and what follows it together; neither call feeds the model more."""
+
     def generate(
         self,
         contexts: Sequence[Sequence[int]],
@@ -28,7 +32,7 @@ class Engine(Protocol):
         keys: Sequence[Hashable] | None = None,
         copies: int = 1,
     ) -> list[Sample]:
-        """Continue each context until the end token or ``max_tokens``.
+        """Continue each context until the end token, ``max_tokens`` or the limit.
 
         Args:
             contexts: token ids.
@@ -37,10 +41,19 @@ class Engine(Protocol):
             temperature: of the sampling distribution; 0 takes the likeliest token (log-probabilities are then at 1).
             keys: names of the rows, so that a cache kept from an earlier call can be found.
             copies: how many samples per context; they stand side by side in the result.
+
+        Raises:
+            ContextTooLong: a context fills the limit.
+            NotFinite: the log-probabilities are no numbers.
         """
 
     def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
-        """Summed log-probability of each continuation of each context, at temperature 1."""
+        """Summed log-probability of each continuation of each context, at temperature 1.
+
+        Raises:
+            ContextTooLong: a context with its continuation is longer than the limit.
+            NotFinite: they are no numbers.
+        """
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take over new weights."""

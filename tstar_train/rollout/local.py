@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tstar_train.finite import NotFinite, require_finite
 from tstar_train.policy.head import output_logits
 from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.engine import Sample
 
@@ -29,16 +31,24 @@ class LocalEngine:
     Args:
         policy: model and codec; the model is used in place.
         batch: most rows decoded side by side.
+        limit: most tokens of a context and its reply together; None, or more than the model has positions: its positions.
     """
 
-    def __init__(self, policy: Policy, batch: int = 256) -> None:
+    def __init__(self, policy: Policy, batch: int = 256, limit: int | None = None) -> None:
         self._model = policy.model
         self._end = policy.codec.end
         self._pad = policy.codec.pad
         self._batch = batch
+        self._positions = position_limit(policy.model.config)
+        self._limit = context_limit(policy.model.config, limit)
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
         self._prefixes: dict[tuple[int, ...], tuple[list[tuple[Tensor, Tensor]], Tensor]] = {}  # ids -> cache row, logits
+
+    @property
+    def limit(self) -> int:
+        """See ``Engine``."""
+        return self._limit
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
@@ -64,9 +74,12 @@ class LocalEngine:
         """See ``Engine``."""
         if len(seeds) != len(contexts) * copies:
             raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
+        room = [min(max_tokens, self._limit - len(context)) for context in contexts]
+        if min(room, default=1) < 1:
+            raise ContextTooLong(f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {self._limit}")
         if keys is not None and copies == 1 and len(contexts) <= self._batch:
             cache, ids, logits = self._resume([list(c) for c in contexts], keys)
-            samples = self._decode(cache, logits, seeds, max_tokens, temperature)
+            samples = self._decode(cache, logits, seeds, room, temperature)
             # The last token of a reply is sampled but not yet fed, so the cache holds one token less.
             self._kept = {k: (r, ids[r] + samples[r].ids[:-1]) for r, k in enumerate(keys)}
             return samples
@@ -76,12 +89,17 @@ class LocalEngine:
             part = contexts[first : first + step]
             cache, logits = self._prefilled(part, [copies] * len(part))
             chosen = seeds[first * copies : (first + len(part)) * copies]
-            samples += self._decode(cache, logits, chosen, max_tokens, temperature)
+            left = [tokens for tokens in room[first : first + step] for _ in range(copies)]
+            samples += self._decode(cache, logits, chosen, left, temperature)
         return samples
 
     @torch.inference_mode()
     def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
         """See ``Engine``; a context is computed once for all its continuations."""
+        for context, group in zip(contexts, continuations, strict=True):
+            longest = len(context) + max(map(len, group), default=0)
+            if longest > self._limit:
+                raise ContextTooLong(f"a context with its continuation has {longest} tokens, and the limit is {self._limit}")
         results: list[list[float]] = []
         first = 0
         while first < len(contexts):
@@ -101,14 +119,17 @@ class LocalEngine:
         cache, first_logits = self._prefilled(contexts, counts)
         longest = max(len(c) for c in flat)
         ids = torch.tensor([c + [self._pad] * (longest - len(c)) for c in flat], device=self._model.device)
-        mask = torch.tensor([[1.0] * len(c) + [0.0] * (longest - len(c)) for c in flat], device=self._model.device)
+        mask = torch.tensor([[True] * len(c) + [False] * (longest - len(c)) for c in flat], device=self._model.device)
         logits = first_logits[:, None]
         if longest > 1:
             positions, seen = cache.place(longest - 1)
             hidden = self._hidden(ids[:, :-1], positions, seen, cache)
             logits = torch.cat([logits, self._logits(hidden)], dim=1)
         chosen = torch.log_softmax(logits, dim=-1).gather(-1, ids[..., None])[..., 0]
-        sums = iter((chosen * mask).sum(dim=1).tolist())
+        totals = torch.where(mask, chosen, 0.0).sum(dim=1)
+        if bool(totals.isnan().any()):  # minus infinity is an answer: a model may rule a token out
+            raise NotFinite("the policy's log-probabilities of given continuations are NaN: its weights are broken")
+        sums = iter(totals.tolist())
         return [[next(sums) for _ in range(n)] for n in counts]
 
     def _prefilled(self, contexts: Sequence[Sequence[int]], counts: Sequence[int]) -> tuple[RaggedCache, Tensor]:
@@ -167,8 +188,10 @@ class LocalEngine:
         return self._logits(hidden[torch.arange(len(new)), counts - 1])
 
     def _hidden(self, ids: Tensor, positions: Tensor, seen: Tensor, cache: RaggedCache) -> Tensor:
+        # Padding may stand beyond the last position that there is; nobody looks at it.
+        where = positions.clamp(max=self._positions - 1)
         output = self._model.base_model(
-            input_ids=ids, position_ids=positions, attention_mask=seen, past_key_values=cache, use_cache=True
+            input_ids=ids, position_ids=where, attention_mask=seen, past_key_values=cache, use_cache=True
         )
         hidden: Tensor = output.last_hidden_state
         return hidden
@@ -176,12 +199,16 @@ class LocalEngine:
     def _logits(self, hidden: Tensor) -> Tensor:
         return output_logits(self._model, hidden)
 
-    def _decode(self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], max_tokens: int, temperature: float) -> list[Sample]:
-        rows = len(seeds)
+    def _decode(
+        self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], most: Sequence[int], temperature: float
+    ) -> list[Sample]:
+        """Sample until every row has ended or has ``most`` tokens."""
+        rows, max_tokens = len(seeds), max(most)
         noise = torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds])) if temperature else None
         ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=self._model.device)
         logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
-        lengths = torch.full((rows,), max_tokens)
+        lengths = torch.tensor(most)
+        bounds = lengths.to(self._model.device)
         work, live = cache, torch.arange(rows)  # the rows still computed, in a smaller cache once half of them have ended
         running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
         for step in range(max_tokens):
@@ -193,7 +220,7 @@ class LocalEngine:
             token = torch.where(running, token, self._pad)
             ids[live, step] = token
             logprobs[live, step] = scaled.gather(-1, token[:, None])[:, 0]
-            ended = running & (token == self._end)
+            ended = running & ((token == self._end) | (bounds[live] == step + 1))
             lengths[live[ended.cpu()]] = step + 1
             running = running & ~ended
             left = int(running.sum())
@@ -211,6 +238,8 @@ class LocalEngine:
             logits = self._logits(hidden[:, 0])
         if work is not cache:
             cache.absorb(live, work)
+        own = torch.arange(max_tokens) < lengths[:, None]
+        require_finite(logprobs.cpu()[own], "the log-probabilities of sampled tokens")
         ids_list, logprob_list = ids.tolist(), logprobs.tolist()
         return [Sample(i[:n], p[:n]) for i, p, n in zip(ids_list, logprob_list, lengths.tolist(), strict=True)]
 

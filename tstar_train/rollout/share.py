@@ -6,8 +6,9 @@ Groups never interact before the update, so shares run in separate processes (``
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +19,13 @@ from transformers import PreTrainedModel
 from tstar_envs import Episode, find_entry
 from tstar_train.algorithms.advantages import grpo
 from tstar_train.config import Config
+from tstar_train.finite import NotFinite, checked_norm
 from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify
 from tstar_train.optim.update import UpdateStats, base_backward, deal, surgical_backward
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
-from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.collect import EnvSpec, Sampling, collect, overlong
 from tstar_train.rollout.credit import progress_made
 from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.fines import fines
@@ -56,6 +58,7 @@ class Played:
     Attributes:
         groups: in order of task; one of which every episode failed is missing.
         failed: episodes that failed for want of infrastructure, which are in no group.
+        overlong: episodes that ended because their context left no room for a reply; one that never began is in no group.
         grafts: kept and dropped.
         work: of the KL estimates.
         seconds: per phase.
@@ -63,6 +66,7 @@ class Played:
 
     groups: list[GroupResult] = field(default_factory=list)
     failed: list[Episode] = field(default_factory=list)
+    overlong: int = 0
     grafts: Grafts = field(default_factory=Grafts)
     work: KLWork = field(default_factory=KLWork)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -84,7 +88,7 @@ class Share:
         self._config = config
         self._spec = spec
         self._training_spec = _training_spec(spec, config)
-        self._engine = LocalEngine(policy, config.rollout.batch)
+        self._engine = LocalEngine(policy, config.rollout.batch, config.rollout.context_tokens)
         self._sequences: list[list[TokenSequence]] = [[] for _ in range(config.optim.updates)]  # per optimizer step
         self._grafts = Grafts()
 
@@ -101,6 +105,7 @@ class Share:
         )  # fmt: skip
         clock.phase("rollout")
         played = Played(failed=[t.episode for t in trajectories if failed(t.episode)], seconds=clock.seconds)
+        played.overlong = sum(overlong(t.episode) for t in trajectories)
         groups = [g for i in range(len(tasks)) if (g := _without_failed(trajectories[i * size : (i + 1) * size]))]
         trees = [self._tree(group, number, played.work) for group in groups]
         clock.phase("tree")
@@ -184,26 +189,39 @@ class Share:
         ]
 
     def base_gradient(self, step: int, weight: float) -> tuple[Tensor, UpdateStats]:
-        """Gradient of the base loss over this share's rows of an optimizer step, divided by ``weight``, as one vector."""
+        """Gradient of the base loss over this share's rows of an optimizer step, divided by ``weight``, as one vector.
+
+        Raises:
+            NotFinite: a loss, log-probability or gradient is no number; it holds the rows.
+        """
         stats = UpdateStats()
-        self._clear()
-        base_backward(
-            self._policy.model, self._reference, self._sequences[step], self._config.optim,
-            self._config.rollout.temperature, self._policy.codec.pad, weight, stats,
-        )  # fmt: skip
-        return self._gradient(), stats
+        sequences = self._sequences[step]
+
+        def backward() -> None:
+            base_backward(
+                self._policy.model, self._reference, sequences, self._config.optim,
+                self._config.rollout.temperature, self._policy.codec.pad, weight, stats,
+            )  # fmt: skip
+
+        return self._gradient("base", step, backward, [asdict(s) for s in sequences]), stats
 
     def surgical_gradient(self, step: int, grafts: int) -> tuple[Tensor, UpdateStats]:
-        """Gradient of lambda times the surgical loss over this share's grafts, divided by ``grafts``."""
+        """Gradient of lambda times the surgical loss over this share's grafts, divided by ``grafts``.
+
+        Raises:
+            NotFinite: as ``base_gradient``; it holds the grafts.
+        """
         stats = UpdateStats()
-        self._clear()
         mine = self._grafts.kept[step :: self._config.optim.updates]
-        if mine and self._reference is not None:
-            surgical_backward(
-                self._policy.model, self._reference, mine, self._config.graft, self._config.optim.micro_tokens,
-                self._policy.codec.pad, grafts, stats,
-            )  # fmt: skip
-        return self._gradient(), stats
+
+        def backward() -> None:
+            if mine and self._reference is not None:
+                surgical_backward(
+                    self._policy.model, self._reference, mine, self._config.graft, self._config.optim.micro_tokens,
+                    self._policy.codec.pad, grafts, stats,
+                )  # fmt: skip
+
+        return self._gradient("surgical", step, backward, [asdict(g) for g in mine]), stats
 
     def evaluate(self, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str) -> list[Episode]:
         """Play tasks without learning; the seed does not name the weights, so before and after share their noise.
@@ -229,19 +247,28 @@ class Share:
         for parameter in self._policy.model.parameters():
             parameter.grad = None
 
-    def _gradient(self) -> Tensor:
-        parameters = [p for p in self._policy.model.parameters() if p.requires_grad]
-        vector = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
+    def _gradient(self, loss: str, step: int, backward: Callable[[], None], rows: list[dict[str, Any]]) -> Tensor:
+        """What a backward pass leaves, as one vector, once it is known to be finite."""
+        batch = {"loss": loss, "optimizer_step": step, "rows": rows}
         self._clear()
+        try:
+            backward()
+            parameters = [p for p in self._policy.model.parameters() if p.requires_grad]
+            vector = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
+            checked_norm(vector, f"the gradient of the {loss} loss")
+        except NotFinite as error:
+            raise NotFinite(f"{error} (optimizer step {step + 1} of the iteration)", batch) from error
+        finally:
+            self._clear()
         return vector
 
 
 def _without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
-    """The members that have a result, numbered anew: trees, grafts and the report count members by their place."""
-    ordered = sorted(group, key=lambda t: failed(t.episode))
+    """The members that have a result and a turn, numbered anew: trees, grafts and the report count members by their place."""
+    ordered = sorted(group, key=lambda t: failed(t.episode) or not t.turns)
     for place, trajectory in enumerate(ordered):
         trajectory.member = trajectory.episode.sample = place
-    return [t for t in ordered if not failed(t.episode)]
+    return [t for t in ordered if t.turns and not failed(t.episode)]
 
 
 def _training_spec(spec: EnvSpec, config: Config) -> EnvSpec:

@@ -7,6 +7,7 @@ repeats bit for bit with the same number of processes.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import traceback
 from collections.abc import Sequence
@@ -18,18 +19,19 @@ import torch
 import torch.multiprocessing as multiprocessing
 from transformers import PreTrainedModel
 
-from tstar_envs import Episode
+from tstar_envs import Episode, TStarError
 from tstar_train.config import Config
 from tstar_train.optim.update import UpdateStats
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.share import Played, Share
+from tstar_train.stopping import unheard_by_children
 
-_PATIENCE_SECONDS = 1800.0  # a helper that says nothing for so long hangs; the run stops rather than waits for ever
+_END_SECONDS = 10.0  # for a helper to end by itself
 
 
-class HelperFailed(RuntimeError):
-    """A helper process raised; the message holds its traceback."""
+class HelperFailed(TStarError, RuntimeError):
+    """A helper process died, hangs, or raised (the message then holds its traceback)."""
 
 
 class Team:
@@ -46,18 +48,25 @@ class Team:
     def __init__(self, policy: Policy, reference: PreTrainedModel | None, config: Config, spec: EnvSpec, processes: int) -> None:
         self._own = Share(policy, reference, config, spec)
         self._helpers: list[tuple[Any, Connection]] = []
+        self._patience_seconds = 60 * config.helper_minutes
         if processes > 1:
             policy.model.share_memory()
             if reference is not None:
                 reference.share_memory()
         # spawn: a forked child would inherit torch's and faiss's thread pools in an unknown state.
         context = multiprocessing.get_context("spawn")
-        for _ in range(processes - 1):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, policy, reference, config, spec), daemon=True)
-            process.start()
-            theirs.close()
-            self._helpers.append((process, ours))
+        atexit.register(self.close)  # before multiprocessing waits for its children, who ignore its SIGTERM
+        try:
+            with unheard_by_children():
+                for _ in range(processes - 1):
+                    ours, theirs = context.Pipe()
+                    process = context.Process(target=_serve, args=(theirs, policy, reference, config, spec), daemon=True)
+                    process.start()
+                    theirs.close()
+                    self._helpers.append((process, ours))
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def size(self) -> int:
@@ -72,6 +81,7 @@ class Team:
         for played in self._all("play", [(part, number, start) for part, start in zip(parts, starts, strict=True)]):
             whole.groups += played.groups
             whole.failed += played.failed
+            whole.overlong += played.overlong
             whole.grafts.kept += played.grafts.kept
             whole.grafts.dropped += played.grafts.dropped
             whole.grafts.played_on += played.grafts.played_on
@@ -101,28 +111,44 @@ class Team:
 
     def close(self) -> None:
         """End the helpers."""
-        for process, connection in self._helpers:
+        for _, connection in self._helpers:
             connection.close()  # a helper ends when its pipe does
-            process.join(timeout=10)
-            if process.is_alive():
+        for process, _ in self._helpers:
+            process.join(timeout=_END_SECONDS)
+            if process.is_alive():  # stopped, or within a long call
                 process.kill()
+                process.join()
         self._helpers = []
+        atexit.unregister(self.close)
 
     def _all(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        for (_, connection), chosen in zip(self._helpers, arguments[1:], strict=True):
-            connection.send((method, chosen))
+        for (process, connection), chosen in zip(self._helpers, arguments[1:], strict=True):
+            try:
+                connection.send((method, chosen))
+            except (BrokenPipeError, ConnectionResetError):
+                raise HelperFailed(_death(process)) from None
         results = [getattr(self._own, method)(*arguments[0])]
         for process, connection in self._helpers:
-            if not connection.poll(_PATIENCE_SECONDS):
-                raise HelperFailed(f"helper process {process.pid} has not answered {method!r} for {_PATIENCE_SECONDS:.0f} s")
+            if not connection.poll(self._patience_seconds):
+                raise HelperFailed(
+                    f"helper process {process.pid} has not answered for {self._patience_seconds / 60:g} minutes: it hangs, or was stopped; "
+                    f"--helper-minutes sets how long a run waits"
+                )
             try:
                 failure, result = connection.recv()
-            except EOFError:
-                raise HelperFailed(f"helper process {process.pid} died (exit code {process.exitcode}); is memory short?") from None
+            except (EOFError, ConnectionResetError):
+                raise HelperFailed(_death(process)) from None
             if failure is not None:
                 raise failure
             results.append(result)
         return results
+
+
+def _death(process: Any) -> str:
+    process.join(timeout=_END_SECONDS)  # the pipe ends a moment before the process
+    code = process.exitcode
+    cause = f"by signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
+    return f"helper process {process.pid} died {cause}; is memory short? (--processes 1 needs no helpers)"
 
 
 def _deal(tasks: Sequence[str], shares: int) -> list[list[str]]:
@@ -132,8 +158,10 @@ def _deal(tasks: Sequence[str], shares: int) -> list[list[str]]:
 
 
 def _serve(connection: Connection, policy: Policy, reference: PreTrainedModel | None, config: Config, spec: EnvSpec) -> None:
-    """Main function of a helper: answer calls until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle; it closes the pipe
+    """Main function of a helper: answer calls until the pipe closes.
+
+    Signals are the main process's to handle (``unheard_by_children``); it closes the pipe.
+    """
     torch.set_num_threads(1)
     share = Share(policy, reference, config, spec)
     while True:
@@ -155,6 +183,4 @@ def _serve(connection: Connection, policy: Policy, reference: PreTrainedModel | 
 
 def _portable(error: Exception) -> bool:
     """The suite's own errors travel as they are, so that their message reaches the user."""
-    from tstar_envs import TStarError
-
     return isinstance(error, TStarError)

@@ -2,14 +2,17 @@
 
 ``concat`` is everything from the first observation on; it grows, and what was computed for it stays useful. ``step`` is the
 instruction, the last ``history`` turns and the current observation: right where an observation holds the whole state.
+Where either is too long, the oldest turns are left out first, and never the start, the instruction or the current observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tstar_train.policy.codec import Codec
+from tstar_train.policy.limit import ContextTooLong
 
 
 @dataclass
@@ -37,27 +40,46 @@ class Transcript:
 
     def __post_init__(self) -> None:
         self.observations = [self.observation]
-        self._whole = self.codec.start(self.prompt, self.observation) if self.kind == "concat" else []
+        self._start = self.codec.start(self.prompt, self.observation) if self.kind == "concat" else []
+        self._turns: list[list[int]] = []
 
-    def context(self) -> list[int]:
-        """Ids before the next reply."""
+    def context(self, room: int | None = None) -> list[int]:
+        """Ids before the next reply.
+
+        Args:
+            room: most tokens, None for any number. ``concat`` keeps the start (rules, instruction, first observation) and as many of
+                the last turns as fit, at least one; ``step`` shortens its history down to the current observation.
+
+        Raises:
+            ContextTooLong: not even that fits.
+        """
+        least = []
+        for least in self._shorter_and_shorter():
+            if room is None or len(least) <= room:
+                return least
+        raise ContextTooLong(f"without the turns that can be left out a context has {len(least)} tokens, and there is room for {room}")
+
+    def _shorter_and_shorter(self) -> Iterator[list[int]]:
+        done = len(self.replies)
         if self.kind == "concat":
-            return list(self._whole)
-        first = max(0, len(self.replies) - self.history)
-        shown = self.observations[first]
-        if self.instruction not in shown:
-            shown = f"{self.instruction}\n{shown}"
-        ids = self.codec.start(self.prompt, shown)
-        for reply, observation in zip(self.replies[first:], self.observations[first + 1 :], strict=True):
-            ids += self._turn(reply, observation)
-        return ids
+            for first in range(max(1, done)):
+                yield [*self._start, *itertools.chain.from_iterable(self._turns[first:])]
+            return
+        for first in range(max(0, done - self.history), done + 1):
+            shown = self.observations[first]
+            if self.instruction not in shown:
+                shown = f"{self.instruction}\n{shown}"
+            ids = self.codec.start(self.prompt, shown)
+            for reply, observation in zip(self.replies[first:], self.observations[first + 1 :], strict=True):
+                ids += self._turn(reply, observation)
+            yield ids
 
     def add(self, reply: Sequence[int], observation: str) -> None:
         """A reply that did not end the episode, and what followed."""
         self.replies.append(list(reply))
         self.observations.append(observation)
         if self.kind == "concat":
-            self._whole += self._turn(reply, observation)
+            self._turns.append(self._turn(reply, observation))
 
     def _turn(self, reply: Sequence[int], observation: str) -> list[int]:
         return [*self.codec.closed(reply), *self.codec.observation(observation)]

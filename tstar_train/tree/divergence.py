@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tstar_train.algorithms.advantages import reward_moments
@@ -17,11 +17,11 @@ class Divergence:
     Attributes:
         node: v, where the ways part.
         spread: the difference of the best and the worst child's value, after shrinking if that is on.
-        best: v+; `len(best.members)` says how much evidence its value rests on.
+        best: v+. It may have members that came from elsewhere: evidence are those that went there from v alone.
         worst: v-.
-        best_step: the member `(i, t)` of v+ with the highest return: z+, a+, o+.
-        worst_step: the member of v- with the lowest return: z-, a-, o-, and the context s that a graft is
-            trained in.
+        best_step: of those that went from v to v+, the one with the highest return, as `(i, t)`: z+, a+, o+.
+        worst_step: of those that went from v to v-, the one with the lowest return: z-, a-, o-, and the context s that a
+            graft is trained in.
     """
 
     node: Node
@@ -31,22 +31,33 @@ class Divergence:
     best_step: Member
     worst_step: Member
 
+    @property
+    def best_count(self) -> int:
+        """|T(v -> v+)|: on how many trajectories it rests that this way is the better one."""
+        return len(self.node.children[self.best])
+
+    @property
+    def worst_count(self) -> int:
+        """|T(v -> v-)|."""
+        return len(self.node.children[self.worst])
+
 
 def find_divergences(
     nodes: Sequence[Node], rewards: Sequence[float], delta: float, shrink: float
 ) -> list[Divergence]:
     """Every divergent node (`eq:divergence`), in the order of `nodes`.
 
-    A node is divergent when its children's values differ by more than `delta` and the members of the best
-    child earned more on average than those of the worst: two winners of very different length differ by
-    discount alone. Ties go to the child with more members, then to the lowest trajectory.
+    A node v is divergent when its children's values differ by more than `delta` and those that went from v to the best child
+    earned more on average than those that went to the worst: two winners of very different length differ by discount alone.
+    A child's other members, which never passed v, say nothing about the choice made there. Ties go to the child that more
+    went to, then to the lowest trajectory among them.
 
     Args:
         nodes: the nodes to look at, with their values.
         rewards: terminal reward of each trajectory.
         delta: the spread that must be exceeded, in units of reward.
         shrink: pseudo-count k that pulls each child's value towards its parent's before they are compared,
-            (n Q(child) + k Q(parent)) / (n + k) with n members: one lucky winner is weak evidence. 0 is off.
+            (n Q(child) + k Q(parent)) / (n + k) with n = |T(v -> child)|: one lucky winner is weak evidence. 0 is off.
 
     Returns:
         The divergences; none in a group whose rewards are all equal.
@@ -65,26 +76,30 @@ def find_divergences(
         if len(node.children) < 2:
             continue
         values = {child: _shrunk(child, node, shrink) for child in node.children}
-        best = min(values, key=lambda child: (-values[child], *_preference(child)))
-        worst = min(values, key=lambda child: (values[child], *_preference(child)))
+        best = min(values, key=lambda child: (-values[child], *_preference(node, child)))
+        worst = min(values, key=lambda child: (values[child], *_preference(node, child)))
         spread = values[best] - values[worst]
-        if spread > delta and _mean_reward(best, rewards) > _mean_reward(worst, rewards):
-            best_step = min(best.members, key=lambda member: (-rewards[member[0]], member))
-            worst_step = min(worst.members, key=lambda member: (rewards[member[0]], member))
-            found.append(Divergence(node, spread, best, worst, best_step, worst_step))
+        to_best, to_worst = node.children[best], node.children[worst]
+        if spread > delta and _mean_reward(to_best, rewards) > _mean_reward(to_worst, rewards):
+            step = node.depth  # of a trajectory that goes on from here: depth d is reached by step d - 1
+            winner = min(to_best, key=lambda i: (-rewards[i], i))
+            loser = min(to_worst, key=lambda i: (rewards[i], i))
+            found.append(Divergence(node, spread, best, worst, (winner, step), (loser, step)))
     return found
 
 
-def _preference(child: Node) -> tuple[int, Member]:
-    return -len(child.members), child.first
+def _preference(node: Node, child: Node) -> tuple[int, int]:
+    through = node.children[child]
+    return -len(through), min(through)
 
 
 def _shrunk(child: Node, parent: Node, shrink: float) -> float:
     if shrink == 0:
         return child.value
-    count = len(child.members)
+    count = len(parent.children[child])
     return (count * child.value + shrink * parent.value) / (count + shrink)
 
 
-def _mean_reward(node: Node, rewards: Sequence[float]) -> float:
-    return math.fsum(rewards[i] for i, _ in node.members) / len(node.members)
+def _mean_reward(trajectories: Iterable[int], rewards: Sequence[float]) -> float:
+    earned = [rewards[i] for i in trajectories]
+    return math.fsum(earned) / len(earned)

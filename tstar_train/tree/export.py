@@ -38,7 +38,7 @@ def tree_to_dict(
         `best_of` and `worst_of` (ids of the divergent nodes that it is the best or worst child of), and
         `thought`, `action`, `observation` of its lowest member (empty for the root).
         `edges`: `source`, `target`, `trajectories`, `weight`.
-        `divergences`: `node`, `spread`, `best`, `worst` (ids), `best_count`, `worst_count` (members),
+        `divergences`: `node`, `spread`, `best`, `worst` (ids), `best_count`, `worst_count` (who went there from the node),
         `best_step`, `worst_step` ([trajectory, step]).
 
     Raises:
@@ -98,8 +98,8 @@ def tree_to_dict(
                 "spread": divergence.spread,
                 "best": ids[divergence.best],
                 "worst": ids[divergence.worst],
-                "best_count": len(divergence.best.members),
-                "worst_count": len(divergence.worst.members),
+                "best_count": divergence.best_count,
+                "worst_count": divergence.worst_count,
                 "best_step": list(divergence.best_step),
                 "worst_step": list(divergence.worst_step),
             }

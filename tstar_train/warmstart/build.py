@@ -15,12 +15,16 @@ from typing import Any
 import torch
 import torch.distributed
 from rich.console import Console
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 from transformers import PreTrainedModel
 
-from tstar_envs import EnvEntry, TextEnv, find_entry
+from tstar_envs import EnvEntry, TextEnv, find_entry, write_whole
+from tstar_train.claim import claimed
+from tstar_train.finite import NotFinite
+from tstar_train.policy.checksums import sha256_of
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
+from tstar_train.policy.limit import position_limit
 from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows, shuffled
@@ -134,11 +138,25 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
 
     Args:
         entry: any environment of the family.
-        out: folder; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
+        out: folder, new or empty; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
         seed: of weights and demonstrations.
         steps: updates of each stage, None for the family's schedules.
         console: for progress.
+
+    Raises:
+        UnknownOption: the folder holds something.
+        InUse: another process writes there.
+        NotFinite: a loss or gradient is no number; the weights of the stage before stand in the folder, the batch beside them.
     """
+    with claimed(out, used="what it holds would be lost: choose another --out"):
+        try:
+            _build(entry, out, seed, steps, console)
+        except NotFinite as error:
+            write_whole(out / "broken_batch.json", json.dumps(error.batch))
+            raise NotFinite(f"{error}. The batch is in {out / 'broken_batch.json'}", error.batch) from error
+
+
+def _build(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
     torch.set_num_threads(1)
     family = tiny_family(policy_name(entry))
     made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
@@ -164,8 +182,10 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
         "stages": made,
     }
     for number, schedule in enumerate(stages, start=len(made)):
+        (out / "training.json").unlink(missing_ok=True)  # its sums are those of the stage before
         run_stage(entry, out, seed + 1000 * number, schedule, console, record)
-        (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        record["sha256"] = {p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")}
+        write_whole(out / "training.json", json.dumps(record, indent=1) + "\n")
 
 
 def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule, console: Console, record: dict[str, Any]) -> None:
@@ -176,11 +196,18 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
         if schedule.processes == 1:
             _stage(0, *arguments)
         else:
-            spawn(_stage, args=arguments, nprocs=schedule.processes)
+            try:
+                spawn(_stage, args=arguments, nprocs=schedule.processes)
+            except (ProcessRaisedException, ProcessExitedException):
+                broken = Path(f"{folder}/stage.json.broken")
+                if not broken.exists():
+                    raise
+                told = json.loads(broken.read_text(encoding="utf-8"))
+                raise NotFinite(told["message"], told["batch"]) from None
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
     style = style_of(tiny_family(policy_name(entry)))
     record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})
-    console.print(f"stage done: loss {stage['losses'][-1][1] if stage['losses'] else float('nan'):.4f}", highlight=False)
+    console.print(f"stage done: loss {stage['losses'][-1][1]:.4f}", highlight=False)
 
 
 def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, seed: int, meeting: str, result: str) -> None:
@@ -205,8 +232,13 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
-        rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family)
-    imitate(model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average)
+        rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family, position_limit(model.config))
+    try:
+        imitate(model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average)
+    except NotFinite as error:
+        if schedule.processes > 1:  # what is raised in a process of its own arrives as the text of a traceback
+            write_whole(Path(f"{result}.broken"), json.dumps({"message": str(error), "batch": error.batch}))
+        raise
     if rank == 0:
         save_tiny(model, tokenizer, out)
         seconds = round((time.process_time() - started) * schedule.processes, 1)

@@ -16,6 +16,7 @@ from tstar_envs import TextEnv, parse_reply, render_reply
 from tstar_train.grafting.prompt import Branch, contrast_context
 from tstar_train.policy.codec import Codec
 from tstar_train.policy.family import TinyFamily
+from tstar_train.policy.limit import ContextTooLong
 from tstar_train.rollout.transcript import Transcript
 
 
@@ -39,8 +40,9 @@ class Row:
 
 
 def practice_rows(
-    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle, family: TinyFamily
-) -> Iterator[Row]:
+    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle, family: TinyFamily,
+    limit: int | None = None,
+) -> Iterator[Row]:  # fmt: skip
     """Rows without end.
 
     Args:
@@ -49,13 +51,14 @@ def practice_rows(
         seed: same seed, same rows.
         style: how varied.
         family: which context the policy sees. ``concat`` gives a row per episode, ``step`` one per imitated turn.
+        limit: most tokens of a row, None for any number. Contexts are shortened as in play; an episode that cannot go on is left out.
     """
     world = 0
     while True:
         env = practice(f"{seed}/{world}")
         chance = random.Random(f"demonstrations/{seed}/{world}")
         for task_id in env.task_ids("train"):
-            rows = _episode_rows(env, task_id, codec, chance, style, family)
+            rows = _episode_rows(env, task_id, codec, chance, style, family, limit)
             yield from (row for row in rows if style.kept == 1.0 or chance.random() < style.kept)
         world += 1
 
@@ -80,8 +83,9 @@ def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
 
 
 def _episode_rows(
-    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle, family: TinyFamily
-) -> list[Row]:
+    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle, family: TinyFamily,
+    limit: int | None,
+) -> list[Row]:  # fmt: skip
     observation, info = env.reset(options={"task": task_id})
     transcript = Transcript(codec, env.prompt(), str(info["instruction"]), observation, family.context, family.history)
     turns: list[Row] = []
@@ -91,7 +95,10 @@ def _episode_rows(
         expert = env.oracle(wording=chance.randrange(style.wordings))
         if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
             return []
-        context = transcript.context()
+        try:
+            context = transcript.context(None if limit is None else limit - family.max_tokens)
+        except ContextTooLong:
+            return []
         if chance.random() < style.contrast:
             extra.append(_contrast_row(env, context, expert, codec, chance))
         imitate = chance.random() >= style.mistake
@@ -106,16 +113,21 @@ def _episode_rows(
             transcript.add(ids, observation)
     if not info["success"]:
         return []
-    return [*(_whole(turns) if family.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+    rows = [*(_whole(turns) if family.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+    return [row for row in rows if limit is None or len(row.ids) <= limit]
 
 
 def _whole(turns: list[Row]) -> list[Row]:
-    """The turns of an episode, each of which begins with the one before, as one row."""
-    row = Row(list(turns[0].ids), list(turns[0].mask))
+    """The turns of an episode as one row, since each begins with the one before; a new one where a context was shortened."""
+    rows = [Row(list(turns[0].ids), list(turns[0].mask))]
     for turn in turns[1:]:
+        row = rows[-1]
+        if turn.ids[: len(row.ids)] != row.ids:
+            rows.append(Row(list(turn.ids), list(turn.mask)))
+            continue
         row.mask += turn.mask[len(row.ids) :]
         row.ids += turn.ids[len(row.ids) :]
-    return [row]
+    return rows
 
 
 def _contrast_row(env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, chance: random.Random) -> Row:

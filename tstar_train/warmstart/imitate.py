@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tstar_train.finite import NotFinite
 from tstar_train.policy.head import output_logits
 from tstar_train.warmstart.demonstrations import Row
 
@@ -119,16 +121,19 @@ def imitate(
         rows: endless demonstrations.
         schedule: steps, batch and rates.
         pad: padding id.
-        report: called every ``every`` steps with the step, the mean loss since the last call and the CPU seconds so far.
+        report: called every ``every`` steps, and at the end, with the step, the mean loss since the last call and the CPU seconds so far.
         every: see ``report``.
         average: makes the gradients the mean over processes, where there are several.
 
     Returns:
         the number of updates.
+
+    Raises:
+        NotFinite: a loss or gradient is no number; the weights are those of before that update, and it holds the batch.
     """
     optimizer_list = optimizers(model, schedule)
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizer_list]
-    started, total = time.process_time(), 0.0
+    started, total, summed = time.process_time(), 0.0, 0
     model.train()
     for step in itertools.count():
         factor = schedule.rate(step, time.process_time() - started)
@@ -144,13 +149,18 @@ def imitate(
         loss.backward()
         if average is not None:
             average(model)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        if not (math.isfinite(norm) and math.isfinite(loss.item())):
+            batch = {"update": step + 1, "rows": [asdict(row) for row in batches[step * 5 % 8]]}
+            raise NotFinite(f"update {step + 1} of the imitation has a loss of {loss.item()} and a gradient of norm {norm}", batch)
         for optimizer in optimizer_list:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        total += loss.item()
+        total, summed = total + loss.item(), summed + 1
         if (step + 1) % every == 0:
-            report(step + 1, total / every, time.process_time() - started)
-            total = 0.0
+            report(step + 1, total / summed, time.process_time() - started)
+            total, summed = 0.0, 0
+    if summed:
+        report(step, total / summed, time.process_time() - started)
     model.eval()
     return step

@@ -15,6 +15,7 @@ from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
 BUILT_IN = ("random", "oracle", "tiny")
 # By name only: this package never imports the trainer, which brings torch.
 _TINY = "tstar_train.agent:load_agent"
+_TINY_OPTIONS = "tstar_train.agent:environment_options"
 _FORMS = (
     "valid: random, oracle, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
     "act(observation, info) -> str and, if it likes, reset(observation, info)), a class or factory of one that needs no "
@@ -57,6 +58,25 @@ def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None =
             raise UnknownOption(f"agent {spec!r}: {module_name} has no {path!r}; {_FORMS}")
         found = getattr(found, part)
     return _as_agent(spec, found, offered)
+
+
+def options_of(spec: str, *, env_id: str, seed: int) -> dict[str, Any]:
+    """The options that an agent wishes its environment to have, so that another one can be evaluated under the same.
+
+    Args:
+        spec: as for ``load_agent``; of ``tiny`` and ``tiny:PATH`` no weights are read.
+        env_id: the environment.
+        seed: for a factory that has a parameter ``seed``.
+
+    Raises:
+        UnknownOption: no such agent.
+        MissingExtra: ``tiny`` without the trainer's packages.
+    """
+    if spec == "tiny" or spec.startswith("tiny:"):
+        module_name, _, name = _TINY_OPTIONS.partition(":")
+        options: dict[str, Any] = getattr(_import("tiny", module_name), name)(env_id, spec.partition(":")[2] or "tiny")
+        return options
+    return dict(getattr(load_agent(spec, env_id=env_id, seed=seed), "env_options", {}))
 
 
 def _import(spec: str, module_name: str) -> Any:
@@ -131,7 +151,7 @@ def _complete(spec: str, agent: Any) -> Agent:
         raise UnknownOption(f"agent {spec!r}: env_options must be a dict, found {agent.env_options!r:.80}")
     if not callable(getattr(agent, "reset", None)):
         wrapped = FunctionAgent(agent.act)
-        wrapped.__dict__.update({name: getattr(agent, name) for name in ("env_options", "bind") if hasattr(agent, name)})
+        wrapped.__dict__.update({name: getattr(agent, name) for name in ("env_options", "bind", "privileged") if hasattr(agent, name)})
         return wrapped
     complete: Agent = agent
     return complete

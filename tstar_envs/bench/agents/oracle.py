@@ -16,6 +16,8 @@ class NoExpert(TStarError):
 class OracleAgent:
     """Replies with ``env.oracle()``."""
 
+    privileged = True
+
     def __init__(self) -> None:
         self._env: TextEnv[Any, Any] | None = None
 

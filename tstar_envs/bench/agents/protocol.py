@@ -12,7 +12,9 @@ class Agent(Protocol):
     """Plays episodes one after the other.
 
     An agent may declare ``env_options`` (a dict): options that its environment should have unless the user names others,
-    and ``bind(env)``, which is called once with the environment if the agent is meant to look inside (the oracle is).
+    and ``bind(env)``, which is called once before the first episode with what agents may know of the environment: ``env.prompt(style)``,
+    ``env.demonstrations(n, style)``, ``env.horizon`` (``what_agents_see``). With ``privileged = True`` it is called with the environment
+    itself, expert and all, as the oracle is; the evaluation says so.
     """
 
     def reset(self, observation: str, info: Info) -> None:

@@ -72,8 +72,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     ## Arguments
     ``variant`` (a task type, or "all"; fixed by the id), ``data`` ("auto", "mini", "full", or a folder with ``game.tw-pddl`` files; see
     ``tasks.load_tasks``), ``backend`` ("own", or "textworld": the original packages answer, extra ``alfworld``), ``go_modifies`` (True:
-    ``go to`` counts as modifying the state), ``strict`` (False; True: only exact commands are understood, as in the original), and
-    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of the split ``test``.
+    ``go to`` counts as modifying the state), ``strict`` (False; True: only exact commands are understood, as in the original; with
+    ``backend="textworld"`` nothing is taken off a command either), ``explain_invalid`` (False; True: the agent reads why a command is
+    refused), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of the split
+    ``test``.
 
     ## Tags
     ``go to``, ``open``, ``close``, ``take``, ``move``, ``clean``, ``heat``, ``cool``, ``slice`` and ``use`` modify the state when they
@@ -88,11 +90,13 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     ``Thought: I need a mug. The cabinet 3 is a likely place for one, so I go there.\nAction: go to cabinet 3``
 
     ## Rules version history
-    1: first version.
+    1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, ``<answer>``
+    holds a command, and what stands around a command (a full stop, quotes, a fenced block) is passed over.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     default_horizon = 30
+    answers = False
     splits = SPLITS
 
     def __init__(
@@ -114,6 +118,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         check_option("go_modifies", go_modifies, (True, False))
         check_option("strict", strict, (True, False))
         self._backend, self._go_modifies, self._strict = backend, go_modifies, strict
+        self.exact_replies = strict or backend == "textworld"
         self._set = task_set or load_tasks(variant, data)
         self.tier = self._set.tier
         self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
@@ -203,6 +208,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
 
     def _state_fingerprint(self, task: Loaded, state: Position) -> str:
         return rules.fingerprint(task.game, _own(state))
+
+    def _task_content(self, task: Loaded) -> str:
+        game, start = task.game, task.game.start
+        return repr((game.task, game.receptacle_names, game.object_names, game.location_of, start.contents, sorted(start.opened)))
 
     def _state_key(self, task: Loaded, state: Position) -> str:
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())

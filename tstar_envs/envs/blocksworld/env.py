@@ -81,10 +81,11 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ## Rules version history
     1: first version. 2: the natural text says that the hand is currently holding a block. 3: ``<answer>`` tags hold actions too, and
     brackets and commas between words are passed over; the expert says of a block that others must be on that it is, not that it goes
-    aside, and in mystery words nothing that gives towers away.
+    aside, and in mystery words nothing that gives towers away. 4: replies are read as in every family (``tstar_envs.react``): nothing
+    inside a closed thought is played.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "4"}
     answers = False
     default_horizon = 40
     optimum_known = True

@@ -13,7 +13,7 @@ from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Search
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
-from tstar_envs.react import parse_reply
+from tstar_envs.react import Reply
 from tstar_envs.stable_random import StableRandom
 
 MOST_PASSAGES = 100
@@ -69,10 +69,11 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
 
     ## Rules version history
-    1: first version.
+    1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
+    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     default_horizon = 6
     prompt_styles = (*PROMPT_STYLES, "search_r1")
 
@@ -136,11 +137,18 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             return QAState(), search_r1.question(task.question)
         return QAState(), f"Question: {task.question}"
 
+    def _task_content(self, task: QATask) -> str:
+        return repr(task)
+
     def _instruction(self, task: QATask) -> str:
         return task.question
 
     def _reset_extra(self, task: QATask, state: QAState) -> Mapping[str, Any]:
         return {"question": task.question, "kind": task.kind}
+
+    def read_reply(self, reply: str) -> Reply:
+        """See ``TextEnv``; in Search-R1's style only what its own code reads is an action."""
+        return search_r1.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
 
     def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
         parsed = rules.parse_action(action)
@@ -184,7 +192,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
         wanted: dict[str, list[tuple[int, SearchQAEnv]]] = {}
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
-            parsed = rules.parse_action(parse_reply(reply).action)
+            parsed = rules.parse_action(env.read_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv) and rules.cached(env._running()[1], parsed.argument) is None:
                 wanted.setdefault(parsed.argument, []).append((row, env))
         if not wanted:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.react import bracket_content
 
 LONGEST_QUERY = 1_000  # characters
 
-_ACTION = re.compile(r"\W{0,8}(search|finish)\s{0,8}\[(.*)\]", re.IGNORECASE | re.DOTALL)
+_ACTION = re.compile(r"\W{0,8}(search|finish)\s{0,8}(?=\[)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,12 @@ class ParsedAction(NamedTuple):
 
 
 def parse_action(action: str) -> ParsedAction:
-    """Read ``search[...]`` or ``finish[...]``, any case, surrounding punctuation ignored."""
+    """Read ``search[...]`` or ``finish[...]``, any case; the bracket that balances ends the argument, what stands around is ignored."""
     match = _ACTION.match(action)
-    if match is None:
+    content = None if match is None else bracket_content(action, match.end())
+    if match is None or content is None:
         return ParsedAction("", "", "the action must be search[query] or finish[answer]")
-    verb, argument = match.group(1).lower(), " ".join(match.group(2).split())
+    verb, argument = match.group(1).lower(), " ".join(content.split())
     if not argument or (verb == "search" and not query_key(argument)):
         return ParsedAction("", "", f"{verb}[...] needs words between the brackets")
     if len(argument) > LONGEST_QUERY:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.react import Reply, after_thoughts, parse_reply, thought_text
 
 PROMPT = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new information. "
@@ -21,6 +22,24 @@ INVALID = (
     "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. If I want to "
     "give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
 )
+
+def read_reply(reply: str) -> Reply:
+    r"""The first closed pair of tags after a closed thought; nothing else is an action.
+
+    As the expression ``<(search|answer)>(.*?)</\1>`` of its code finds it, but in linear time, and not inside a closed thought.
+    """
+    start = after_thoughts(reply)
+    pairs = []
+    for name in ("search", "answer"):
+        opening = reply.find(f"<{name}>", start)
+        content = opening + len(name) + 2
+        if opening >= 0 and (closing := reply.find(f"</{name}>", content)) >= 0:
+            pairs.append((opening, f"<{name}>{reply[content:closing].strip()}</{name}>"))
+    if not pairs:
+        return Reply(thought_text(reply), "", "none")
+    opening, pair = min(pairs)
+    _, action, cue = parse_reply(pair)
+    return Reply(thought_text(reply[:opening]), action, cue)
 
 
 def question(text: str) -> str:

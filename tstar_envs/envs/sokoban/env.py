@@ -88,10 +88,11 @@ class SokobanEnv(TextEnv[LevelView, State]):
     move is passed over, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
     of several moves a turn a separator at the end is passed over. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
     turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and
-    several moves may be joined by spaces and semicolons.
+    several moves may be joined by spaces and semicolons. 6: replies are read as in every family (``tstar_envs.react``): nothing inside a
+    closed thought is played.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "5"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "6"}
     answers = False
     optimum_known = True
     # Arrow keys too, as a terminal writes them in a line.

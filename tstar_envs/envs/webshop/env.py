@@ -26,14 +26,14 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     ## Action space
     A string. ``search[keywords]`` works on every page, ``click[button]`` on what the page shows. The argument is
-    lower-cased. ReAct replies, tags and bare actions are read (``tstar_envs.react``). Anything else is a no-op that costs
-    a step.
+    lower-cased. ReAct replies, tags and bare actions are read (``tstar_envs.react``); with ``text`` and ``text_rich`` the action itself
+    must be written exactly as the original wants it. Anything else is a no-op that costs a step.
 
     ## Observation
     A string. ``observation="text"`` is the original's text exactly, ``"text_rich"`` its form with marked buttons,
     ``"text_options"`` (default) ours: shorter, and the chosen options are shown, which the original's text hides, and what was
     opened and read. After an
-    invalid action the first two repeat the page, as the original does; ours says what was wrong.
+    invalid action the first two repeat the page, as the original does; ours says what was wrong, and so do they with ``explain_invalid``.
 
     ## Rewards
     The original's score in [0, 1] when something is bought, 0 before. Success is a score of 1.
@@ -67,10 +67,13 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     ## Rules version history
     1: first version. 2: ``text_options`` says which products of the page were opened and which pages of the product were read.
+    3: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, ``<answer>`` holds an
+    action, and with ``text_options`` case, white space and what stands around an action do not matter.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     default_horizon = 15
+    answers = False
     longest_observation = 200_000
 
     def __init__(
@@ -88,6 +91,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
         self._shop = shop or load_shop(data, seed_prices)
         self._observation_form = observation
+        self.exact_replies = observation != "text_options"  # the others reproduce the original
         self._page_size = page_size
         self.tier = self._shop.tier
 
@@ -118,6 +122,9 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     def _page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:
         return pages.render(self._shop.catalogue, state, task.instruction, self._observation_form, reward)
 
+    def _task_content(self, task: ShopTask) -> str:
+        return repr((task, len(self._shop.catalogue)))
+
     def _instruction(self, task: ShopTask) -> str:
         return task.instruction
 
@@ -132,13 +139,14 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def _apply(self, task: ShopTask, state: ShopState, action: str) -> Outcome[ShopState]:
         catalogue = self._shop.catalogue
-        parsed = rules.parse_action(action)
+        buttons = rules.clickables(catalogue, state)
+        parsed = rules.parse_action(action) if self.exact_replies else rules.read_action(action, buttons)
         if parsed.problem:
             return self._invalid(task, state, parsed.problem)
         if parsed.name == "search":
             after = rules.search(state, parsed.argument)
         else:
-            kind = rules.clickables(catalogue, state).get(parsed.argument)
+            kind = buttons.get(parsed.argument)
             if kind is None or parsed.argument == "search":
                 return self._invalid(task, state, f"there is no button {parsed.argument[:80]!r} on this page")
             after = rules.click(catalogue, state, parsed.argument, kind)
@@ -190,7 +198,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed search and click but turning to the next page and reading."""
-        parsed = rules.parse_action(action)
+        parsed = rules.parse_action(action) if self.exact_replies else rules.read_action(action, {})
         return not parsed.problem and not (parsed.name == "click" and parsed.argument in rules.READING)
 
     def prompt(self, style: str | None = None) -> str:

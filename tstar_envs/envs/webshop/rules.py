@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
+from tstar_envs.react import bracket_content
 
 PAGE_SIZE = 10  # products of a results page in the original
 SUB_PAGES = ("description", "features", "reviews")
@@ -77,6 +78,31 @@ def parse_action(action: str) -> Parsed:
     name, argument = line[:opening], line[opening + 1 : close].lower()
     if name not in ("search", "click"):
         return Parsed("", "", f"there is no action {name[:40]!r}; use search[keywords] or click[button]")
+    return Parsed(name, argument)
+
+
+def read_action(action: str, buttons: Mapping[str, str]) -> Parsed:
+    """Read an action as an agent means it: the name in any case, and the bracket that balances ends the argument.
+
+    Args:
+        action: what was asked.
+        buttons: what the page has to click (``clickables``). One whose text has odd white space or brackets is found as well.
+    """
+    opening = action.find("[")
+    name = action[:opening].strip().lower()
+    content = bracket_content(action, opening) if name in ("search", "click") else None
+    if content is None:
+        return parse_action(action)  # which says what is wrong
+    argument = " ".join(content.lower().split())
+    if name == "search":
+        return Parsed(name, argument) if argument else Parsed("", "", "search[...] needs words between the brackets")
+    exact = action[opening + 1 : max(action.rfind("]"), opening)].lower()
+    for wanted in (exact, argument, argument.strip("\"'`")):
+        if wanted in buttons:
+            return Parsed(name, wanted)
+        spaced = [text for text in buttons if " ".join(text.split()) == " ".join(wanted.split())]
+        if len(spaced) == 1:
+            return Parsed(name, spaced[0])
     return Parsed(name, argument)
 
 

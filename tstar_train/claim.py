@@ -1,0 +1,98 @@
+"""A run's folder belongs to one process: claimed before anything is built, and left as it was found by a start that fails."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tstar_envs import TStarError, UnknownOption, only_writer
+from tstar_train.config import Config
+
+LOCK = ".lock"
+# What a start leaves that ended before anything was measured: nothing is lost if another one begins there.
+_BEGUN = {LOCK, "trees", "config.json", ".config.json.partial"}
+
+
+@contextmanager
+def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None]:
+    """Hold a folder for the time of a ``with`` block.
+
+    Args:
+        out: the folder. A new one is made, with all above it; where the block fails before it wrote anything they are removed again.
+        resume: the folder holds what is to go on.
+        used: what to do where the folder holds something, for the message; by default what a run can do.
+
+    Raises:
+        UnknownOption: no folder can be there, or, unless ``resume``, it holds something already.
+        InUse: another process writes there.
+        WriteFailed: it cannot be written, or its file system has no locks.
+    """
+    made = [] if resume else _make(out)
+    try:
+        with only_writer(out / LOCK, f"the folder {out}", "wait until it is done, or choose another --out"):
+            if not resume and not _unused(out):
+                raise UnknownOption(f"{out} is not empty: {used or f'choose another --out, or continue that run with --resume {out}'}")
+            try:
+                yield
+            except BaseException:
+                if made:
+                    remove_unused(out)
+                raise
+    except BaseException:
+        with suppress(OSError):  # somebody else is in there by now
+            for path in made:
+                if path.exists():
+                    path.rmdir()
+        raise
+
+
+def new_folder(base: Path) -> Path:
+    """``base``, or ``base-2`` and so on where another run, perhaps of this second, has that name; made empty, so that it is ours."""
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+        except FileExistsError:
+            if not path.parent.is_dir():
+                raise
+            continue
+        return path
+    raise AssertionError("there are always further numbers")
+
+
+def remove_unused(out: Path) -> None:
+    """Remove a folder in which a start left nothing but its lock."""
+    if out.is_dir() and {path.name for path in out.iterdir()} <= {LOCK, "trees"} and not any((out / "trees").glob("*")):
+        shutil.rmtree(out)
+
+
+def _make(out: Path) -> list[Path]:
+    """Make a folder and what is missing above it; what was made, the deepest first."""
+    try:
+        if out.exists() and not out.is_dir():
+            raise UnknownOption(f"{out} is a file: choose another --out for the run's folder")
+        missing = list(itertools.takewhile(lambda path: not path.exists(), (out, *out.parents)))
+        out.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # no permission, a file on the way, a name that is too long or holds a NUL
+        if isinstance(error, TStarError):
+            raise
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise UnknownOption(f"--out {str(out)!r:.200} cannot be made a folder ({reason}): choose another one") from error
+    return missing
+
+
+def _unused(out: Path) -> bool:
+    """Whether a folder holds nothing, or only what a start of ours left that measured nothing."""
+    names = {path.name for path in out.iterdir()}
+    if not names <= _BEGUN or any((out / "trees").glob("*")):
+        return False
+    if "config.json" in names:
+        try:
+            Config.from_json(out / "config.json")
+        except TStarError:  # somebody else's
+            return False
+    return True

@@ -1,0 +1,67 @@
+"""How a run is asked to stop: Ctrl-C, SIGTERM (a cluster's scheduler) or SIGHUP (a closed terminal)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Stop:
+    """Whether a stop was asked for.
+
+    Attributes:
+        asked: a signal came.
+        patient: whether the first signal waits for the end of an iteration; otherwise it interrupts at once, as a second one does.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.patient = False
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """A signal came."""
+        if self.asked or not self.patient:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Catch the signals for the time of a ``with`` block; outside of the main thread, where Python allows no handlers, none."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    # Who started it with nohup wants it to outlive the terminal.
+    caught = [s for s in _SIGNALS if s == signal.SIGINT or signal.getsignal(s) != signal.SIG_IGN]
+    previous = {s: signal.signal(s, stop.handle) for s in caught}
+    try:
+        yield stop
+    finally:
+        for signum, old in previous.items():
+            signal.signal(signum, old)
+
+
+@contextmanager
+def unheard_by_children() -> Iterator[None]:
+    """Processes started within ignore the signals from their first moment on, and until they are told otherwise.
+
+    A terminal and a scheduler signal the whole group: a helper that died of it would take the iteration along that the main
+    process is about to finish and save. What reaches this process meanwhile waits until the end of the block.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    handlers = {s: signal.signal(s, signal.SIG_IGN) for s in _SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, old in handlers.items():
+            signal.signal(signum, old)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
