@@ -56,7 +56,7 @@ def existing(path: PathLike, option: str, wanted: str) -> Path:
         found = Path(path).expanduser()
     except RuntimeError:  # ~somebody who is not known here
         found = Path(path)
-    if found.is_dir():
+    if os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises for names that the system refuses
         return found
     try:
         return regular_file(found)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 
 from tstar_envs.envs.alfworld import rules
 from tstar_envs.envs.alfworld.export import write_problem
 from tstar_envs.envs.alfworld.facts import Facts, Goal
-from tstar_envs.envs.alfworld.game import Game, State, Wording, build_game
+from tstar_envs.envs.alfworld.game import Game, State, build_game
+from tstar_envs.envs.alfworld.textworld_game import alfworld_file
+from tstar_envs.envs.alfworld.wording import Wording
 from tstar_envs.stable_random import StableRandom
 
-# What the reader takes from a grammar, in words of the tests: task, help, and how an object is put down.
-GRAMMAR = """grammar :: \"\"\"
-{"task": [{"rhs": "Your task is to: TASK."}],
- "PutObject.feedback": [{"rhs": "You MOVED the {o.name} to the {r.name}."}]}
-\"\"\";
-action PutObject { template :: "MOVE {o} to {r}"; feedback :: "#PutObject.feedback#"; }
-action help { template :: "help"; grammar :: \"\"\" {"help.feedback": [{"rhs": "\\nAsk\\n  somebody\\n"}]} \"\"\"; }
-"""
+# ALFWorld's own, with another help and another way to put an object down.
+GRAMMAR = alfworld_file("data/alfred.twl2", "the tests")
+GRAMMAR = re.sub(r'("help.feedback": \[\s*\{\s*"rhs": )"[^"]*"', r'\1"\\nAsk\\n  somebody\\n"', GRAMMAR).replace("UNKNOWN GOAL", "TASK")
+DOMAIN = alfworld_file("data/alfred.pddl", "the tests")
 PLACES = {
     "table": "t", "cabinet": "o", "fridge": "o", "microwave": "o", "sinkbasin": "t",
 }  # fmt: skip
 
 
 def game_text(facts: Facts, goal: Goal, move: str = "move") -> str:
-    grammar = GRAMMAR.replace("TASK", "win").replace("MOVED", "move").replace("MOVE", move)
-    return json.dumps({"pddl_domain": "", "grammar": grammar, "pddl_problem": write_problem(facts, goal, "small"), "solvable": True})
+    put = {"You move the {o.name} to": f"You {move} the {{o.name}} to", '"move {o} to {r}"': f'"{move} {{o}} to {{r}}"'}
+    grammar = GRAMMAR.replace("TASK", "win")
+    for old, new in put.items():
+        grammar = grammar.replace(old, new)
+    return json.dumps({"pddl_domain": DOMAIN, "grammar": grammar, "pddl_problem": write_problem(facts, goal, "small"), "solvable": True})
 
 
 def kitchen(goal: Goal, seed: int = 0, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife"), shared: bool = False) -> Facts:

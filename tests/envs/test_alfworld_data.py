@@ -185,7 +185,7 @@ def test_folders_without_games(tmp_path: Path) -> None:
         with pytest.raises(MissingData, match=re.escape(str(data))):
             load_tasks("all", str(data))
     (tmp_path / "game.tw-pddl").write_bytes(b"\xff")
-    with pytest.raises(BadData, match="cannot be read"):
+    with pytest.raises(BadData, match="not UTF-8"):
         load_tasks("all", str(tmp_path))
 
 

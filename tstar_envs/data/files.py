@@ -168,20 +168,21 @@ def read_json(path: str | os.PathLike[str], expected: type = dict, limit: Limit 
     return parse_json(read_text(path, limit), path, expected)
 
 
-def parse_json(text: str, where: object, expected: type = dict) -> Any:
+def parse_json(text: str, where: object, expected: type = dict, strict: bool = True) -> Any:
     """What a JSON text says.
 
     Args:
         text: the text.
         where: the file, and line where known, for the message.
         expected: ``dict`` or ``list``, what it must hold; ``object`` takes anything.
+        strict: False lets texts hold line breaks and other control characters as they are.
 
     Raises:
         BadData: not JSON, cut off, nested too deeply, a number with thousands of digits, or something else than expected.
     """
     _check_depth(text, where)
     try:
-        value = json.loads(text)
+        value = json.loads(text, strict=strict)
     except json.JSONDecodeError as error:
         raise BadData(f"{where}: not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from None
     except ValueError as error:  # a whole number with more digits than Python turns into one

@@ -17,6 +17,7 @@ from tstar_envs.errors import BadData, UnknownTask
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.tier import PathLike
 
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")
@@ -71,9 +72,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
 
     ## Arguments
     ``variant`` (a task type, or "all"; fixed by the id), ``data`` ("auto", "mini", "full", or a folder with ``game.tw-pddl`` files; see
-    ``tasks.load_tasks``), ``backend`` ("own", or "textworld": the original packages answer, extra ``alfworld``), ``go_modifies`` (True:
-    ``go to`` counts as modifying the state), ``strict`` (False; True: only exact commands are understood, as in the original; with
-    ``backend="textworld"`` nothing is taken off a command either), ``explain_invalid`` (False; True: the agent reads why a command is
+    ``tasks.load_tasks``), ``skip_bad`` (False; True: games that cannot be used are left out and counted in ``left_out``), ``backend``
+    ("own", or "textworld": the original packages answer, extra ``alfworld``), ``go_modifies`` (True: ``go to`` counts as modifying
+    the state), ``strict`` (False; True: only exact commands are understood, as in the original; with ``backend="textworld"`` nothing
+    is taken off a command either), ``explain_invalid`` (False; True: the agent reads why a command is
     refused), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of the split
     ``test``.
 
@@ -103,7 +105,8 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         self,
         *,
         variant: str = "all",
-        data: str = "auto",
+        data: PathLike = "auto",
+        skip_bad: bool = False,
         backend: str = "own",
         go_modifies: bool = True,
         strict: bool = False,
@@ -119,8 +122,8 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         check_option("strict", strict, (True, False))
         self._backend, self._go_modifies, self._strict = backend, go_modifies, strict
         self.exact_replies = strict or backend == "textworld"
-        self._set = task_set or load_tasks(variant, data)
-        self.tier = self._set.tier
+        self._set = task_set or load_tasks(variant, data, skip_bad)
+        self.tier, self.left_out = self._set.tier, self._set.left_out
         self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
 
     def __getstate__(self) -> dict[str, Any]:

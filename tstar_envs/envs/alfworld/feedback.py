@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tstar_envs.envs.alfworld.game import NOTHING, Game, State
-from tstar_envs.envs.alfworld.rules import (
-    CLEAN,
-    CLOSE,
-    COOL,
-    EXAMINE_OBJECT,
-    EXAMINE_RECEPTACLE,
-    GO,
-    HEAT,
-    HELP,
-    LOOK,
-    MOVE,
-    OPEN,
-    SLICE,
-    TAKE,
-    USE,
-    Command,
-)
+from tstar_envs.envs.alfworld.rules import EXAMINE_OBJECT, EXAMINE_RECEPTACLE, HELP, LOOK, SLICE, USE, Command
 
 NOTHING_HAPPENS = "Nothing happens."
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 MIDDLE = "You are in the middle of a room. Looking quickly around you, you see {}."
-_TREATMENTS = {CLEAN: "clean", HEAT: "heat", COOL: "cool"}
 
 
 def listed(names: Sequence[str]) -> str:
@@ -49,25 +32,13 @@ def intro(game: Game) -> str:
 
 def tell(game: Game, state: State, command: Command) -> str:
     """The answer to a command; ``state`` is the one after it."""
-    verb, thing, other = command
-    if verb == GO:
-        return f"You arrive at {game.receptacle_names[thing]}. {_see(game, state, thing)}"
+    verb, thing, _ = command
+    if verb in game.wording.answers:
+        return _answer(game, state, command)
     if verb == EXAMINE_RECEPTACLE:
         return _see(game, state, thing)
-    if verb == OPEN:
-        return f"You open the {game.receptacle_names[thing]}. {_see(game, state, thing)}"
-    if verb == CLOSE:
-        return f"You close the {game.receptacle_names[thing]}."
-    if verb == TAKE:
-        return f"You pick up the {game.object_names[thing]} from the {game.receptacle_names[other]}."
-    if verb == MOVE:
-        return game.wording.moved.format(o=game.object_names[thing], r=game.receptacle_names[other])
-    if verb in _TREATMENTS:
-        return f"You {_TREATMENTS[verb]} the {game.object_names[thing]} using the {game.receptacle_names[other]}."
     if verb == USE:
         return f"You turn on the {game.object_names[thing]}."
-    if verb == SLICE:
-        return f"You sliced the {game.object_names[thing]} with the {game.object_names[other]}."
     if verb == EXAMINE_OBJECT:
         return _examine(game, state, thing)
     if verb == LOOK:
@@ -75,6 +46,20 @@ def tell(game: Game, state: State, command: Command) -> str:
     if verb == HELP:
         return game.wording.help
     return f"You are carrying: a {game.object_names[state.held]}." if state.held != NOTHING else "You are not carrying anything."
+
+
+def _answer(game: Game, state: State, command: Command) -> str:
+    """The sentence that answers an action, and what is seen in or on the receptacle where it says that."""
+    verb, thing, other = command
+    answer = game.wording.answers[verb]
+    if verb == SLICE:
+        return answer.said({"o": game.object_names[thing], "k": game.object_names[other]})
+    receptacle = thing if other == NOTHING else other
+    names = {"r": game.receptacle_names[receptacle], "l": game.location_names[state.location]}
+    if other != NOTHING:
+        names["o"] = game.object_names[thing]
+    said = answer.said(names)
+    return f"{said} {_see(game, state, receptacle)}" if answer.contents else said
 
 
 def _objects(game: Game, objects: Iterable[int]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tstar_envs.envs.alfworld.facts import MARKS, NEEDED_ABILITY, Facts, Goal
 from tstar_envs.envs.alfworld.names import demangle
+from tstar_envs.envs.alfworld.wording import Wording
 
 NOTHING = -1  # no object held, no location
 KNIVES = frozenset({"knife", "butterknife"})
@@ -37,21 +38,6 @@ class State(NamedTuple):
     left: frozenset[tuple[int, int]] = frozenset()
 
 
-@dataclass(frozen=True)
-class Wording:
-    """What differs between releases of the games: how an object is put down, and the answer to ``help``.
-
-    Attributes:
-        move: the command, with ``{o}`` and ``{r}`` for object and receptacle.
-        moved: the answer to it.
-        help: the answer to ``help``; "" if the game does not know that command.
-    """
-
-    move: str = "move {o} to {r}"
-    moved: str = "You move the {o} to the {r}."
-    help: str = ""
-
-
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Game:
     """One game.
@@ -60,7 +46,7 @@ class Game:
         task: the task in words, as the game tells it.
         goal: when the game is won.
         wording: what its release says in its own way.
-        receptacle_names, object_names: names by number.
+        receptacle_names, object_names, location_names: names by number.
         receptacle_kinds, object_kinds: kinds by number, "" if the file names none.
         location_of: location of each receptacle, ``NOTHING`` if it has none.
         receptacles_at: the receptacles of each location.
@@ -82,6 +68,7 @@ class Game:
     wording: Wording
     receptacle_names: tuple[str, ...]
     object_names: tuple[str, ...]
+    location_names: tuple[str, ...]
     receptacle_kinds: tuple[str, ...]
     object_kinds: tuple[str, ...]
     location_of: tuple[int, ...]
@@ -189,6 +176,7 @@ def build_game(facts: Facts, goal: Goal, task: str, wording: Wording) -> Game:
     numbers.update({name: ("receptacle", number) for number, name in enumerate(receptacle_names)})
     return Game(
         task=task, goal=goal, wording=wording, receptacle_names=receptacle_names, object_names=object_names,
+        location_names=tuple([names.get(raw, raw) for raw in locations]),
         receptacle_kinds=receptacle_kinds, object_kinds=object_kinds, location_of=location_of,
         receptacles_at=tuple([tuple(r) for r in here]), reachable=reachable, openable=_numbers(facts.openable, receptacle_number),
         pickupable=able["pickupable"], holders=able["isreceptacleobject"], cleanable=able["cleanable"], heatable=able["heatable"],

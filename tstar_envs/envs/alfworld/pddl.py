@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from typing import TypeAlias
 
+from tstar_envs.data.files import parse_json
+from tstar_envs.data.limits import GAME_OBJECTS
+from tstar_envs.envs.alfworld.domain import check_domain
+from tstar_envs.envs.alfworld.expressions import Expression, read_definition
 from tstar_envs.envs.alfworld.facts import ABILITIES, MARKS, Facts, Goal
-from tstar_envs.envs.alfworld.game import Game, Wording, build_game
+from tstar_envs.envs.alfworld.game import Game, build_game
+from tstar_envs.envs.alfworld.grammar import read_grammar
 from tstar_envs.errors import BadData
-
-Expression: TypeAlias = "str | list[Expression]"
-_TOKEN = re.compile(r"[()]|[^\s()]+")
-_COMMENT = re.compile(r";[^\n]*")
-_TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
-_HELP = re.compile(r'"help\.feedback"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
-_MOVE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"([^"]*)"')
-_MOVED = re.compile(r'"PutObject\.feedback"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def read_game(text: str, where: str) -> Game:
@@ -30,33 +24,15 @@ def read_game(text: str, where: str) -> Game:
     Raises:
         BadData: not such a file, or a game that the rules do not cover; the message says what was found.
     """
-    try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise BadData(f"{where}: not JSON ({error}); expected a game.tw-pddl file") from error
-    for name in ("pddl_problem", "grammar"):
-        if not isinstance(data, dict) or not isinstance(data.get(name), str):
+    data = parse_json(text, where)
+    for name in ("pddl_problem", "grammar", *(["pddl_domain"] if "pddl_domain" in data else [])):
+        if not isinstance(data.get(name), str):
             raise BadData(f"{where}: field {name!r} must be a string; expected a game.tw-pddl file of ALFWorld")
+    if data.get("pddl_domain"):  # a file without one leaves open what the game's actions do, and nothing differs
+        check_domain(data["pddl_domain"], where)
     facts, goal = read_problem(data["pddl_problem"], where)
-    task, wording = _read_grammar(data["grammar"], where)
+    task, wording = read_grammar(data["grammar"], where)
     return build_game(facts, goal, task, wording)
-
-
-def _read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
-    task, help_, move, moved = (pattern.search(grammar) for pattern in (_TASK, _HELP, _MOVE, _MOVED))
-    if task is None or move is None or moved is None:
-        raise BadData(f"{where}: field 'grammar' lacks the task or the action PutObject; expected the grammar of ALFWorld's games")
-    put = moved[1].replace("{o.name}", "{o}").replace("{r.name}", "{r}")
-    # The game's own parser drops white space at the beginning of a text.
-    answer = _unquote(help_[1], where).lstrip() if help_ is not None else ""
-    return _unquote(task[1], where).lstrip(), Wording(move[1], _unquote(put, where), answer)
-
-
-def _unquote(literal: str, where: str) -> str:
-    try:
-        return str(json.loads(literal, strict=False))
-    except json.JSONDecodeError as error:
-        raise BadData(f"{where}: field 'grammar' holds {literal!r:.60}, which is no JSON string ({error})") from error
 
 
 def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
@@ -65,34 +41,16 @@ def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
     Raises:
         BadData: no such problem, or one that the rules do not cover.
     """
-    sections = {str(part[0]): part[1:] for part in _parse(text, where) if isinstance(part, list) and part}
+    sections = {str(part[0]): part[1:] for part in read_definition(text, where) if isinstance(part, list) and part}
     for name in (":objects", ":init", ":goal"):
         if name not in sections:
             raise BadData(f"{where}: the PDDL problem has no section {name}")
+    GAME_OBJECTS.check(len(sections[":objects"]) // 3, where)  # each is written "name - type"
     facts = _read_facts(sections[":init"], where)
     goal_section = sections[":goal"]
     if len(goal_section) != 1:
         raise BadData(f"{where}: the section :goal must hold one condition, found {len(goal_section)}")
     return facts, read_goal(goal_section[0], where)
-
-
-def _parse(text: str, where: str) -> list[Expression]:
-    """The parts of the ``define`` expression."""
-    stack: list[list[Expression]] = [[]]
-    for token in _TOKEN.findall(_COMMENT.sub("", text).lower()):
-        if token == "(":
-            stack.append([])
-        elif token == ")":
-            if len(stack) == 1:
-                raise BadData(f"{where}: the PDDL problem closes a bracket that it did not open")
-            done = stack.pop()
-            stack[-1].append(done)
-        else:
-            stack[-1].append(token)
-    whole = stack[0][0] if len(stack) == 1 and stack[0] else None
-    if not isinstance(whole, list) or whole[:1] != ["define"]:
-        raise BadData(f"{where}: the PDDL problem must be one expression (define ...), with every bracket closed")
-    return whole
 
 
 def _read_facts(init: list[Expression], where: str) -> Facts:

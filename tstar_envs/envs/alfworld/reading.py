@@ -51,7 +51,7 @@ def read_command(game: Game, state: State, typed: str, strict: bool = False) -> 
     if form is None:
         return Reading(None, "", f"{exact!a:.80} is no command; there are: {USAGE}")
     verb, *arguments = form
-    canonical = game.wording.move.format(o=arguments[0], r=arguments[1]) if verb == "move" else plain
+    canonical = game.wording.move.said({"o": arguments[0], "r": arguments[1]}) if verb == "move" else plain
     if canonical in commands:
         if not strict:
             return Reading(commands[canonical], canonical, "")

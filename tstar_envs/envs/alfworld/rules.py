@@ -70,7 +70,7 @@ def situation(game: Game, state: State) -> Situation:
                         found[f"take {object_names[object_]} from {name}"] = Command(TAKE, object_, receptacle)
         else:
             if accessible and receptacle in fitting:
-                found[game.wording.move.format(o=held_name, r=name)] = Command(MOVE, held, receptacle)
+                found[game.wording.move.said({"o": held_name, "r": name})] = Command(MOVE, held, receptacle)
             kind = game.receptacle_kinds[receptacle]
             if kind == "sinkbasin" and held in game.cleanable:
                 found[f"clean {held_name} with {name}"] = Command(CLEAN, held, receptacle)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from tstar_envs.envs.alfworld.catalogue import OPENABLE, object_kinds
 from tstar_envs.envs.alfworld.distribution import CLEAN, COOL, HEAT, LOOK, PICK, PICK_TWO
 from tstar_envs.envs.alfworld.facts import Facts, Goal
-from tstar_envs.envs.alfworld.game import Game, Wording, build_game
+from tstar_envs.envs.alfworld.game import Game, build_game
 from tstar_envs.envs.alfworld.houses import House, object_id, receptacle_id, view_id
+from tstar_envs.envs.alfworld.wording import Wording
 
 # As ALFWorld words the tasks: two sentences for each type.
 SENTENCES = {

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
+from tstar_envs.data.files import find_files, parse_json, read_text
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.game import Game
 from tstar_envs.envs.alfworld.houses import House, read_house
 from tstar_envs.envs.alfworld.pddl import read_game
 from tstar_envs.envs.alfworld.scene import Scene, read_scene, scene_game
-from tstar_envs.errors import BadData, MissingData
+from tstar_envs.errors import MissingData
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 # As the field reports it, the test split is ALFWorld's valid_seen; both names are accepted wherever a split is asked for.
 SPLITS = ("train", "valid", "test", "valid_unseen")
@@ -42,12 +44,14 @@ class HouseTask:
         split: one of ``SPLITS``.
         task_type: ALFRED's name of the type.
         source: a scene, a line of the shipped files, or the path of a ``game.tw-pddl`` file.
+        stamp: time and size of that file when the task was found, so that a changed one is read anew.
     """
 
     id: str
     split: str
     task_type: str
     source: Scene | str | Path
+    stamp: tuple[int, int] = (0, 0)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -68,21 +72,23 @@ class TaskSet:
         tier: ``mini`` (shipped), ``full`` (published), ``path`` or ``practice``.
         tasks: task id -> task.
         by_split: split -> task ids in order.
+        left_out: games that cannot be used.
     """
 
     tier: str
     tasks: dict[str, HouseTask]
     by_split: dict[str, tuple[str, ...]]
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
         return self  # never changed after loading, so copies of an environment share it
 
 
-def task_set(tier: str, tasks: Iterable[HouseTask], variant: str = "all") -> TaskSet:
+def task_set(tier: str, tasks: Iterable[HouseTask], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT) -> TaskSet:
     """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
     by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
     by_split = {split: tuple(task.id for task in by_id.values() if task.split == split) for split in SPLITS}
-    return TaskSet(tier, by_id, by_split)
+    return TaskSet(tier, by_id, by_split, left_out)
 
 
 @lru_cache(maxsize=256)
@@ -93,19 +99,7 @@ def load_game(task: HouseTask) -> Game:
         BadData: the file of a public game cannot be used.
     """
     scene = task.scene
-    return scene_game(scene) if scene is not None else read_game(read_text(task), str(task.source))
-
-
-def read_text(task: HouseTask) -> str:
-    """The text of a public game's file.
-
-    Raises:
-        BadData: it cannot be read, or is not in UTF-8.
-    """
-    try:
-        return Path(str(task.source)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadData(f"{task.source}: cannot be read ({error})") from error
+    return scene_game(scene) if scene is not None else read_game(read_text(str(task.source)), str(task.source))
 
 
 @lru_cache(maxsize=1)
@@ -132,7 +126,7 @@ def published_folders() -> list[Path]:
     return [root.expanduser() / PUBLISHED for root in roots]
 
 
-def load_tasks(variant: str, data: str) -> TaskSet:
+def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
     """The tasks of an environment.
 
     Args:
@@ -140,17 +134,20 @@ def load_tasks(variant: str, data: str) -> TaskSet:
         data: ``mini`` (shipped), ``full`` (published games, see ``published_folders``), ``auto`` (full if it is there, else mini), or
             a folder: all its ``game.tw-pddl`` files are tasks, with their path in the folder as id, and the first folder of
             that path as split where it names one (else test).
+        skip_bad: leave games out that cannot be used; ``left_out`` of what comes back says how many and why.
 
     Raises:
+        UnknownOption: an empty path.
         MissingData: the folder, or every game in it, is not there.
-        BadData: a game cannot be used.
+        BadData: games that cannot be used; all are named.
     """
+    check_skip_bad(skip_bad)
     if data == "mini":
         return _shipped_set(variant)
     if data in ("full", "auto"):
         found = next((folder for folder in published_folders() if (folder / "train").is_dir()), None)
         if found is not None and (data == "full" or _has_games(found)):
-            return _published_set(str(found), variant)
+            return _published_set(*_games_in(found), variant, skip_bad)
         if data == "auto":
             return _shipped_set(variant)
         looked = ", ".join(map(str, published_folders()))
@@ -158,11 +155,20 @@ def load_tasks(variant: str, data: str) -> TaskSet:
             f"data='full': the published games are in none of {looked}; fetch them with scripts/fetch_data alfworld, or set "
             "$ALFWORLD_DATA to the folder that holds json_2.1.1; data='mini' works without any files"
         )
-    return _folder_set(data, variant)
+    root = existing(data, "data", f"a folder with {GAME_FILE} files")
+    if not root.is_dir():
+        raise MissingData(f"data={os.fspath(data)!r}: a file, not a folder; give a folder with {GAME_FILE} files, or mini, full or auto")
+    return _folder_set(*_games_in(root), variant, skip_bad)
 
 
 def _has_games(folder: Path) -> bool:
     return next((folder / "train").rglob(GAME_FILE), None) is not None
+
+
+def _games_in(root: Path) -> tuple[Path, Stamped]:
+    """A folder and its game files, in the order of their paths, without those that ALFWorld's own loader passes over by name."""
+    names = {file.relative_to(root).as_posix(): file for file in find_files(root, (GAME_FILE,)) if file.name == GAME_FILE}
+    return root, stamped(names[name] for name in sorted(names) if "movable" not in name and "Sliced" not in name)
 
 
 @lru_cache(maxsize=8)
@@ -171,46 +177,46 @@ def _shipped_set(variant: str) -> TaskSet:
 
 
 @lru_cache(maxsize=16)
-def _folder_set(folder: str, variant: str) -> TaskSet:
-    root = Path(folder).expanduser()
-    if not root.is_dir():
-        raise MissingData(f"data={folder!r}: there is no such folder; give one with {GAME_FILE} files, or mini, full or auto")
-    return task_set("path", _scan(root), variant)
+def _folder_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> TaskSet:
+    tasks, left_out = _scan(root, files, skip_bad)
+    return task_set("path", tasks, variant, left_out)
 
 
 @lru_cache(maxsize=16)
-def _published_set(folder: str, variant: str) -> TaskSet:
-    tasks = _scan(Path(folder))
+def _published_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> TaskSet:
+    tasks, left_out = _scan(root, files, skip_bad)
     train = [task for task in tasks if task.split == "train"]
     held_out = set(StableRandom("alfworld/held-out").shuffled(train)[: round(len(train) * HELD_OUT / PUBLISHED_TRAIN)])
-    divided = [HouseTask(task.id, "valid", task.task_type, task.source) if task in held_out else task for task in tasks]
-    return task_set("full", divided, variant)
+    divided = [replace(task, split="valid") if task in held_out else task for task in tasks]
+    return task_set("full", divided, variant, left_out)
 
 
 @lru_cache(maxsize=4)
-def _scan(root: Path) -> tuple[HouseTask, ...]:
-    """Every game below a folder that ALFWorld's own loader would play, in the order of their paths.
+def _scan(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[HouseTask, ...], LeftOut]:
+    """Every game that ALFWorld's own loader would play; each is read now, so that a bad one is named before a run and not within it.
 
     Raises:
         MissingData: there is none.
+        BadData: games that cannot be used.
     """
     tasks = []
-    for file in sorted(root.rglob(GAME_FILE), key=lambda path: path.relative_to(root).as_posix()):
+    faults = Faults(skip_bad)
+    for file, *stamp in files:
         name = file.relative_to(root).as_posix()
-        if "movable" in name or "Sliced" in name:  # tasks that ALFWorld passes over
-            continue
-        text = read_text(HouseTask(name, "test", "", file))
-        if _UNSOLVABLE.search(text):
-            continue
-        named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
-        task_type = named[1] if named else read_game(text, str(file)).goal.task_type
-        tasks.append(HouseTask(name, _split_of(name), task_type, file))
+        with faults.collect(file):
+            text = read_text(file)
+            if _UNSOLVABLE.search(text):
+                continue
+            goal = read_game(text, str(file)).goal
+            named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
+            tasks.append(HouseTask(name, _split_of(name), named[1] if named else goal.task_type, file, (stamp[0], stamp[1])))
+    left_out = faults.settle(len(tasks), "games")
     if not tasks:  # raised here, so that the next look at the folder is a new one
         raise MissingData(
             f"{root}: no {GAME_FILE} file that can be solved in this folder or below it; scripts/fetch_data alfworld fetches the published "
             "games, and data='mini' works without any files"
         )
-    return tuple(tasks)
+    return tuple(tasks), left_out
 
 
 def _split_of(name: str) -> str:
@@ -230,5 +236,5 @@ def task_data(task: HouseTask, feature: str) -> dict[str, Any]:
     scene = task.scene
     if scene is not None:
         return game_data(scene, task.id, feature)
-    data: dict[str, Any] = json.loads(read_text(task))
+    data: dict[str, Any] = parse_json(read_text(str(task.source)), task.source)
     return data
