@@ -65,6 +65,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
     default_horizon: int = 20
     longest_observation: int = 20_000
+    oracle_kinds: tuple[str, ...] = ("expert",)
+    demonstrated: str = "expert"  # the kind that ``demonstrations`` show
     optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
     splits: tuple[str, ...] = SPLITS
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
@@ -155,6 +157,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     @abstractmethod
     def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         """The expert's thought and action, or None if the state is lost; ``wording`` chooses how the thought is put."""
+
+    def _expert_step(self, kind: str, task: Task, state: State, wording: int) -> tuple[str, str] | None:
+        """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
+        return self._oracle_step(task, state, wording)
 
     @abstractmethod
     def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
@@ -437,16 +443,22 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._success, self._score = snapshot.success, snapshot.score
         return self._observation, self._first_info()
 
-    def oracle(self, wording: int = 0) -> str | None:
+    def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
         """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
 
         Deterministic; draws nothing from the environment's generator.
 
         Args:
             wording: demonstrations vary how the thought is put; the action does not depend on it.
+            kind: one of ``oracle_kinds``. Every family has "expert", which knows the whole state and always wins; "search" (ALFWorld)
+                knows only what was seen in the episode, looks for the rest, and may run out of steps.
+
+        Raises:
+            UnknownOption: a kind that the family has not.
         """
+        check_option("kind", kind, self.oracle_kinds)
         task, state = self._running()
-        step = None if self._over else self._oracle_step(task, state, wording)
+        step = None if self._over else self._expert_step(kind, task, state, wording)
         return None if step is None else render_reply(*step, style=self.prompt_style)
 
     def mistake(self, seed: int | str) -> str:
@@ -465,10 +477,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return min(1.0, max(0.0, 1.0 - left / whole))
 
     def demonstrations(self, n: int, style: str | None = None) -> list[str]:
-        """``n`` oracle episodes from train tasks as text, for few-shot prompts.
+        """``n`` oracle episodes from train tasks as text, for few-shot prompts; of the kind ``demonstrated`` where a family has several.
 
         Args:
-            n: how many; the first n tasks of the train split.
+            n: how many; the first n tasks of the train split. One that the kind does not win within ``horizon`` is shown as
+                "expert" plays it.
             style: one of ``prompt_styles``, default the environment's.
 
         Raises:
@@ -492,10 +505,18 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
                 self._task, self._state, self._over = None, None, True
 
     def _demonstrate(self, task_id: str, style: str) -> str:
+        text = ""
+        for kind in dict.fromkeys((self.demonstrated, "expert")):
+            text = self._played_by(kind, task_id, style)
+            if self._success:
+                break
+        return text
+
+    def _played_by(self, kind: str, task_id: str, style: str) -> str:
         self._begin(task_id)
         lines = [self._observation]
         while not self._over:
-            step = self._oracle_step(*self._running(), 0)
+            step = self._expert_step(kind, *self._running(), 0)
             if step is None:
                 break
             self.step(render_reply(*step))

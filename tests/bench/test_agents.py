@@ -76,7 +76,7 @@ def test_bad_specs_give_one_clear_error(spec: str, message: str) -> None:
         load(spec)
     assert message in str(caught.value)
     if "own_agents:b" not in spec and "deeper" not in spec and "BadOptions" not in spec:
-        assert "random, oracle, tiny, tiny:PATH (a trained policy), or module:object" in str(caught.value)
+        assert "random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object" in str(caught.value)
 
 
 def test_tiny_needs_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:

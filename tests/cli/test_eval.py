@@ -226,7 +226,7 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("eval", "--env", "sokobann", "--agent", "random"), "unknown environment 'sokobann'; did you mean sokoban-"),
-        (base("--agent", "gpt"), "random, oracle, tiny, tiny:PATH (a trained policy), or module:object"),
+        (base("--agent", "gpt"), "random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object"),
         (base("--agent", "nowhere:x"), "no module 'nowhere'"),
         (base("--agent", "random", "--tasks", "0"), "--tasks must be from 1 to 1000"),
         (base("--agent", "random", "--tasks", "5000"), "--tasks must be from 1 to 1000"),

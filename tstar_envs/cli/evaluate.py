@@ -37,7 +37,7 @@ class EvalCommand:
     env: str
     """Environment id or short name, for example tstar/HotpotQA or hotpotqa."""
     agent: str
-    """random, oracle, tiny, tiny:PATH (a trained policy), or module:object (an agent, a class or factory of one, or a function)."""
+    """random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object (an agent, a class or factory, or a function)."""
     split: str = "test"
     """train, valid or test (some environments have test alone)."""
     tasks: int | None = None
@@ -93,7 +93,7 @@ def _evaluate(command: EvalCommand, console: Console) -> int:
     agent_shown = command.agent if command.temperature is None else f"{command.agent} (temperature {command.temperature:g})"
     say(console, f"{entry.id} ({env.tier}, rules {entry.rules_version}), split {command.split}, agent {agent_shown}, options: {shown}")
     _tell_differences(console, command, wishes, own)
-    if privileged and command.agent != "oracle":
+    if privileged and command.agent.partition(":")[0] != "oracle":
         say(console, "this agent is privileged: it is given the environment itself, its expert included", "yellow")
     kept = sum(key in done and done[key].ended != "error" for key in wanted)
     if kept:

@@ -17,7 +17,7 @@ BUILT_IN = ("random", "oracle", "tiny")
 _TINY = "tstar_train.agent:load_agent"
 _TINY_OPTIONS = "tstar_train.agent:environment_options"
 _FORMS = (
-    "valid: random, oracle, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
+    "valid: random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
     "act(observation, info) -> str and, if it likes, reset(observation, info)), a class or factory of one that needs no "
     "arguments, or a function (observation, info) -> str"
 )
@@ -27,7 +27,7 @@ def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None =
     """Find an agent.
 
     Args:
-        spec: ``random``, ``oracle``, ``tiny``, ``tiny:PATH`` or ``module:object``.
+        spec: ``random``, ``oracle``, ``oracle:KIND``, ``tiny``, ``tiny:PATH`` or ``module:object``.
         env_id: a factory that has a parameter ``env_id`` gets it.
         seed: likewise ``seed``.
         temperature: likewise ``temperature``, 0 or more (0 is greedy); None leaves it to the agent.
@@ -39,10 +39,10 @@ def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None =
     """
     if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
         raise UnknownOption(f"temperature must be a number of 0 or more, got {temperature}")
-    if spec in ("random", "oracle"):
+    if spec in ("random", "oracle") or spec.startswith("oracle:"):
         if temperature is not None:
             raise _no_temperature(spec, temperature)
-        return RandomAgent() if spec == "random" else OracleAgent()
+        return RandomAgent() if spec == "random" else OracleAgent(spec.partition(":")[2] or "expert")
     offered: dict[str, Any] = {"env_id": env_id, "seed": seed}
     if temperature is not None:
         offered["temperature"] = temperature

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.core import TextEnv
-from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, text
+from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, search, text
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.game import Game, State
 from tstar_envs.envs.alfworld.reading import can_change, read_command
@@ -30,15 +30,25 @@ class Loaded(NamedTuple):
     game: Game
 
 
-class Mirrored(NamedTuple):
-    """A state under the original engine: the same state in this project's rules, what was typed to get there, and the engine's answer."""
+class Position(NamedTuple):
+    """Where an episode stands.
+
+    Attributes:
+        state: of the household.
+        seen: the receptacles whose contents were shown.
+        mirrored: under the original engine what was typed and its answer, else None.
+    """
 
     state: State
+    seen: search.Seen = search.NOTHING_SEEN
+    mirrored: Mirrored | None = None
+
+
+class Mirrored(NamedTuple):
+    """The original engine's side of a position: what was typed to get there, and its answer."""
+
     history: tuple[str, ...]
     answer: Answer
-
-
-Position: TypeAlias = State | Mirrored
 
 
 class ALFWorldEnv(TextEnv[Loaded, Position]):
@@ -84,6 +94,11 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     change it: cleaning what is clean or using a lamp again does not. The others never do. With ``go_modifies=False`` walking
     changes the state, and its key, without an effect.
 
+    ## Experts
+    ``oracle()`` knows where everything is, wins by a shortest way, and finds the object at the first look; ``progress`` measures by it.
+    ``oracle(kind="search")`` knows only what was shown and looks in likely places until it finds the thing; ``demonstrations`` show it
+    (or the first where it is not done in time).
+
     ## Registered ids
     ``tstar/ALFWorld``, ``tstar/ALFWorld-pick``, ``tstar/ALFWorld-look``, ``tstar/ALFWorld-clean``, ``tstar/ALFWorld-heat``,
     ``tstar/ALFWorld-cool``, ``tstar/ALFWorld-pick2``
@@ -99,6 +114,8 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     default_horizon = 30
     answers = False
+    oracle_kinds = ("expert", "search")
+    demonstrated = "search"
     splits = SPLITS
 
     def __init__(
@@ -147,8 +164,8 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         game = task.game
         if self._backend == "textworld":
             _, answer = self._replay(task, ())
-            return Mirrored(game.start, (), answer), answer.feedback
-        return game.start, feedback.intro(game)
+            return Position(game.start, mirrored=Mirrored((), answer)), answer.feedback
+        return Position(game.start), feedback.intro(game)
 
     def _instruction(self, task: Loaded) -> str:
         return task.game.task
@@ -157,7 +174,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return {"task_type": task.task.task_type}
 
     def _apply(self, task: Loaded, state: Position, action: str) -> OutcomeFields[Position]:
-        game, before = task.game, _own(state)
+        game, (before, seen, mirrored) = task.game, state
         command, canonical, refusal = read_command(game, before, action, self._strict)
         if command is None:
             after, told, effect = before, feedback.NOTHING_HAPPENS, ""
@@ -166,22 +183,22 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
             told = feedback.tell(game, after, command)
             changed = after is not before and (self._go_modifies or command.verb != rules.GO)
             effect = rules.effect_key(game, command) if changed else ""
+            seen = search.seen_after(game, after, command, seen)
         won = game.won(after)
-        position: Position = after
-        if isinstance(state, Mirrored):
-            position = self._mirror(task, state, after, action if command is None else canonical, Answer(told, (), won))
-            told, won = position.answer.feedback, position.answer.won
+        if mirrored is not None:
+            mirrored = self._mirror(task, mirrored, action if command is None else canonical, Answer(told, (), won))
+            told, won = mirrored.answer.feedback, mirrored.answer.won
         admissible = rules.situation(game, after).admissible
-        return position, told, canonical, refusal, effect, won, won, float(won), None, 0.0, admissible, ""
+        return Position(after, seen, mirrored), told, canonical, refusal, effect, won, won, float(won), None, 0.0, admissible, ""
 
-    def _mirror(self, task: Loaded, state: Mirrored, after: State, typed: str, ours: Answer) -> Mirrored:
-        """The next state under the original engine.
+    def _mirror(self, task: Loaded, before: Mirrored, typed: str, ours: Answer) -> Mirrored:
+        """The next answer of the original engine.
 
         Raises:
             BadData: it does not answer as this project's rules do, so tags and expert would be wrong.
         """
-        live, _ = self._replay(task, state.history)
-        history = (*state.history, typed)
+        live, _ = self._replay(task, before.history)
+        history = (*before.history, typed)
         self._live = None  # if the engine fails, it is in no known state
         answer = live.step(typed)
         self._live = task.task.id, history, live
@@ -190,7 +207,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
                 f"task {task.task.id!r}: after {typed!r:.80} the original engine says {answer.feedback!r:.200}, and the rules of "
                 f"this project {ours.feedback!r:.200}; please report the game"
             )
-        return Mirrored(after, history, answer)
+        return Mirrored(history, answer)
 
     def _replay(self, task: Loaded, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
         """The original engine after the given commands, and its answer where it had to be started again (else an empty one)."""
@@ -205,12 +222,12 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return game, answer
 
     def _admissible(self, task: Loaded, state: Position) -> Sequence[str]:
-        if isinstance(state, Mirrored):
-            return [command for command in state.answer.admissible if command != "help"]
-        return rules.situation(task.game, state).admissible
+        if state.mirrored is not None:
+            return [command for command in state.mirrored.answer.admissible if command != "help"]
+        return rules.situation(task.game, state.state).admissible
 
     def _state_fingerprint(self, task: Loaded, state: Position) -> str:
-        return rules.fingerprint(task.game, _own(state))
+        return rules.fingerprint(task.game, state.state)
 
     def _task_content(self, task: Loaded) -> str:
         game, start = task.game, task.game.start
@@ -220,10 +237,15 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
 
     def _oracle_step(self, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task.game, _own(state), wording % oracle.WORDINGS)
+        return oracle.next_step(task.game, state.state, wording % oracle.WORDINGS)
+
+    def _expert_step(self, kind: str, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
+        if kind == "search":
+            return search.next_step(task.game, state.state, state.seen, wording % oracle.WORDINGS)
+        return self._oracle_step(task, state, wording)
 
     def _mistake(self, task: Loaded, state: Position, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(task.game, _own(state), draw)
+        return oracle.mistake(task.game, state.state, draw)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:
@@ -241,7 +263,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return cls(task_set=practice_set(seed, types), **{"split": "train", **options})
 
     def _distance(self, task: Loaded, state: Position) -> float | None:
-        steps = planner.distance(task.game, _own(state))
+        steps = planner.distance(task.game, state.state)
         return None if steps is None else float(steps)
 
     def modifies_state(self, action: str) -> bool:
@@ -253,7 +275,3 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
         return text.prompt(style, self.horizon)
-
-
-def _own(state: Position) -> State:
-    return state.state if isinstance(state, Mirrored) else state

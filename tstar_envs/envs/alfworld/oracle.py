@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from tstar_envs.envs.alfworld.game import NOTHING, Game, State
 from tstar_envs.envs.alfworld.planner import Errand, distance, first_command, plan
-from tstar_envs.envs.alfworld.rules import CLEAN, COOL, GO, HEAT, HELP, MOVE, OPEN, TAKE, USE, Command, apply, situation
+from tstar_envs.envs.alfworld.rules import CLEAN, COOL, EXAMINE_RECEPTACLE, GO, HEAT, HELP, MOVE, OPEN, TAKE, USE, Command, apply, situation
 from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
@@ -32,6 +32,12 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
         "I look for {n} {k}: {r} is closed, so I open it.",
         "{n} {k} may be inside {r}, which is closed. I open it.",
         "To get {n} {k}, perhaps, I open {r}, which is closed.",
+    ),
+    "examine to look for it": (
+        "I need {n} {k} and have not seen what {r} holds, which is here. I look at it.",
+        "I look for {n} {k}: {r} is here as well, so I look at it.",
+        "{n} {k} may be in or on {r}, which is here too. I look.",
+        "To get {n} {k}, perhaps, I look at {r}, which is here.",
     ),
     TAKE: (
         "I need {n} {k} and here is {x}. I take it from {r}.",
@@ -87,6 +93,18 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
         "{x} is in my hand. A {l} is not in sight, but {r} is a likely place for one.",
         "Next I need a {l} for {x} and see none: I try {r}.",
     ),
+    "open to the light": (
+        "I have {x} and need a {l}: none here. {r} is closed, so I open it.",
+        "To see {x} I need a {l}. {r} is closed: I open it.",
+        "{x} is in my hand. A {l} may be inside {r}, which is closed.",
+        "Next I need a {l} for {x} and see none: I open {r}.",
+    ),
+    "examine to the light": (
+        "I have {x} and need a {l}. {r} is here as well: I look at it.",
+        "To see {x} I need a {l}, and I have not seen what {r} holds.",
+        "{x} is in my hand. A {l} may be on {r}, which is here too.",
+        "Next I need a {l} for {x}: I look at {r}.",
+    ),
     USE: (
         "I have {x} and need a {l}: here is one. I turn it on.",
         "To see {x} I need a {l} and use the one here.",
@@ -122,17 +140,18 @@ def next_step(game: Game, state: State, wording: int = 0) -> tuple[str, str] | N
     if not errands:
         return None
     command, text = first_command(game, state, errands)
-    return _thought(game, state, errands, command, wording % WORDINGS), text
+    return thought(game, state, errands, command, wording % WORDINGS), text
 
 
-def _thought(game: Game, state: State, errands: tuple[Errand, ...], command: Command, wording: int) -> str:
+def thought(game: Game, state: State, errands: tuple[Errand, ...], command: Command, wording: int) -> str:
+    """What is thought before a command, the first of some errands."""
     errand = errands[0]
-    going = {GO: "go to", OPEN: "open to"}.get(command.verb, "")
+    going = {GO: "go to", OPEN: "open to", EXAMINE_RECEPTACLE: "examine to"}.get(command.verb, "")
     placing = errand.thing in game.targets and not game.goal.lamp_kind and errand.receptacle in game.destinations
     if errand.verb == MOVE and not placing:
         key = f"{going} put it away".strip()
     elif errand.verb in ("", USE):
-        key = "go to the light" if going else USE
+        key = f"{going} the light" if going else USE
     elif not going:
         key = errand.verb
     else:
@@ -163,7 +182,7 @@ def mistake(game: Game, state: State, draw: StableRandom) -> tuple[str, str]:
             for command, text in _elsewhere(game, state, draw):
                 if _leads_nowhere(game, state, command):
                     aside = errands[0]._replace(receptacle=command.thing)
-                    return _thought(game, state, (aside,), command, draw.below(WORDINGS)), text
+                    return thought(game, state, (aside,), command, draw.below(WORDINGS)), text
     commands = situation(game, state).commands
     texts = draw.shuffled([text for text, command in commands.items() if command.verb != HELP])
     for text in texts[:_TRIES]:
@@ -184,7 +203,7 @@ def _imagined(game: Game, state: State, errand: Errand, draw: StableRandom) -> t
         return None
     aside = errand._replace(receptacle=draw.choice(near))
     text = f"take {game.object_names[errand.thing]} from {game.receptacle_names[aside.receptacle]}"
-    return _thought(game, state, (aside,), Command(TAKE, errand.thing, aside.receptacle), draw.below(WORDINGS)), text
+    return thought(game, state, (aside,), Command(TAKE, errand.thing, aside.receptacle), draw.below(WORDINGS)), text
 
 
 def _elsewhere(game: Game, state: State, draw: StableRandom) -> list[tuple[Command, str]]:

@@ -73,19 +73,28 @@ def first_command(game: Game, state: State, errands: Errands) -> tuple[Command, 
         command = Command(OPEN, receptacle)
     else:
         command = Command(verb, thing) if verb == USE else Command(verb, thing, receptacle)
-    return command, next(text for text, other in situation(game, state).commands.items() if other == command)
+    return command, text_of(game, state, command)
+
+
+def text_of(game: Game, state: State, command: Command) -> str:
+    """How a command that the state allows is written."""
+    return next(text for text, other in situation(game, state).commands.items() if other == command)
 
 
 def _ways(game: Game, state: State) -> Iterator[Errands]:
     """Orders of errands that win; what they leave out cannot be shorter."""
     for errands in _looking(game, state) if game.goal.lamp_kind else _placing(game, state):
-        # What is held is put away unless it is moved to its place before anything else is taken.
-        handled = next((errand.verb for errand in errands if errand.verb in (TAKE, MOVE)), MOVE)
-        if state.held == NOTHING or handled == MOVE:
-            yield errands
-        else:
-            for receptacle in _places_to_drop(game, state, errands):
-                yield (Errand(receptacle, True, MOVE, state.held), *errands)
+        yield from with_free_hand(game, state, errands)
+
+
+def with_free_hand(game: Game, state: State, errands: Errands) -> Iterator[Errands]:
+    """Errands that begin with putting away what is held, unless it is moved to its place before anything else is taken."""
+    handled = next((errand.verb for errand in errands if errand.verb in (TAKE, MOVE)), MOVE)
+    if state.held == NOTHING or handled == MOVE:
+        yield errands
+    else:
+        for receptacle in _places_to_drop(game, state, errands):
+            yield (Errand(receptacle, True, MOVE, state.held), *errands)
 
 
 def _fetching(game: Game, state: State, thing: int) -> Iterator[Errands]:

@@ -1,0 +1,113 @@
+"""The second expert: it uses nothing that was not shown, looks in vain now and then, and wins all the same."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+from alfworld_small_games import kitchen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_alfworld_data import LOOK, PICK
+
+from tstar_envs import UnknownOption, parse_reply
+from tstar_envs.envs.alfworld import oracle, rules, search
+from tstar_envs.envs.alfworld.facts import Facts, Goal
+from tstar_envs.envs.alfworld.feedback import tell
+from tstar_envs.envs.alfworld.game import Game, build_game
+from tstar_envs.envs.alfworld.wording import Wording
+
+GOALS = (
+    PICK, LOOK, Goal("mug", "table", "", 2), Goal("egg", "table", "", 1, frozenset({"ishot"})),
+    Goal("mug", "fridge", "", 1, frozenset({"isclean"})),
+)  # fmt: skip
+
+
+def game_of(facts: Facts, goal: Goal) -> Game:
+    return build_game(facts, goal, "Your task is to: win.", Wording())
+
+
+def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], bool, list[str]]:
+    """What the expert does, whether it wins, and what it was told."""
+    state, seen, played, told = game.start, search.NOTHING_SEEN, [], []
+    while (step := search.next_step(game, state, seen, wording)) is not None and len(played) < most:
+        command = rules.situation(game, state).commands[step[1]]
+        state = rules.apply(game, state, command)
+        seen = search.seen_after(game, state, command, seen)
+        played.append(step[1])
+        told.append(tell(game, state, command))
+    return played, game.won(state), told
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(GOALS), st.integers(0, 10_000), st.booleans(), st.integers(0, 3))
+def test_it_wins_and_takes_only_what_it_was_shown(goal: Goal, seed: int, shared: bool, wording: int) -> None:
+    game = game_of(kitchen(goal, seed, shared=shared), goal)
+    played, won, told = commands(game, wording)
+    assert won
+    for number, text in enumerate(played):
+        if text.startswith(("take", "use")):
+            thing = text.split(" from ")[0].split(" ", 1)[1]
+            assert any(f"a {thing}" in answer for answer in told[:number]), (played, told)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(GOALS), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_what_lies_where_it_has_not_looked_changes_nothing(goal: Goal, seed: int, other: int) -> None:
+    """Two rooms that differ only in things not shown yet are played alike until one of them is."""
+    rooms = [game_of(kitchen(goal, number), goal) for number in (seed, other)]
+    (first, _, told), (second, _, also) = (commands(game) for game in rooms)
+    for step, (mine, yours) in enumerate(zip(first, second, strict=False)):
+        assert mine == yours, (first, second)
+        if told[step] != also[step]:
+            break
+
+
+def test_it_looks_in_vain_on_the_shipped_tasks_where_the_other_expert_never_does() -> None:
+    env = gym.make("tstar/ALFWorld").unwrapped
+    vain = {"expert": 0, "search": 0}
+    won = dict.fromkeys(vain, 0)
+    for kind in vain:
+        for task in env.task_ids("test"):
+            _, info = env.reset(options={"task": task})
+            looks = 0
+            while (reply := env.oracle(kind=kind)) is not None:
+                *_, info = env.step(reply)
+                looks += parse_reply(reply).action.startswith(("go to", "open")) and "need" in parse_reply(reply).thought
+            won[kind] += info["success"]
+            vain[kind] += looks > 2
+    assert vain["search"] > 80 and won["expert"] == 140 and won["search"] >= 130
+
+
+def test_demonstrations_search_and_progress_knows() -> None:
+    env = gym.make("tstar/ALFWorld").unwrapped
+    shown = env.demonstrations(12)
+    longest = max(text.count("Action:") for text in shown)
+    env.reset(options={"task": 0})
+    before = env.progress()
+    snapshot = env.snapshot()
+    told = [env.oracle(kind="search"), env.oracle()]
+    env.step("look")
+    env.restore(snapshot)
+    assert [env.oracle(kind="search"), env.oracle()] == told and env.progress() == before == 0
+    assert longest > 8, "some of them look in several places"
+
+
+def test_families_without_a_second_expert_say_so() -> None:
+    for name in ("tstar/Sokoban-easy", "tstar/WebShop", "tstar/HotpotQA"):
+        env = gym.make(name).unwrapped
+        env.reset(seed=0)
+        assert env.oracle() == env.oracle(kind="expert")
+        with pytest.raises(UnknownOption, match="kind must be"):
+            env.oracle(kind="search")
+    with pytest.raises(UnknownOption, match="'expert', 'search'"):
+        env = gym.make("tstar/ALFWorld").unwrapped
+        env.reset(seed=0)
+        env.oracle(kind="planner")
+
+
+def test_all_that_was_seen_and_no_way_to_win_is_an_end() -> None:
+    facts = kitchen(PICK, 3, objects=("egg", "knife"))  # no mug anywhere
+    game = game_of(facts, PICK)
+    played, won, _ = commands(game)
+    assert not won and search.next_step(game, game.start, frozenset(game.reachable)) is None and len(played) <= 10
+    assert oracle.next_step(game, game.start) is None
