@@ -73,7 +73,8 @@ def train(
         checkpoint, config = resumed(out, config, iterations, console) if resume else (None, config)
         if resume and (summary := finished(out, config, checkpoint)) is not None:
             done = summary["iterations"]
-            console.print(f"already complete: {done} iterations; to go on: --resume {out} --iterations N", highlight=False)
+            told = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
+            console.print(told, highlight=False, soft_wrap=True)  # a command that is broken into lines cannot be pasted
             return summary
         return _run(config, out, console, checkpoint, before, stop)
 
@@ -112,7 +113,7 @@ def _run(
         stop.patient = True
         stopped = _train(config, folder, learner, tasks, progress, console, started, stop)
         if stopped:
-            console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False)
+            console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False, soft_wrap=True)
             return {}
         stop.patient = False
         after = _measure(learner, held_out, config, console, "result")

@@ -1,7 +1,8 @@
-"""How much the mini tier's products look like the original's: a table of both.
+"""How much the mini tier's products look like the original's: a table of both; and the ceiling of a set of goals.
 
 ``python -m tstar_envs.envs.webshop.statistics [--data FOLDER]`` (any catalogue) beside what was measured of the original's set of
-1,000 products.
+1,000 products. The ceiling is the best that anybody can score: the original's score is below 1 for some goals even when the very
+product that they are about is bought with the options that they name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tstar_envs.envs.webshop.catalogue import Product
-from tstar_envs.envs.webshop.shop import load_shop
+from tstar_envs.envs.webshop.oracle import wanted_options
+from tstar_envs.envs.webshop.reward import score
+from tstar_envs.envs.webshop.shop import Shop, load_shop
 
 MISSING_PRICE = [100.0]  # what the original puts in its place
 
@@ -69,16 +72,36 @@ def statistics(products: Sequence[Product]) -> dict[str, float]:
     return dict(zip(REAL, map(float, figures), strict=True))
 
 
+def ceiling(shop: Shop) -> list[float]:
+    """What buying its own product with the options that it names scores, for every goal; 0 where the product is not in the catalogue."""
+    scores = []
+    for task in shop.tasks.values():
+        number = shop.catalogue.find(task.goal["asin"])
+        if number is None:
+            scores.append(0.0)
+            continue
+        product = shop.catalogue.product(number)
+        chosen = wanted_options(product, task)
+        scores.append(score(product, task.goal, chosen, shop.catalogue.price(number), product["nouns"], task.nouns)[0])
+    return scores
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", default="mini", help="mini, full or a folder")
     data = parser.parse_args().data
-    catalogue = load_shop(data).catalogue
+    shop = load_shop(data)
+    catalogue = shop.catalogue
     figures = statistics([catalogue.product(number) for number in range(len(catalogue))])
     print(f"| of a product | the original's 1,000 | {data} ({len(catalogue)}) |\n|---|---|---|")
     for name, figure in figures.items():
         print(f"| {name} | {REAL[name]:g} | {figure:.3g} |")
+    scores = ceiling(shop)
+    print(
+        f"\nceiling: {sum(best < 1 for best in scores)} of {len(scores)} goals score less than 1 with the exact product and options; "
+        f"the best possible mean score is {np.mean(scores):.4f}"
+    )
 
 
 if __name__ == "__main__":
