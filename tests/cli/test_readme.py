@@ -1,0 +1,80 @@
+"""What the README shows works as it stands: its agent against a real chat endpoint on loopback, its queries, its first episode."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import tstar_envs  # noqa: F401 - registers the ids
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+class Chat(BaseHTTPRequestHandler):
+    """Answers like a model that thinks aloud and walks down."""
+
+    asked: list[dict] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append({"path": self.path, "key": self.headers["Authorization"], **body})
+        reply = {"role": "assistant", "content": "<think>Perhaps Up?</think>\nThought: Down it is.\nAction: **Down**."}
+        answer = json.dumps({"choices": [{"message": reply}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Chat)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_agent_of_the_readme_plays(endpoint: str, tmp_path: Path) -> None:
+    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class ChatAgent" in block)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 14
+    (tmp_path / "my_agent.py").write_text(code)
+    chosen = "--env sokoban-easy --agent my_agent:ChatAgent --tasks 2 --out o.jsonl"
+    command = [sys.executable, "-m", "tstar_envs", "eval", *chosen.split()]
+    environment = {**os.environ, "BASE_URL": endpoint, "MODEL": "some", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = Chat.asked[0]
+    assert first["path"] == "/v1/chat/completions" and first["model"] == "some" and first["key"] == "Bearer none"
+    rules = gym.make("tstar/Sokoban-easy").unwrapped.prompt()
+    assert first["messages"][0] == {"role": "system", "content": rules} and first["messages"][1]["role"] == "user"
+    episodes = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert len(episodes) == 2 and all(step["action"] == "Down" for episode in episodes for step in episode["steps"])
+
+
+def test_the_queries_of_the_readme_find_what_they_name() -> None:
+    queries = re.findall(r"search\[([^\]]+)\]", README) + re.findall(r'"queries": \["([^"]+)"\]', README)
+    assert queries
+    env = gym.make("tstar/HotpotQA", split="test")
+    for query in queries:
+        env.reset(seed=7)
+        observation, *_ = env.step(f"Action: search[{query}]")
+        assert observation.startswith(f"Doc 1 (Title: {query}"), query
+
+
+def test_what_it_links_to_is_there() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (Path(__file__).parents[2] / target).exists(), target
