@@ -192,9 +192,8 @@ class Search:
     def _give_up(self, when: str, option: str) -> NoReturn:
         level = f"this level of {self._start[0].bit_count()} boxes on {self._room.floor.bit_count()} floor cells"
         memory = " (a million states take about 300 MB)" if option == "solver_states" else ""
-        error = SolverLimit(
-            f"{level} is neither solved nor shown to be lost {when}, the bound of the search; raise {option}{memory}, or take a smaller level"
-        )
+        advice = f"raise {option}{memory}, or take a smaller level"
+        error = SolverLimit(f"{level} is neither solved nor shown to be lost {when}, the bound of the search; {advice}")
         error.at_least = min(self._at_least, self._shortest)
         raise error
 
