@@ -6,14 +6,12 @@ the whole with one BadData which lists every fault, or, with ``skip_bad``, says 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tstar_envs.data.files import shown
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 
 MOST_TOLD = 20  # faults that a message lists one by one
@@ -101,9 +99,9 @@ class Faults:
         try:
             yield
         except (BadData, MissingData) as error:
-            place, message = (shown(where) if isinstance(where, os.PathLike) else str(where)), str(error)
+            place, message = str(where).encode("utf-8", "backslashreplace").decode("utf-8"), str(error)
             # The readers' messages begin with the file, mostly with a line of it.
-            named = re.match(rf"({re.escape(place)}(?:, line \d+)?): ", message)
+            named = re.match(rf"({re.escape(place)}(?:, line \d+| \(unpacked\))?): ", message)
             self.add(*((named[1], message[named.end() :]) if named else (place, message)))
 
     def settle(self, usable: int, items: str) -> LeftOut:
