@@ -16,7 +16,7 @@ from tstar_envs import BadData, MissingExtra
 from tstar_envs.envs.webshop import building, nouns, originals, score, statistics
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.goals import make_tasks
-from tstar_envs.envs.webshop.shop import Shop, load_shop
+from tstar_envs.envs.webshop.shop import Shop, load_shop, open_shop
 from tstar_envs.envs.webshop.source_files import stream_array, stream_object
 from tstar_envs.errors import WriteFailed
 
@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def own_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "data"))
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     yield tmp_path / "data" / "webshop" / "stores"
-    load_shop.cache_clear()
+    open_shop.cache_clear()
 
 
 def write_originals(folder: Path, count: int = 230) -> Path:
@@ -64,7 +64,7 @@ def contents(shop: Shop) -> list[Any]:
 def test_an_interrupted_build_of_large_files_goes_on(tmp_path: Path, own_stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_originals(tmp_path / "files")
     whole = contents(load_shop(str(folder)))
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     shutil.rmtree(own_stores)
     monkeypatch.setattr(building, "BATCH", 50)
     monkeypatch.setattr(originals, "LARGE_BYTES", 1000)  # as for the full set: attributes are streamed, progress is shown
@@ -100,9 +100,12 @@ def test_equally_good_products_come_by_asin_as_the_originals_search_has_them(tmp
     asins = [f"B{number * 37 % 101:03d}" for number in range(101)]
     products = [{"asin": asin, "name": "Red Mug" if asin != "B077" else "Mug mug", "query": "mug"} for asin in asins]
     (folder / "items_shuffle.json").write_text(json.dumps(products), encoding="utf-8")
+    goal = {"asin": "B077", "query": "mug", "name": "Mug mug", "product_category": "", "instruction_text": "a mug", "attributes": [],
+            "price_upper": 10.0, "goal_options": []}  # fmt: skip
+    (folder / "goals.json").write_text(json.dumps([goal]), encoding="utf-8")
     expected = ["B077", *(asin for asin in sorted(asins) if asin != "B077")][:50]
     stored = load_shop(str(folder)).catalogue
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "file"))
     with pytest.warns(UserWarning, match="every process holds its own copy"):
@@ -115,7 +118,7 @@ def test_equally_good_products_come_by_asin_as_the_originals_search_has_them(tmp
 def test_prices_are_drawn_once_and_kept(tmp_path: Path, own_stores: Path) -> None:
     folder = write_originals(tmp_path / "files")
     first = contents(load_shop(str(folder)))
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     assert contents(load_shop(str(folder))) == first
     other = contents(load_shop(str(folder), 1))
     assert [product for product, _ in other[0]] == [product for product, _ in first[0]] and other != first
@@ -128,7 +131,7 @@ def test_changed_files_are_built_anew_and_the_old_store_goes(tmp_path: Path, own
     before = {path.name for path in own_stores.iterdir() if path.is_dir()}
     products = json.loads((folder / "items_shuffle.json").read_text(encoding="utf-8"))
     (folder / "items_shuffle.json").write_text(json.dumps(products[:30]), encoding="utf-8")
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     assert len(load_shop(str(folder)).catalogue) == 30
     after = {path.name for path in own_stores.iterdir() if path.is_dir()}
     assert len(before) == len(after) == 2 and len(before & after) == 1
@@ -182,21 +185,21 @@ def test_a_damaged_store_is_named(tmp_path: Path, own_stores: Path) -> None:
     load_shop(str(folder))
     for path in own_stores.glob("*/starts.npy"):
         path.write_bytes(b"")
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     with pytest.raises(BadData, match=r"damaged.*delete this folder"):
         load_shop(str(folder))
 
 
 def test_without_a_folder_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_originals(tmp_path / "files")
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     expected = contents(load_shop(str(folder)))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "file"))
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     with pytest.warns(UserWarning, match="every process holds its own copy. Set TSTAR_DATA"):
         assert contents(load_shop(str(folder))) == expected
-    load_shop.cache_clear()
+    open_shop.cache_clear()
     monkeypatch.setattr(originals, "LARGE_BYTES", 1000)
     with pytest.raises(WriteFailed, match="Make room"):
         load_shop(str(folder))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 
@@ -54,6 +54,23 @@ class LeftOut:
     first: tuple[Fault, ...] = ()
     kinds: tuple[FaultKind, ...] = ()
 
+    def plus(self, other: LeftOut) -> LeftOut:
+        """Both together."""
+        if not self.count or not other.count:
+            return self if self.count else other
+        kinds = sorted((*self.kinds, *other.kinds), key=lambda kind: -kind.count)
+        return LeftOut(self.count + other.count, (*self.first, *other.first)[:MOST_TOLD], tuple(kinds))
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {"count": self.count, "first": self.first, "kinds": [(kind.count, kind.example) for kind in self.kinds]}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> LeftOut:
+        """The same from what ``to_record`` gave."""
+        kinds = tuple(FaultKind(count, Fault(*example)) for count, example in record["kinds"])
+        return cls(record["count"], tuple(Fault(*fault) for fault in record["first"]), kinds)
+
     def __str__(self) -> str:
         if not self.count:
             return "nothing left out"
@@ -80,6 +97,11 @@ class Faults:
         self._count = 0
         self._first: list[Fault] = []
         self._kinds: dict[str, tuple[int, Fault]] = {}
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the whole will be refused: then only further faults are of interest."""
+        return self._count > 0 and not self._skip_bad
 
     def add(self, where: object, why: str) -> None:
         """Keep a fault: the item at ``where`` (a file, with ", line N" where known) cannot be used, and why."""

@@ -17,6 +17,7 @@ from tstar_envs.envs.webshop.shop import Shop, find_tier, load_shop, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.tier import PathLike
 
 
 class WebShopEnv(TextEnv[ShopTask, ShopState]):
@@ -50,7 +51,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     ``reward_parts`` (the original's sub-scores, and the tagger) and ``bought`` (ASIN and options).
 
     ## Arguments
-    ``data`` ("auto", "mini", "full" or a folder of the original's files), ``observation``, ``seed_prices`` (0; of drawn
+    ``data`` ("auto", "mini", "full" or a folder of the original's files), ``skip_bad`` (False; True: products and goals of a folder that
+    cannot be used are left out and counted in ``left_out``), ``observation``, ``seed_prices`` (0; of drawn
     prices and limits), ``page_size`` (products of a results page, 1 to 50; 10 as in the original; fewer make shorter pages), and
     ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
@@ -77,8 +79,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     longest_observation = 200_000
 
     def __init__(
-        self, *, data: str = "auto", observation: str = "text_options", seed_prices: int = 0, page_size: int = rules.PAGE_SIZE,
-        shop: Shop | None = None, **options: Any,
+        self, *, data: PathLike = "auto", skip_bad: bool = False, observation: str = "text_options", seed_prices: int = 0,
+        page_size: int = rules.PAGE_SIZE, shop: Shop | None = None, **options: Any,
     ) -> None:  # fmt: skip
         """See the class. ``shop`` replaces the files by a shop in memory."""
         super().__init__(**options)
@@ -89,14 +91,14 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
             raise UnknownOption(f"page_size must be a whole number from 1 to {SEARCH_LIMIT}, got {page_size!r}")
         if find_spec("rapidfuzz") is None:
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
-        self._shop = shop or load_shop(data, seed_prices)
+        self._shop = shop or load_shop(data, seed_prices, skip_bad)
         self._observation_form = observation
         self.exact_replies = observation != "text_options"  # the others reproduce the original
         self._page_size = page_size
-        self.tier = self._shop.tier
+        self.tier, self.left_out = self._shop.tier, self._shop.left_out
 
     @classmethod
-    def survey(cls, *, data: str = "auto", seed_prices: int = 0, **options: Any) -> tuple[str, dict[str, int]]:
+    def survey(cls, *, data: PathLike = "auto", seed_prices: int = 0, **options: Any) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; of the shipped data only the goals are read."""
         if find_tier(data)[0] == "mini":
             return "mini", survey_mini()

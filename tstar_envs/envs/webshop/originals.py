@@ -9,6 +9,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.data.faults import Faults
+from tstar_envs.data.files import regular_file
 from tstar_envs.envs.webshop import source_files
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.goals import ShopTask, check_goal, draw_price, human_goals, make_tasks, shuffle_goals, synthetic_goals
@@ -21,19 +23,31 @@ from tstar_envs.errors import BadData, MissingData
 LARGE_BYTES = 64_000_000  # files up to this size are read as a whole
 
 
-def plan(folder: Path, data: str, seed: int) -> Plan:
-    """How the shop of a folder is built; see ``shop.load_shop``."""
+def source_paths(folder: Path) -> list[Path]:
+    """The files of a folder that a shop is made from, the products first.
+
+    Raises:
+        MissingData: no products.
+        BadData: a pipe or a device has the name of one.
+    """
     path = _pick(folder, "items_shuffle")
     if path is None:
         raise MissingData(
-            f"no items_shuffle*.json in {folder} (data={data!r}); scripts/fetch_data webshop (1.18 million products) or webshop-1000 "
-            f"fetches the original's files, and data='mini' works without any"
+            f"no items_shuffle*.json in {folder}; scripts/fetch_data webshop (1.18 million products) or webshop-1000 fetches the "
+            "original's files, and data='mini' works without any"
         )
-    extra = _pick(folder, "items_ins_v2")
+    others = (_pick(folder, "items_ins_v2"), *(folder / name for name in ("items_human_ins.json", "goals.json", "prices.json")))
+    return [regular_file(path), *(regular_file(other) for other in others if other is not None and other.exists())]
+
+
+def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
+    """How the shop of a folder is built; see ``shop.load_shop``."""
+    sources = source_paths(folder)
+    path, extra = sources[0], _pick(folder, "items_ins_v2")
     human, fixed, fixed_prices = (folder / name for name in ("items_human_ins.json", "goals.json", "prices.json"))
-    sources = [source for source in (path, extra, human, fixed, fixed_prices) if source and source.is_file()]
+    product_faults, goal_faults = Faults(skip_bad), Faults(skip_bad)
     tagger = best_tagger()
-    store = store_folder(str(folder.resolve()), sources, seed, tagger.name)
+    store = store_folder(str(folder.resolve()), sources, seed, tagger.name, *(["skip_bad"] if skip_bad else []))
     prices = _fixed_prices(fixed_prices) if fixed_prices.is_file() else {}
     records = store.with_name(store.name + ".attributes")
 
@@ -49,10 +63,16 @@ def plan(folder: Path, data: str, seed: int) -> Plan:
     def tasks(catalogue: Catalogue) -> list[ShopTask]:
         if fixed.is_file():
             source_files.read_json(fixed, list)  # what follows is less strict about commas
-            goals = [check_goal(goal, f"{where}, goal {n}") for n, (where, goal) in enumerate(source_files.stream_array(fixed))]
+            goals = []
+            for number, (where, goal) in enumerate(source_files.stream_array(fixed)):
+                with goal_faults.collect(f"{where}, goal {number}"):
+                    goals.append(check_goal(goal, f"{where}, goal {number}"))
         else:
-            goals = shuffle_goals(list(_draw_goals(catalogue, attributes, extra, human, seed)))
+            goals = shuffle_goals(list(_draw_goals(catalogue, attributes, extra, human, seed, goal_faults)))
         shutil.rmtree(records, ignore_errors=True)  # it may never have been needed
+        goal_faults.settle(len(goals), "goals")
+        if not goals:
+            raise _no_goals(folder, [source for source in (fixed, human, extra) if source is not None and source in sources])
 
         def nouns(goal: dict[str, Any]) -> list[str]:
             number = catalogue.find(goal["asin"])
@@ -64,13 +84,25 @@ def plan(folder: Path, data: str, seed: int) -> Plan:
 
     return Plan(
         store,
-        lambda: source_files.read_products(path, attributes(), extra),
+        lambda: source_files.read_products(path, attributes(), extra, product_faults),
         lambda product: float(prices[product["asin"]]) if product["asin"] in prices else draw_price(product, seed),
         tagger,
         tasks,
         path.stat().st_size > LARGE_BYTES,
         by_asin=True,
+        faults=(product_faults, goal_faults),
     )
+
+
+def _no_goals(folder: Path, sources: list[Path]) -> MissingData:
+    """Why a shop has products and no goal."""
+    if not sources:
+        return MissingData(
+            f"{folder}: products, but no goals: add items_human_ins.json (instructions of people), items_ins_v2*.json (from which goals "
+            "are made) or goals.json, as scripts/fetch_data webshop does"
+        )
+    names = ", ".join(source.name for source in sources)
+    return MissingData(f"{folder}: no goal in {names} is for one of its products; the keys there must be ASINs of items_shuffle*.json")
 
 
 def _pick(folder: Path, stem: str) -> Path | None:
@@ -88,7 +120,7 @@ def _fixed_prices(path: Path) -> dict[str, Any]:
 
 
 def _draw_goals(
-    catalogue: Catalogue, attributes: Callable[[], Mapping[str, Any]], extra: Path | None, human: Path, seed: int
+    catalogue: Catalogue, attributes: Callable[[], Mapping[str, Any]], extra: Path | None, human: Path, seed: int, faults: Faults
 ) -> Iterator[dict[str, Any]]:
     """Human goals where the folder has them, else synthetic ones, in the order of the products."""
     written: dict[str, Any] = source_files.read_json(human, dict) if human.is_file() else {}
@@ -96,4 +128,5 @@ def _draw_goals(
     numbered = sorted((number, asin) for asin in source if (number := catalogue.find(asin)) is not None)
     for number, asin in numbered:
         product, price = catalogue.product(number), catalogue.price(number)
-        yield from (human_goals if written else synthetic_goals)(product, source[asin], price, seed, partial(where_is, path, asin))
+        with faults.collect(f"{path}: {asin}"):
+            yield from (human_goals if written else synthetic_goals)(product, source[asin], price, seed, partial(where_is, path, asin))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tstar_envs.choices import SPLITS
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut, check_skip_bad
 from tstar_envs.envs.webshop import originals
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.goals import ShopTask, task_from_record
 from tstar_envs.envs.webshop.nouns import LEXICON
 from tstar_envs.envs.webshop.stores import Plan, data_home, open_plan, store_folder
+from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 MINI_FOLDER = Path(__file__).parent / "data"
 
@@ -29,6 +32,7 @@ class Shop:
     tasks: dict[str, ShopTask]
     by_split: dict[str, tuple[str, ...]]
     opener: tuple[Callable[..., Shop], tuple[Any, ...]]
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Shop:
         return self
@@ -43,31 +47,49 @@ def make_shop(tier: str, catalogue: Catalogue, tasks: list[ShopTask], opener: Ca
     return Shop(tier, catalogue, {task.id: task for task in tasks}, by_split, (opener, arguments))
 
 
-def find_tier(data: str) -> tuple[str, Path]:
-    """The tier and the folder that an environment's ``data`` option means."""
+def find_tier(data: PathLike) -> tuple[str, Path]:
+    """The tier and the folder that an environment's ``data`` option means.
+
+    Raises:
+        UnknownOption: an empty path.
+        MissingData: nothing there.
+        BadData: a pipe, a device, or a name that the system refuses.
+    """
     full = data_home()
     if data == "auto":
         data = "full" if next(full.glob("items_shuffle*.json"), None) else "mini"
-    return (data, {"mini": MINI_FOLDER, "full": full}[data]) if data in ("mini", "full") else ("path", Path(data))
+    if data in ("mini", "full"):
+        return str(data), MINI_FOLDER if data == "mini" else full
+    return "path", existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
 
 
-@lru_cache(maxsize=8)
-def load_shop(data: str, seed: int = 0) -> Shop:
-    """Open a shop.
+def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
+    """Open a shop; one that was opened in this process and did not change since is the same.
 
     Args:
         data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/webshop``), ``auto``, or a folder with ``items_shuffle*.json``,
             ``items_ins_v2*.json``, ``items_human_ins.json`` and, to fix the draws, ``goals.json`` and ``prices.json``.
         seed: of the drawn prices and price limits.
+        skip_bad: leave out products and goals that cannot be used; ``left_out`` says how many and why.
 
     Raises:
-        MissingData: the folder or its product file is not there.
-        BadData: a file cannot be used; file, line and field are named.
+        UnknownOption: an empty path.
+        MissingData: the folder, its product file, or goals for its products are not there.
+        BadData: a file cannot be used, or something in it; file, line and field of all are named.
         WriteFailed: the store of large files cannot be written.
     """
+    check_skip_bad(skip_bad)
     tier, folder = find_tier(data)
-    plan = _mini_plan() if tier == "mini" else originals.plan(folder, data, seed)
-    return make_shop(tier, *open_plan(plan), load_shop, data, seed)
+    sources = () if tier == "mini" else stamped(originals.source_paths(folder))
+    return open_shop(tier, folder, os.fspath(data), seed, skip_bad, sources)
+
+
+@lru_cache(maxsize=8)
+def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sources: Stamped) -> Shop:
+    """``load_shop`` once the files are known."""
+    plan = _mini_plan() if tier == "mini" else originals.plan(folder, seed, skip_bad)
+    catalogue, tasks, left_out = open_plan(plan)
+    return replace(make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad), left_out=left_out)
 
 
 def _mini_plan() -> Plan:

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from tstar_envs.data.faults import Faults
 from tstar_envs.envs.webshop.catalogue import Product
-from tstar_envs.errors import BadData
+from tstar_envs.errors import BadData, MissingData
 
 _CHUNK = 1 << 22  # characters read at a time
 _MOST = 1 << 28  # characters of one product: beyond this the file is broken
@@ -261,11 +262,35 @@ def parse_product(record: Any, attributes: Mapping[str, Any], where: str, attrib
     }
 
 
-def read_products(path: Path, attributes: Mapping[str, Any], attributes_file: Path | None) -> Iterator[Product]:
-    """The products of an ``items_shuffle*.json``, the first of each ASIN; for the others see ``parse_product``."""
+def read_products(path: Path, attributes: Mapping[str, Any], attributes_file: Path | None, faults: Faults) -> Iterator[Product]:
+    """The products of an ``items_shuffle*.json``, the first of each ASIN; for the others see ``parse_product``.
+
+    Args:
+        path: the file.
+        attributes: by ASIN.
+        attributes_file: where the attributes were read, None if there are none.
+        faults: collects what cannot be used, and decides what becomes of the rest.
+
+    Raises:
+        BadData: no JSON; products that cannot be used; or no product that the original would not skip.
+        MissingData: no product at all.
+    """
     seen: set[str] = set()
+    skipped = ""
     for where, record in stream_array(path):
-        product = parse_product(record, attributes, where, attributes_file)
-        if product is not None and product["asin"] not in seen:
-            seen.add(product["asin"])
-            yield product
+        with faults.collect(where):
+            product = parse_product(record, attributes, where, attributes_file)
+            if product is None:
+                skipped = skipped or f"{where}: {record['asin']!r:.40}"
+            elif product["asin"] not in seen:
+                seen.add(product["asin"])
+                if not faults.hopeless:
+                    yield product
+    faults.settle(len(seen), "products")
+    if not seen and skipped:
+        raise BadData(
+            f"{path}: the original skips every product of it, for an ASIN that is empty, 'nan' or longer than {LONGEST_ASIN} characters "
+            f"(the first: {skipped}); give products ASINs of at most {LONGEST_ASIN} characters"
+        )
+    if not seen:
+        raise MissingData(f"{path}: an empty list; a shop needs products")

@@ -17,14 +17,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tstar_envs.data.faults import Faults, LeftOut
 from tstar_envs.envs.webshop import building
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.goals import ShopTask, task_from_record, task_to_record
 from tstar_envs.envs.webshop.nouns import Tagger
-from tstar_envs.errors import BadData, WriteFailed
+from tstar_envs.errors import BadData, TStarError, WriteFailed
 
-FORMAT = 2  # to be raised with every change of the files or of what they hold, the analysis of texts included
+FORMAT = 3  # to be raised with every change of the files or of what they hold, the analysis of texts included
 TASKS = "tasks.jsonl"
+LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
 
 
 def data_home() -> Path:
@@ -43,6 +45,7 @@ class Plan(NamedTuple):
         tasks: makes the tasks, when the catalogue is there.
         large: whether building takes minutes and must not be done in memory.
         by_asin: see ``Catalogue``.
+        faults: collect what of products and goals cannot be used, where they come from outside.
     """
 
     store: Path
@@ -52,6 +55,7 @@ class Plan(NamedTuple):
     tasks: Callable[[Catalogue], list[ShopTask]]
     large: bool = False
     by_asin: bool = False
+    faults: tuple[Faults, Faults] = (Faults(), Faults())
 
 
 def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
@@ -70,8 +74,8 @@ def _digest(value: Any) -> str:
     return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
-    """Map the store of a plan, after building it if need be.
+def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
+    """Map the store of a plan, after building it if need be; what its sources held that cannot be used comes last.
 
     Raises:
         BadData: the store's files are damaged.
@@ -80,6 +84,8 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
     if not (plan.store / TASKS).is_file():
         try:
             _build(plan)
+        except TStarError:  # the sources are to blame; some of these are OSErrors too
+            raise
         except OSError as error:
             told = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
             if plan.large:
@@ -89,17 +95,19 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
     try:
         with open(plan.store / TASKS, encoding="utf-8") as lines:
             tasks = [task_from_record(json.loads(line)) for line in lines]
-        return Catalogue.open(plan.store, plan.by_asin), tasks
+        left_out = [LeftOut.from_record(json.loads((plan.store / name).read_text(encoding="utf-8"))) for name in LEFT_OUT]
+        return Catalogue.open(plan.store, plan.by_asin), tasks, left_out[0].plus(left_out[1])
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise BadData(f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew") from error
 
 
-def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask]]:
+def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
     products = list(plan.products())
     for product in products:
         building.add_nouns(product, plan.tagger)
     catalogue = building.collect(products, plan.price, plan.tagger.name, plan.by_asin)
-    return catalogue, plan.tasks(catalogue)
+    tasks = plan.tasks(catalogue)
+    return catalogue, tasks, plan.faults[0].so_far().plus(plan.faults[1].so_far())
 
 
 def _build(plan: Plan) -> None:
@@ -109,12 +117,18 @@ def _build(plan: Plan) -> None:
         if not plan.store.is_dir():
             with _shown(plan) as report:
                 building.build_store(plan.store, plan.products(), plan.price, plan.tagger, report)
+            _write_left_out(plan, 0)
         if not (plan.store / TASKS).is_file():
-            records = (json.dumps(task_to_record(task)) + "\n" for task in plan.tasks(Catalogue.open(plan.store, plan.by_asin)))
-            building.write_whole(plan.store / TASKS, records)
+            tasks = plan.tasks(Catalogue.open(plan.store, plan.by_asin))
+            _write_left_out(plan, 1)
+            building.write_whole(plan.store / TASKS, (json.dumps(task_to_record(task)) + "\n" for task in tasks))
         for other in plan.store.parent.glob(f"{origin}-*"):
             if not other.name.startswith(f"{origin}-{now}-"):
                 shutil.rmtree(other, ignore_errors=True)  # a process may have it open where that forbids removing it
+
+
+def _write_left_out(plan: Plan, number: int) -> None:
+    building.write_whole(plan.store / LEFT_OUT[number], [json.dumps(plan.faults[number].so_far().to_record())])
 
 
 @contextmanager
