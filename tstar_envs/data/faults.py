@@ -141,7 +141,9 @@ class Faults:
         """
         found = self.so_far()
         if self._count and not (self._skip_bad and usable):
-            raise BadData(_told(found, usable, items))
+            error = BadData(_told(found, usable, items))
+            error.left_out = found
+            raise error
         return found
 
     def so_far(self) -> LeftOut:
