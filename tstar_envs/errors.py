@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TStarError(Exception):
     """Base class: something the user can fix, shown without a traceback by the command line."""
@@ -29,7 +31,13 @@ class MissingData(TStarError, FileNotFoundError):
 
 
 class BadData(TStarError, ValueError):
-    """A data file is there but cannot be used; the message names file, line and field."""
+    """A data file is there but cannot be used; the message names file, line and field.
+
+    Attributes:
+        left_out: ``tstar_envs.data.faults.LeftOut``, all faults where items were read one by one; else None.
+    """
+
+    left_out: Any = None
 
 
 class WriteFailed(TStarError, OSError):

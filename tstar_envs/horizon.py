@@ -68,7 +68,8 @@ class Reach(NamedTuple):
     horizon: int
 
     def __str__(self) -> str:
-        looked = f"the {self.looked_at:,} tasks" if self.looked_at == self.tasks else f"{self.looked_at:,} tasks looked at (of {self.tasks:,})"
+        whole = self.looked_at == self.tasks
+        looked = f"the {self.tasks:,} tasks" if whole else f"{self.looked_at:,} tasks looked at (of {self.tasks:,})"
         lost = f", and {self.lost:,} cannot be won at all" if self.lost else ""
         return f"{self.over:,} of {looked} need more than {self.horizon:,} steps, as far as a short search tells{lost}"
 

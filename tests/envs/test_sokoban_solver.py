@@ -1,6 +1,7 @@
 """The solver against an independent search, on shipped, random and lost positions; and the distance table against both."""
 
 from pathlib import Path
+from time import monotonic
 from unittest.mock import patch
 
 import pytest
@@ -18,6 +19,7 @@ from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, 
 from tstar_envs.envs.sokoban.search import ALONE
 from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
 from tstar_envs.envs.sokoban.tasks import load_mini
+from tstar_envs.stable_random import StableRandom
 
 FOUR_BOXES = """\
 ##########
@@ -177,3 +179,18 @@ def test_fresh_levels_keep_their_tier(difficulty: str) -> None:
         found = measure(level.room, level.start, level.moves, table)
         assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
     assert list(cells(level.start[0]))
+
+
+@pytest.mark.parametrize(("side", "boxes"), [(40, 120), (60, 200), (70, 500)])
+def test_hundreds_of_boxes_do_not_pass_over_the_bound_in_seconds(side: int, boxes: int) -> None:
+    draw = StableRandom(f"{side} {boxes}")
+    inner = draw.shuffled([(row, column) for row in range(2, side - 2) for column in range(2, side - 2)])
+    grid = [["#" if {row, column} & {0, side - 1} else " " for column in range(side)] for row in range(side)]
+    for symbol, places in (("$", inner[:boxes]), (".", inner[boxes : 2 * boxes])):
+        for row, column in places:
+            grid[row][column] = symbol
+    grid[1][1] = "@"
+    begun = monotonic()
+    with pytest.raises(SolverLimit, match=r"after 0\.2 seconds.*raise solver_seconds"):
+        solve("\n".join(map("".join, grid)), solver_seconds=0.2)
+    assert monotonic() - begun < 3

@@ -121,9 +121,9 @@ class Faults:
         try:
             yield
         except (BadData, MissingData) as error:
-            place, message = str(where), str(error)
+            place, message = str(where).encode("utf-8", "backslashreplace").decode("utf-8"), str(error)
             # The readers' messages begin with the file, mostly with a line of it.
-            named = re.match(rf"({re.escape(place)}(?:, line \d+)?): ", message)
+            named = re.match(rf"({re.escape(place)}(?:, line \d+| \(unpacked\))?): ", message)
             self.add(*((named[1], message[named.end() :]) if named else (place, message)))
 
     def settle(self, usable: int, items: str) -> LeftOut:
@@ -141,7 +141,9 @@ class Faults:
         """
         found = self.so_far()
         if self._count and not (self._skip_bad and usable):
-            raise BadData(_told(found, usable, items))
+            error = BadData(_told(found, usable, items))
+            error.left_out = found
+            raise error
         return found
 
     def so_far(self) -> LeftOut:

@@ -97,10 +97,11 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
     Raises:
         BadData: not UTF-8, or bytes of value 0.
     """
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise BadData(f"{path}: not a text file in UTF-8, it seems to be in UTF-16; save it as UTF-8")
-    if b"\0" in data:
-        raise BadData(f"{path}: not a text file, it holds bytes of value 0")
+    marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    if marked or b"\0" in data:
+        zeros = ", it holds bytes of value 0" if b"\0" in data else ""
+        utf_16 = "; it seems to be in UTF-16, save it as UTF-8" if marked else ""
+        raise BadData(f"{path}: not a text file{zeros}{utf_16}")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,6 +140,9 @@ def _and_an_end(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
 
 def _pieces(path: Path, limit: Limit) -> Iterator[bytes]:
     """The bytes of a file, never more than the limit."""
+    if any("\ud800" <= sign <= "\udfff" for sign in str(path)):
+        # Task ids are made of names, and go into records and terminals.
+        raise BadData(f"{shown(path)}: its name is not UTF-8; rename it")
     packed = path.suffix.lower() == ".gz"
     count = 0
     try:
@@ -231,8 +235,8 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A path in a message: one of thousands of characters is cut."""
-    text = os.fspath(path)
+    """A path in a message: one of thousands of characters is cut, what no terminal shows is written as Python does."""
+    text = os.fspath(path).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= 200 else f"{text[:100]}...{text[-60:]} ({len(text):,} characters)"
 
 

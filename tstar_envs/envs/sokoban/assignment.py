@@ -7,10 +7,11 @@ layouts that differ by one box, so prices are kept from layout to layout: most b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 LOST = 1 << 30  # a cost that no level reaches: there is no way
+_MANY = 20  # boxes: one layout of hundreds takes a second
 
 Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, and the pushes between each and some cell
 
@@ -20,11 +21,13 @@ class Assignment:
 
     Args:
         pushes: for each cell the wanted cells that go with it, and the pushes. A cell that is missing has none.
+        in_time: called now and then where there are many boxes, to raise if this takes too long.
     """
 
-    def __init__(self, pushes: Mapping[int, Pushes]) -> None:
+    def __init__(self, pushes: Mapping[int, Pushes], in_time: Callable[[], None] = lambda: None) -> None:
         wanted = sorted({cell for row in pushes.values() for cell, _ in row})
         self._pushes = pushes
+        self._in_time = in_time
         self._number = {cell: number for number, cell in enumerate(wanted)}
         self._rows: dict[int, Pushes] = {}  # the same with numbers for the wanted cells, as far as they were asked for
         self._wanted = len(wanted)
@@ -65,6 +68,8 @@ class Assignment:
             else:
                 taken[free] = place
         for place in late:
+            if len(rows) > _MANY:
+                self._in_time()
             if not _seat(place, rows, costs, prices, taken):
                 return LOST
         if len(rows) == self._wanted:

@@ -18,10 +18,13 @@ class PushBound:
     Args:
         pushes: for each cell the wanted cells that a lone box there can have come from or get to. A cell that is missing has none.
         frozen: says whether a layout is lost although there is an assignment, given the cell of the box that moved last.
+        in_time: called now and then, to raise if this takes too long.
     """
 
-    def __init__(self, pushes: Mapping[int, Pushes], frozen: FrozenBoxes | None = None) -> None:
-        self._assignment = Assignment(pushes)
+    def __init__(
+        self, pushes: Mapping[int, Pushes], frozen: FrozenBoxes | None = None, in_time: Callable[[], None] = lambda: None
+    ) -> None:
+        self._assignment = Assignment(pushes, in_time)
         self._frozen = frozen
         self._known: dict[int, int] = {}
 

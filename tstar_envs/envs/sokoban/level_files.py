@@ -1,8 +1,9 @@
 """Level files as they are in the world: which lines of a text are rows of a level, and how the rows may be written.
 
 Between levels stand titles, comments, banners of ``#`` and blank lines. Rows are XSB text, plain or run-length encoded
-(``5#|#@$.#|5#``, one row or one whole level a line, spaces too), in its letters (``p b o`` for ``@ $ .``, ``P B`` for ``+ *``), or with walls written as ``X``
-(``*`` box, ``&`` box on target), as in the oldest collection. An empty row inside a level is written with ``-`` or ``_``.
+(``5#|#@$.#|5#``, one row or one whole level a line, spaces too), in its letters (``p b o`` for ``@ $ .``, ``P B`` for ``+ *``),
+or with walls written as ``X`` (``*`` box, ``&`` box on target), as in the oldest collection. An empty row inside a level is
+written with ``-`` or ``_``.
 """
 
 from __future__ import annotations

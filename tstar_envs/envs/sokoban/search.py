@@ -99,7 +99,7 @@ class Search:
         if entries > MOST_ENTRIES * max(1, most_states // 1_000_000):
             self._give_up(f"with tables of {entries:,} pairs of a target and a cell", "solver_states")
         to_targets, alive = push_distances(room, self._in_time)
-        self._left = PushBound(to_targets, FrozenBoxes(room, alive))
+        self._left = PushBound(to_targets, FrozenBoxes(room, alive), self._in_time)
         self._forward = _End(partial(after_a_push, room, alive), self._left, None)
 
     def run(self) -> tuple[int, Callable[[State], int | None]] | None:
@@ -140,7 +140,7 @@ class Search:
     def _other_end(self) -> _End:
         """The end at the solved states."""
         room, boxes = self._room, self._start[0].bit_count()
-        from_start = self._forward.behind = PushBound(pushes_from(room, self._start[0], self._in_time))
+        from_start = self._forward.behind = PushBound(pushes_from(room, self._start[0], self._in_time), None, self._in_time)
         back = _End(partial(before_the_push, room), from_start, self._left)
         for chosen in combinations(cells(room.targets), boxes):
             self._in_time()
@@ -192,9 +192,8 @@ class Search:
     def _give_up(self, when: str, option: str) -> NoReturn:
         level = f"this level of {self._start[0].bit_count()} boxes on {self._room.floor.bit_count()} floor cells"
         memory = " (a million states take about 300 MB)" if option == "solver_states" else ""
-        error = SolverLimit(
-            f"{level} is neither solved nor shown to be lost {when}, the bound of the search; raise {option}{memory}, or take a smaller level"
-        )
+        advice = f"raise {option}{memory}, or take a smaller level"
+        error = SolverLimit(f"{level} is neither solved nor shown to be lost {when}, the bound of the search; {advice}")
         error.at_least = min(self._at_least, self._shortest)
         raise error
 
