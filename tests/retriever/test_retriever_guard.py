@@ -94,7 +94,7 @@ def test_half_a_head_is_not_waited_for(hurried: Running, begun: bytes) -> None:
 def test_a_head_byte_by_byte_is_cut_off(hurried: Running) -> None:
     with ExitStack() as stack:
         connection = hurried.connect(stack)
-        with pytest.raises(OSError):  # noqa: PT011, B017 - reset or broken pipe, as the system tells it
+        with pytest.raises(OSError):
             for n in range(200):
                 connection.sendall(b"POST /retrieve HTTP/1.1\r\n"[n : n + 1] or b"x")
                 time.sleep(0.05)

@@ -41,7 +41,7 @@ def test_numbers_of_passages_as_the_peers_models_read_them(url: str, topk: objec
 
 @pytest.mark.parametrize(
     ("value", "scored"),
-    [("true", True), ("True", True), (1, True), ("1", True), (1.0, True), ("yes", True), ("on", True), (None, False), ("false", False), (0, False)],
+    [("true", True), ("True", True), (1, True), ("1", True), (1.0, True), ("yes", True), (None, False), ("false", False), (0, False)],
 )
 def test_flags_as_the_peers_models_read_them(url: str, value: object, scored: bool) -> None:
     response = post(url, {"query": "title", "return_scores": value})
@@ -137,8 +137,7 @@ def test_the_deadline_is_for_a_portion() -> None:
 def test_what_is_remembered_is_bounded_by_bytes() -> None:
     class Long(Recording):
         def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-            rows = super().search(queries, topk)
-            return [[Hit(Document(hit.document.id, query + "é" * 400_000), 1.0) for hit in row] for query, row in zip(queries, rows, strict=True)]
+            return [[Hit(Document(query, query + "é" * 400_000), 1.0)] for query in queries]
 
     async def run() -> None:
         searcher = Long()
