@@ -5,27 +5,28 @@ no passage for FAISS's -1, limits, and an open port while the index loads. There
 as in Search-R1; bind to loopback or stand behind something that has one.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from retriever.errors import Unavailable
+from retriever.guard import HostNames
 from retriever.index import Searcher
 from retriever.metrics import CONTENT_TYPE
-from retriever.schema import MAX_QUERIES, Refusal, Rejection, RetrieveRequest, RetrieveResponse, response_body
+from retriever.schema import Limits, Refusal, Rejection, RetrieveRequest, RetrieveResponse, response_body, response_rows
 from retriever.service import SearchService
 
-# Bounds the memory of a junk body; the longest request allowed fits, even if all of it is written in
-# \u escapes and surrogate pairs (12 bytes a character).
-_MAX_BODY_BYTES = 16 << 20
-_MAX_HELD_BYTES = 4 * _MAX_BODY_BYTES
+# Bodies larger than this are held within a bound for all of them; a small one is never refused for the large ones of others.
+_SMALL_BODY_BYTES = 64 << 10
+_LARGE_BODIES = 4
 # The body is read by hand, so its schema is put into the OpenAPI document by hand as well.
 _REQUEST_SCHEMA: dict[str, Any] = {
     "requestBody": {
@@ -57,41 +58,59 @@ def _version() -> str:
 
 
 class _Bodies:
-    """Reads bodies, within a bound for each and for all that are being read: a hundred slow large ones are refused."""
+    """Reads bodies, within a bound for each and for all that are held until they are answered: a hundred large ones are refused.
 
-    def __init__(self) -> None:
+    Args:
+        most: Bytes of one body.
+        seconds: In which a body has to arrive.
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most, self._seconds = most, seconds
         self._held = 0
 
-    async def read(self, request: Request) -> bytes | None:
-        """Return the body, or None as soon as it proves too large.
+    @asynccontextmanager
+    async def held(self, request: Request) -> AsyncIterator[bytes | None]:
+        """The body, or None as soon as it proves too large.
 
         Raises:
-            Unavailable: Too much is being read already.
+            Unavailable: Too much is held already.
+            TimeoutError: It does not arrive.
         """
         body = bytearray()
+        large = 0
         try:
-            async for chunk in request.stream():
-                body += chunk
-                self._held += len(chunk)
-                if len(body) > _MAX_BODY_BYTES:
-                    return None
-                if self._held > _MAX_HELD_BYTES:
-                    raise Unavailable(f"bodies of more than {_MAX_HELD_BYTES} bytes are being read", retry_after=1)
-            return bytes(body)
+            async with asyncio.timeout(self._seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > _SMALL_BODY_BYTES:
+                        self._held += len(body) - large
+                        large = len(body)
+                    if len(body) > self._most:
+                        break
+                    if large and self._held > _LARGE_BODIES * self._most:
+                        raise Unavailable(f"bodies of more than {_LARGE_BODIES * self._most} bytes are being read", retry_after=1)
+            yield None if len(body) > self._most else bytes(body)
         finally:
-            self._held -= len(body)
+            self._held -= large
 
 
-def create_app(service: SearchService, topk: int = 3) -> FastAPI:
+def create_app(
+    service: SearchService, topk: int = 3, limits: Limits | None = None, body_seconds: float = 30.0, hosts: HostNames | None = None
+) -> FastAPI:
     """Make the application.
 
     Args:
         service: Started when the server starts, so that the port is open while the index loads.
         topk: Documents per query where a request names no number.
+        limits: What one request may ask for.
+        body_seconds: In which the body of a request has to arrive.
+        hosts: The values of the header ``Host`` that are answered; None answers all.
 
     Returns:
         An ASGI application with /retrieve, /health, /ready, /info and /metrics.
     """
+    bounds = limits or Limits()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -102,38 +121,69 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
     # No documentation pages: they would load scripts from a foreign host. /openapi.json stays.
     app = FastAPI(title="retriever", version=_version(), lifespan=lifespan, docs_url=None, redoc_url=None)
 
-    bodies = _Bodies()
+    bodies = _Bodies(bounds.body_bytes, body_seconds)
+
+    def strange(request: Request) -> str:
+        return "" if hosts is None else hosts.refuse(request.headers.get("host"))
+
+    async def known_host(request: Request) -> None:
+        if reason := strange(request):
+            raise HTTPException(403, reason)
 
     async def answer(request: Request) -> Response:
         try:
-            body = await bodies.read(request)
+            async with bodies.held(request) as body:
+                if body is None:
+                    said = f"the body is larger than {bounds.body_bytes} bytes; send several, or serve with a higher --max-body-bytes"
+                    return _json({"detail": said}, 413)
+                # Behind the body, so that a stranger's large ones are bounded like any other.
+                if reason := strange(request):
+                    return _json({"detail": reason}, 403)
+                return await found(body, request)
         except Unavailable as error:
             return _unavailable(error)
+        except TimeoutError:
+            return _json({"detail": f"the body did not arrive within {body_seconds:g} s (--body-timeout)"}, 408)
         except ClientDisconnect:
             # Nobody reads this; without it the log would tell of an error.
             return _json({"detail": "the client went away"}, 400)
-        if body is None:
-            return _json({"detail": f"the body is larger than {_MAX_BODY_BYTES} bytes"}, 413)
+
+    async def found(body: bytes, request: Request) -> Response:
+        """What is found for a body.
+
+        Raises:
+            Unavailable: See `SearchService.search`.
+        """
         try:
             # Read by pydantic, whatever the content type: junk of any kind is one kind of error.
-            asked = RetrieveRequest.model_validate_json(body)
+            asked = RetrieveRequest.model_validate_json(body, context=bounds)
         except ValidationError as error:
             # The input is not quoted: it may be long, and NaN or lone surrogates are no JSON.
             return _json(
                 {"detail": error.errors(include_url=False, include_context=False, include_input=False)}, 422
             )
-        try:
-            count = asked.clamped_topk(topk, service.searcher().ntotal)
-            hits = await service.search(asked.texts(), count)
-        except Unavailable as error:
-            return _unavailable(error)
-        return Response(response_body(hits, asked.return_scores), media_type="application/json")
+        queries, count = asked.texts(), asked.clamped_topk(topk, service.searcher().ntotal)
+        if len(queries) * count > bounds.passages:
+            said = (
+                f"{len(queries)} queries with {count} passages each; at most {bounds.passages} passages in one answer: ask for fewer, "
+                "or serve with a higher --max-passages"
+            )
+            return _json({"detail": [{"type": "value_error", "loc": ["topk"], "msg": said}]}, 422)
+        portions = []
+        async with aclosing(service.search_in_portions(queries, count)) as answers:
+            async for hits in answers:
+                portions.append(response_rows(hits, asked.return_scores))
+                if len(portions) > 1 and await request.is_disconnected():
+                    raise ClientDisconnect
+        return Response(response_body(portions), media_type="application/json")
 
     @app.post(
         "/retrieve",
         response_model=RetrieveResponse,
         openapi_extra=_REQUEST_SCHEMA,
         responses={
+            403: {"description": "Not by this host name.", "model": Refusal},
+            408: {"description": "The body did not arrive in time.", "model": Refusal},
             413: {"description": "The body is too large.", "model": Refusal},
             422: {"description": "Not a request of this form, or beyond its limits.", "model": Rejection},
             503: _BUSY,
@@ -149,7 +199,9 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
             service.metrics.requests[status] += 1
         return response
 
-    @app.get("/health")
+    ours = [Depends(known_host)]
+
+    @app.get("/health", dependencies=ours)
     async def health() -> Response:
         """200 whenever the process answers."""
         return _json({"status": "ok"})
@@ -160,18 +212,18 @@ def create_app(service: SearchService, topk: int = 3) -> FastAPI:
         except Unavailable as error:
             return _unavailable(error)
 
-    @app.get("/ready", responses={503: _BUSY})
+    @app.get("/ready", dependencies=ours, responses={503: _BUSY})
     async def ready() -> Response:
         """200 once the index is loaded, 503 before."""
         return when_ready(lambda searcher: {"status": "ready", "ntotal": searcher.ntotal})
 
-    @app.get("/info", responses={503: _BUSY})
+    @app.get("/info", dependencies=ours, responses={503: _BUSY})
     async def info() -> Response:
         """What is served: index type, encoder, dimension, size, corpus digest, version."""
-        limits = {"default_topk": topk, "max_queries": MAX_QUERIES, "version": _version()}
-        return when_ready(lambda searcher: {**searcher.info(), "ntotal": searcher.ntotal, **limits})
+        about = {"default_topk": topk, "max_queries": bounds.queries, "version": _version()}
+        return when_ready(lambda searcher: {**searcher.info(), "ntotal": searcher.ntotal, **about})
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/metrics", dependencies=ours, response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters in the Prometheus text format."""
         ntotal = service.searcher().ntotal if service.ready else 0

@@ -23,6 +23,7 @@ from retriever.transformer import Pooling, TransformerSettings, settings_for
 from retriever.vectors import Kind
 
 _INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+_BACKLOG = 256  # connections that wait to be accepted
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
 
 
@@ -80,7 +81,25 @@ class Serve:
     queue: int = 256
     """Requests that may wait; more are answered 503 with Retry-After."""
     deadline: float = 60.0
-    """Seconds after which a request that still waits is answered 503."""
+    """Seconds after which a request that still waits (of a large one: a portion of 256 queries) is answered 503."""
+    max_queries: int = 8_192
+    """Queries in one request."""
+    max_query_characters: int = 16_384
+    """Characters in one query."""
+    max_body_bytes: int = 16 << 20
+    """Bytes in the body of one request."""
+    max_passages: int = 131_072
+    """Passages in one answer: queries times documents per query."""
+    allow_host: tuple[str, ...] = ()
+    """Further host names to answer to. Bound to the loopback, only names of the loopback are answered (DNS rebinding)."""
+    connections: int = 1_000
+    """Open at one time; one more ends the one that is idle for longest, or is refused."""
+    head_timeout: float = 30.0
+    """Seconds in which the head of a request has to arrive."""
+    body_timeout: float = 30.0
+    """Seconds in which the body of a request has to arrive, and in which some of an answer has to be taken."""
+    shutdown_timeout: int = 5
+    """Seconds that running requests have after a signal to end."""
     # The port is open before anything is read, so nobody is kept waiting without being told (/ready) that it loads.
     verify: Literal["before", "behind", "never"] = "before"
     """When to compare all bytes with the manifest: before the first answer, behind the answers, never."""
@@ -199,10 +218,20 @@ def serve(command: Serve, console: Console) -> None:
     _check_range("queue", command.queue, 1, 1_000_000)
     _check_range("gather-ms", command.gather_ms or 0, 0, 1000)
     _check_range("deadline", command.deadline, 0.001, 86_400)
+    _check_range("max-queries", command.max_queries, 1, 10_000_000)
+    _check_range("max-query-characters", command.max_query_characters, 1, 1 << 30)
+    _check_range("max-body-bytes", command.max_body_bytes, 1024, 1 << 32)
+    _check_range("max-passages", command.max_passages, 1, 1_000_000_000)
+    _check_range("connections", command.connections, 4, 1_000_000)
+    _check_range("head-timeout", command.head_timeout, 0.1, 86_400)
+    _check_range("body-timeout", command.body_timeout, 0.1, 86_400)
+    _check_range("shutdown-timeout", command.shutdown_timeout, 0, 86_400)
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
     from retriever.app import create_app
+    from retriever.guard import HostNames, guarded, log_sparingly, room_for
+    from retriever.schema import Limits
     from retriever.service import SearchService
 
     lexical = _lexical(command)
@@ -223,10 +252,15 @@ def serve(command: Serve, console: Console) -> None:
         deadline_seconds=command.deadline,
     )  # fmt: skip
     # A trainer thinks for minutes between searches; its connection should still be there afterwards.
+    limits = Limits(command.max_queries, command.max_query_characters, command.max_body_bytes, command.max_passages)
+    app = create_app(service, command.topk, limits, command.body_timeout, HostNames(command.host, command.allow_host))
+    connections = room_for(command.connections, _BACKLOG)
     config = uvicorn.Config(
-        create_app(service, command.topk), log_level="warning", access_log=False, timeout_keep_alive=600
-    )
+        app, http=guarded(connections, command.head_timeout, command.body_timeout), ws="none", backlog=_BACKLOG,
+        log_level="warning", access_log=False, timeout_keep_alive=600, timeout_graceful_shutdown=command.shutdown_timeout,
+    )  # fmt: skip
     server = uvicorn.Server(config)
+    log_sparingly()
     with _bind(command.host, command.port) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -303,7 +337,7 @@ def _bind(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             # At once: two sockets may be bound to one port until one of them listens.
-            listener.listen(2048)
+            listener.listen(_BACKLOG)
         except OSError:
             listener.close()
             raise

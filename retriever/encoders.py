@@ -27,6 +27,7 @@ _WEIGHT_STEP = 2.0**-8
 _BLOCK = 128
 _SIGNS_PER_DIGEST = 512
 _FILE = "encoder.npz"
+_LONGEST_KEPT = 64  # characters of a word whose bucket is remembered
 
 
 class Encoder(Protocol):
@@ -49,8 +50,17 @@ class Encoder(Protocol):
         """Write what the encoder was fitted on, or what it is to be loaded from, into an existing folder."""
 
 
-@lru_cache(maxsize=1 << 17)
 def _bucket(token: str, buckets: int) -> int:
+    # A hundred thousand words of any length would be gigabytes.
+    return _short_bucket(token, buckets) if len(token) <= _LONGEST_KEPT else _digest(token, buckets)
+
+
+@lru_cache(maxsize=1 << 17)
+def _short_bucket(token: str, buckets: int) -> int:
+    return _digest(token, buckets)
+
+
+def _digest(token: str, buckets: int) -> int:
     # blake2b, not hash(): the same on every machine and under every PYTHONHASHSEED.
     return int.from_bytes(hashlib.blake2b(token.encode(), digest_size=8).digest(), "little") % buckets
 

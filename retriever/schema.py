@@ -2,14 +2,49 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictStr, ValidationInfo, model_validator
 
 from retriever.index import MAX_TOPK, Hit
 
-MAX_QUERIES = 512
-MAX_QUERY_CHARACTERS = 16_384
-MAX_TOTAL_CHARACTERS = 1_000_000
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for; each has an option of ``serve`` that its message names.
+
+    Attributes:
+        queries: queries in one request (Search-R1's training script sends 2,560 at once).
+        query_characters: characters in one query.
+        body_bytes: bytes of its body.
+        passages: queries times passages each, which bounds the answer: a passage has some kilobytes on the wire.
+    """
+
+    queries: int = 8_192
+    query_characters: int = 16_384
+    body_bytes: int = 16 << 20
+    passages: int = 131_072
+
+
+def _first_fault(value: object) -> object:
+    # pydantic would make an error of each: a million wrong entries would be gigabytes.
+    if isinstance(value, list):
+        for number, entry in enumerate(value):
+            if not isinstance(entry, str):
+                raise ValueError(f"entry {number} is no text")
+    return value
+
+
+def _lenient_count(value: object) -> object:
+    # What remains of pydantic's lax mode: "3" and 3.0 are 3. True would be 1, which nobody means.
+    if isinstance(value, bool):
+        raise ValueError("a whole number is expected, not a truth value")
+    return value
+
+
+def _lenient_flag(value: object) -> object:
+    return False if value is None else value
 
 
 class RetrieveRequest(BaseModel):
@@ -21,24 +56,29 @@ class RetrieveRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    queries: list[StrictStr] | StrictStr | None = None
+    queries: Annotated[list[StrictStr] | StrictStr | None, BeforeValidator(_first_fault)] = None
     query: StrictStr | None = None
-    topk: StrictInt | None = None
-    return_scores: StrictBool = False
+    # As lenient as the models of the peers, which leave pydantic in its lax mode.
+    topk: Annotated[int | None, BeforeValidator(_lenient_count)] = None
+    return_scores: Annotated[bool, BeforeValidator(_lenient_flag)] = False
 
     @model_validator(mode="after")
-    def _check(self) -> "RetrieveRequest":
+    def _check(self, info: ValidationInfo) -> "RetrieveRequest":
+        limits = info.context if isinstance(info.context, Limits) else Limits()
         if self.queries is None and self.query is None:
             raise ValueError('give "queries" (a list of strings or a string) or "query" (a string)')
         texts = self.texts()
-        if len(texts) > MAX_QUERIES:
-            raise ValueError(f"{len(texts)} queries; at most {MAX_QUERIES} in one request")
+        if len(texts) > limits.queries:
+            raise ValueError(
+                f"{len(texts)} queries; at most {limits.queries} in one request (and a body of {limits.body_bytes} bytes): "
+                "send several requests, or serve with a higher --max-queries"
+            )
         longest = max(map(len, texts), default=0)
-        if longest > MAX_QUERY_CHARACTERS:
-            raise ValueError(f"a query of {longest} characters; at most {MAX_QUERY_CHARACTERS}")
-        total = sum(map(len, texts))
-        if total > MAX_TOTAL_CHARACTERS:
-            raise ValueError(f"{total} characters; at most {MAX_TOTAL_CHARACTERS} in one request")
+        if longest > limits.query_characters:
+            raise ValueError(
+                f"a query of {longest} characters; at most {limits.query_characters}: shorten it, or serve with a higher "
+                "--max-query-characters"
+            )
         return self
 
     def texts(self) -> list[str]:
@@ -94,8 +134,8 @@ class Rejection(BaseModel):
     detail: list[Problem]
 
 
-def response_body(hits: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
-    """Return the JSON of a `RetrieveResponse`.
+def response_rows(hits: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
+    """Return the JSON of some lists of a `RetrieveResponse`, separated by commas, for `response_body`.
 
     Built directly, because validating what the server itself made would cost more than the search; and
     in ASCII, because a corpus may hold lone surrogates, which have no UTF-8.
@@ -106,4 +146,9 @@ def response_body(hits: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
         document = {"id": found.id, "contents": found.contents, "title": found.title, "text": found.text}
         return {"document": document, "score": hit.score} if return_scores else dict(document)
 
-    return json.dumps({"result": [[entry(hit) for hit in row] for row in hits]}).encode("ascii")
+    return json.dumps([[entry(hit) for hit in row] for row in hits])[1:-1].encode("ascii")
+
+
+def response_body(portions: Sequence[bytes]) -> bytes:
+    """Return the JSON of a `RetrieveResponse` from what `response_rows` made of its portions."""
+    return b'{"result": [' + b", ".join(portion for portion in portions if portion) + b"]}"

@@ -3,15 +3,17 @@
 One search thread, because a search already uses the cores it was given (``threads``) and because Python
 code of encoder and ranking would only fight for the interpreter lock. While it works, queries gather; then
 it takes all that wait, up to a limit. So a lone client never waits for others, and under load a
-transformer encodes, and FAISS scans, for tens of queries at once.
+transformer encodes, and FAISS scans, for tens of queries at once. A request of thousands of queries joins the
+queue in portions, so that a small one behind it waits for one portion and not for all.
 """
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from retriever.errors import Unavailable
@@ -21,8 +23,10 @@ from retriever.text import normalise
 
 __all__ = ["SearchService", "Unavailable"]
 _LOG = logging.getLogger(__name__)
-# Answers kept are bounded by their passages too (a passage has about a kilobyte): 64 MB.
+# Answers kept are bounded by their passages and by their bytes too, and a very large one is not kept.
 _MOST_CACHED_HITS = 1 << 16
+_MOST_CACHED_BYTES = 64 << 20
+_LARGEST_CACHED = 1 << 20
 _Key = tuple[str, int]
 _Row = list[Hit]
 
@@ -48,8 +52,10 @@ class SearchService:
             or punctuation matter, the query itself (``str``).
         batch: The most queries searched for at once.
         gather_seconds: How long to wait for more queries when the last batch was of several requests.
-        deadline_seconds: A request not answered by then is refused, and what only it asked is not searched for.
+        deadline_seconds: A request of which a portion is not answered by then is refused, and what only it asked is not
+            searched for.
         query_capacity: Queries that may wait at one time, over all requests.
+        portion: The most queries of one request that wait in the queue at one time.
     """
 
     def __init__(
@@ -63,7 +69,8 @@ class SearchService:
         batch: int = 64,
         gather_seconds: float = 0.0,
         deadline_seconds: float = 60.0,
-        query_capacity: int = 8192,
+        query_capacity: int = 65_536,
+        portion: int = 256,
     ) -> None:
         """Set up without starting anything."""
         self.metrics = Metrics()
@@ -71,8 +78,10 @@ class SearchService:
         self._load, self._on_loaded, self._on_failed = load, on_loaded, on_failed
         self._capacity, self._cache_size, self._query_capacity = capacity, cache_size, query_capacity
         self._cache_key, self._batch, self._gather, self._deadline = cache_key, batch, gather_seconds, deadline_seconds
+        self._portion = portion
+        self._promised = 0
         self._cache: OrderedDict[_Key, _Row] = OrderedDict()
-        self._cached_hits = 0
+        self._cached_hits = self._cached_bytes = 0
         self._waiting: dict[_Key, _Waiting] = {}
         self._queue: deque[_Key] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -134,20 +143,32 @@ class SearchService:
         Raises:
             Unavailable: The index is not loaded, the queue is full, or the deadline passed.
         """
+        return [row async for rows in self.search_in_portions(queries, topk) for row in rows]
+
+    async def search_in_portions(self, queries: Sequence[str], topk: int) -> AsyncGenerator[list[list[Hit]], None]:
+        """`search`, portion by portion in order; close it (``contextlib.aclosing``) to go away early.
+
+        Raises:
+            Unavailable: See `search`; what was given before it stands.
+        """
         searcher = self.searcher()
         if self.pending >= self._capacity:
             raise Unavailable(f"the queue is full ({self._capacity} requests)", retry_after=1)
-        if len(self._queue) + len(queries) > self._query_capacity and self._queue:
+        if self._promised + len(queries) > self._query_capacity and self._promised:
             raise Unavailable(f"the queue is full ({self._query_capacity} queries)", retry_after=1)
         self.pending += 1
+        self._promised += len(queries)
         try:
-            async with asyncio.timeout(self._deadline):
-                return await self._answers(searcher, queries, topk)
+            for start in range(0, len(queries), self._portion):
+                async with asyncio.timeout(self._deadline):
+                    rows = await self._answers(searcher, queries[start : start + self._portion], topk)
+                yield rows
         except TimeoutError as error:
             self.metrics.expired += 1
             raise Unavailable(f"no answer within {self._deadline:g} s: too many queries wait", retry_after=1) from error
         finally:
             self.pending -= 1
+            self._promised -= len(queries)
 
     async def _answers(self, searcher: Searcher, queries: Sequence[str], topk: int) -> list[_Row]:
         keys = [(self._cache_key(query), topk) for query in queries]
@@ -228,10 +249,22 @@ class SearchService:
         return batch
 
     def _remember(self, key: _Key, answer: _Row) -> None:
+        size = _bytes_of(key, answer)
+        if size > _LARGEST_CACHED:
+            return
         self._cache[key] = answer
         self._cached_hits += len(answer)
-        while len(self._cache) > self._cache_size or self._cached_hits > _MOST_CACHED_HITS:
-            self._cached_hits -= len(self._cache.popitem(last=False)[1])
+        self._cached_bytes += size
+        while len(self._cache) > self._cache_size or self._cached_hits > _MOST_CACHED_HITS or self._cached_bytes > _MOST_CACHED_BYTES:
+            oldest, row = self._cache.popitem(last=False)
+            self._cached_hits -= len(row)
+            self._cached_bytes -= _bytes_of(oldest, row)
+
+
+def _bytes_of(key: _Key, answer: _Row) -> int:
+    """What an answer takes in memory, nearly."""
+    texts = sum(sys.getsizeof(hit.document.contents) + sys.getsizeof(hit.document.id) for hit in answer)
+    return sys.getsizeof(key[0]) + texts + 200 * (1 + len(answer))
 
 
 def _search(searcher: Searcher, queries: list[str], topk: int) -> tuple[list[_Row | Exception], float]:

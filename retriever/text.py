@@ -4,6 +4,7 @@ import unicodedata
 
 # Separators, punctuation, symbols, control characters and (lone) surrogates.
 _SPACE_CATEGORIES = frozenset("ZPSC")
+_MOST_KEPT = 1 << 16  # characters of the table, of a million that there are
 
 
 class _SpaceTable(dict[int, int | str]):
@@ -16,7 +17,8 @@ class _SpaceTable(dict[int, int | str]):
     def __missing__(self, codepoint: int) -> int | str:
         category = unicodedata.category(chr(codepoint))
         value: int | str = " " if category[0] in _SPACE_CATEGORIES else codepoint
-        self[codepoint] = value
+        if len(self) < _MOST_KEPT:
+            self[codepoint] = value
         return value
 
 

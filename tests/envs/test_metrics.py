@@ -4,11 +4,17 @@ SQuAD: evaluate-v1.1.py (lower case, punctuation, articles, white space). Hotpot
 between yes, no, noanswer and anything else).
 """
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, exact_match, f1_score, normalize_answer, normalize_triviaqa, sub_exact_match
+from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.tasks import QASet, QATask
 
 
 @pytest.mark.parametrize(
@@ -101,3 +107,35 @@ def test_bounds(prediction: str, golds: list[str], normalizer: str) -> None:
     assert exact_match(prediction, [*golds, prediction], normalizer) == 1.0
     if em and NORMALIZERS[normalizer](prediction):
         assert sub_exact_match(prediction, golds, normalizer) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "by_set"),
+    [
+        # HotpotQA's and 2Wiki's scripts give no partial credit here; the others know no such rule.
+        ("no way out", "no", {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 0.5, "nq": 0.5, "triviaqa": 0.5, "popqa": 0.5}),
+        ("noanswer found", "noanswer", {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 2 / 3, "bamboogle": 2 / 3}),
+        ("yes", "Yes!", {"hotpotqa": 1.0, "musique": 1.0, "nq": 1.0}),
+        # Nothing is left of either: SQuAD 2.0's line is in MuSiQue's script only.
+        ("an", "The", {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 1.0, "nq": 0.0, "triviaqa": 0.0, "popqa": 0.0}),
+        ("", "x", {"hotpotqa": 0.0, "musique": 0.0, "nq": 0.0}),
+    ],
+)
+def test_each_set_has_its_own_scripts_f1(prediction: str, gold: str, by_set: dict[str, float]) -> None:
+    for dataset, f1 in by_set.items():
+        assert f1_score(prediction, [gold], dataset=dataset) == pytest.approx(f1), dataset
+
+
+@pytest.mark.parametrize(("dataset", "f1"), [("nq", 0.4), ("hotpotqa", 0.0)])
+def test_an_environment_uses_its_sets_rule(dataset: str, f1: float) -> None:
+    task = QATask("1", "test", "is it?", ("yes",))
+    env = SearchQAEnv(dataset=dataset, qa_set=QASet(dataset, "path", {"1": task}, {"test": ("1",)}, Path()), searcher=Nothing())
+    env.reset(options={"task": "1"})
+    assert env.step("finish[yes I think so]")[4]["f1"] == pytest.approx(f1)
+
+
+class Nothing:
+    """A searcher that finds nothing."""
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        return [[] for _ in queries]

@@ -63,3 +63,6 @@ PROBLEM_BYTES = Limit("TSTAR_MAX_PROBLEM_BYTES", 4 << 20, "bytes in one problem"
 PROBLEM_OBJECTS = Limit("TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one problem")  # optimal plans are NP-hard, observations bounded
 GAME_OBJECTS = Limit("TSTAR_MAX_GAME_OBJECTS", 10_000, "objects in one game")
 FILES = Limit("TSTAR_MAX_FILES", 200_000, "files below one folder")
+REPLY_BYTES = Limit("TSTAR_MAX_REPLY_BYTES", 256 << 20, "bytes in one reply of a search service")
+REPLY_SECONDS = Limit("TSTAR_MAX_REPLY_SECONDS", 120, "seconds for one reply of a search service")
+QUESTIONS = Limit("TSTAR_MAX_QUESTIONS", 10_000_000, "questions in one file")

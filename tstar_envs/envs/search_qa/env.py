@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
@@ -34,8 +34,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Observation
     A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
-    and spaces) is answered from the episode's cache. ``prompt_style="search_r1"`` gives prompt, results and the answer to an
-    invalid action in Search-R1's own form, for its checkpoints.
+    and spaces; with a service that may tell these apart, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
+    gives prompt, results and the answer to an invalid action in Search-R1's own form, for its checkpoints.
 
     ## Rewards
     Exact match (0 or 1) when the episode ends, 0 before.
@@ -70,10 +70,13 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Rules version history
     1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
-    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action.
+    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks tell
+    queries apart, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
+    set's own script (no partial credit for yes and no in HotpotQA and 2WikiMultihopQA only); style ``search_r1`` shows the first line
+    of a passage as the corpus has it.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     default_horizon = 6
     prompt_styles = (*PROMPT_STYLES, "search_r1")
 
@@ -157,20 +160,22 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             return Outcome(state, refusal, "", invalid_reason=parsed.problem)
         if parsed.verb == "finish":
             return self._finish(task, state, parsed)
-        observation = rules.cached(state, parsed.argument)
+        key = self._query_key(parsed.argument)
+        observation = rules.cached(state, key)
         if observation is not None:
             return Outcome(state, observation, parsed.canonical, extra={"doc_ids": [], "new_doc_ids": [], "repeat_query": True})
         passages = self._search(parsed.argument)
         observe = search_r1.observe if self.prompt_style == "search_r1" else rules.observe
         observation = observe(passages, self._observation_limit)
-        after, new = rules.after_search(state, parsed.argument, passages, observation)
+        after, new = rules.after_search(state, key, passages, observation)
         extra = {"doc_ids": [p.id for p in passages], "new_doc_ids": new, "repeat_query": False}
-        effect = f"search:{rules.query_key(parsed.argument)}" if new else ""
+        effect = f"search:{key}" if new else ""
         return Outcome(after, observation, parsed.canonical, effect_key=effect, extra=extra)
 
     def _finish(self, task: QATask, state: QAState, parsed: rules.ParsedAction) -> Outcome[QAState]:
         given = (parsed.argument, task.golden_answers, self._normalizer)
-        em, f1, sub_em = metrics.exact_match(*given), metrics.f1_score(*given), metrics.sub_exact_match(*given)
+        em, sub_em = metrics.exact_match(*given), metrics.sub_exact_match(*given)
+        f1 = metrics.f1_score(*given, dataset=self._dataset if self._dataset in metrics.F1_RULES else None)
         return Outcome(
             rules.after_finish(state, parsed.argument),
             "The answer is right." if em else "The answer is wrong.",
@@ -182,6 +187,10 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             extra={"em": em, "f1": f1, "sub_em": sub_em, "golden_answers": list(task.golden_answers)},  # not before: the agent reads info
         )
 
+    def _query_key(self, query: str) -> str:
+        key: Callable[[str], str] = getattr(self._searcher, "query_key", rules.query_key)
+        return key(query)
+
     def _search(self, query: str) -> list[Passage]:
         if query in self._fetched:
             return self._fetched.pop(query)
@@ -190,11 +199,18 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     @classmethod
     def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
         """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
-        wanted: dict[str, list[tuple[int, SearchQAEnv]]] = {}
+        searching: list[tuple[int, SearchQAEnv, str]] = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(env.read_reply(reply).action)
-            if parsed.verb == "search" and isinstance(env, SearchQAEnv) and rules.cached(env._running()[1], parsed.argument) is None:
-                wanted.setdefault(parsed.argument, []).append((row, env))
+            if parsed.verb == "search" and isinstance(env, SearchQAEnv):
+                searching.append((row, env, parsed.argument))
+        wanted: dict[str, list[tuple[int, SearchQAEnv]]] = {}
+        try:
+            for row, env, query in searching:
+                if rules.cached(env._running()[1], env._query_key(query)) is None:
+                    wanted.setdefault(query, []).append((row, env))
+        except RetrieverError as error:  # what its keys are has never been told, so nothing is cached either
+            return {row: error for row, _, _ in searching}
         if not wanted:
             return {}
         _, first = next(iter(wanted.values()))[0]

@@ -1,24 +1,24 @@
 """The client of search services: this project's, Search-R1's, and those that take one query at a time (SkyRL, verl-agent).
 
-One keep-alive connection per process and host, whatever the number of environments. A service that loads or is full
-says when to come again and is waited for; other failures are tried again with growing pauses; then it is an error of
-the infrastructure, which no one scores as an answer.
+A service that loads or is full says when to come again and is waited for; other failures are tried again with growing pauses;
+then it is an error of the infrastructure, which no one scores as an answer.
 """
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from tstar_envs.data.files import parse_json
+from tstar_envs.envs.search_qa import rules
+from tstar_envs.envs.search_qa.http_exchange import NoReplyError, Reply, exchange
 from tstar_envs.envs.search_qa.searcher import Passage
-from tstar_envs.errors import MissingExtra, RetrieverError, UnknownOption
+from tstar_envs.errors import BadData, MissingExtra, RetrieverError, UnknownOption
 
-_TIMEOUT_SECONDS = 60.0
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 30.0
 # Within the limits of this project's service, which bounds what one request may cost.
 _MOST_QUERIES = 256
@@ -41,16 +41,14 @@ class HttpSearcher:
     def __init__(
         self, url: str, tries: int = 4, pause_seconds: float = 0.25, patience_seconds: float = 300.0, expected: Sequence[str] = ()
     ) -> None:
-        try:
-            import requests
-        except ImportError as error:
-            raise MissingExtra("a search service over HTTP", "requests", "search") from error
+        if importlib.util.find_spec("requests") is None:
+            raise MissingExtra("a search service over HTTP", "requests", "search")
         self._settings = (url, tries, pause_seconds, patience_seconds, tuple(expected))
         self._expected = tuple(expected)
         self._url = url if url.endswith("/retrieve") else url.rstrip("/") + "/retrieve"
         self._tries, self._pause, self._patience = tries, pause_seconds, patience_seconds
-        self._failure = requests.RequestException
         self._one_by_one = False
+        self._reads_words: bool | None = None
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return HttpSearcher, self._settings
@@ -68,6 +66,28 @@ class HttpSearcher:
         texts = [query.encode("utf-8", "replace").decode("utf-8") for query in queries]
         # A service that ignores topk (Search-R1's proxies of web search) may send more than was asked for.
         return [row[:topk] for part in _portions(texts) for row in self._ask(part, topk)]
+
+    def query_key(self, query: str) -> str:
+        """What two queries have in common that must have one answer.
+
+        A service of this project over words says so (``/info``) and takes them as ``rules.query_key`` does. To another one case and
+        punctuation may matter ("C++" and "C#"), so there it is the query itself.
+
+        Raises:
+            RetrieverError: the service cannot be reached, or stays busy.
+        """
+        if self._reads_words is None:
+            self._reads_words = self._is_lexical()
+        return rules.query_key(query) if self._reads_words else query
+
+    def _is_lexical(self) -> bool:
+        reply = self._send("GET", self._url.removesuffix("/retrieve") + "/info", None)
+        if reply.status != 200:
+            return False
+        try:
+            return parse_json(reply.text, self._url).get("encoder") in ("hashed_tfidf", "none")
+        except BadData:
+            return False
 
     def _require_corpus(self) -> None:
         # A passage's own contents are as near to it as a query can be, whatever the encoder; ten leave room for an approximate index.
@@ -90,42 +110,42 @@ class HttpSearcher:
         if len(texts) == 1:
             # Both dialects in one: either kind of server ignores the field it does not know.
             body["query"] = texts[0]
-        response = self._post(body)
-        if len(texts) > 1 and _wants_one_query(response):
+        reply = self._send("POST", self._url, body)
+        if len(texts) > 1 and _wants_one_query(reply):
             self._one_by_one = True
             return self._ask(texts, topk)
-        if response.status_code != 200:
+        if reply.status != 200:
             raise RetrieverError(
-                f"{self._url} answered {response.status_code}: {response.text[:200]}. See what it says there, or start another "
+                f"{self._url} answered {reply.status}: {reply.text[:200]}. See what it says there, or start another "
                 "with 'python -m retriever serve'"
             )
         try:
-            results = [[_passage(hit) for hit in hits] for hits in response.json()["result"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RetrieverError(f"{self._url} answered in an unknown form: {response.text[:200]}") from error
+            results = [[_passage(hit) for hit in hits] for hits in parse_json(reply.content.decode("utf-8-sig"), self._url)["result"]]
+        except (BadData, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RetrieverError(f"{self._url} answered in an unknown form: {reply.text[:200]} ({error!s:.200})") from error
         if len(results) != len(texts):
             raise RetrieverError(f"{self._url} answered {len(texts)} queries with {len(results)} lists of passages")
         return results
 
-    def _post(self, body: dict[str, Any]) -> Any:
+    def _send(self, method: str, url: str, body: object) -> Reply:
         """Send until there is an answer that another try would not change."""
         failed, waited = 0, 0.0
         while True:
             try:
-                response = _session(os.getpid()).post(self._url, json=body, timeout=_TIMEOUT_SECONDS)
-            except self._failure as error:
+                reply = exchange(method, url, body)
+            except NoReplyError as error:
                 failed += 1
                 if failed >= self._tries:
                     raise RetrieverError(
-                        f"no search service at {self._url} ({type(error).__name__}, {failed} tries): start one with "
+                        f"no search service at {url} ({error}, {failed} tries): start one with "
                         "'python -m retriever serve', or pass retriever='hashed' for the embedded one"
                     ) from error
             else:
-                if response.status_code in _BUSY:
-                    pause = _retry_after(response.headers.get("Retry-After"), self._pause)
+                if reply.status in _BUSY:
+                    pause = _retry_after(reply.headers.get("Retry-After"), self._pause)
                     if waited + pause > self._patience:
                         raise RetrieverError(
-                            f"{self._url} answered {response.status_code} for {waited:.0f} s: {response.text[:200]}. "
+                            f"{url} answered {reply.status} for {waited:.0f} s: {reply.text[:200]}. "
                             "Wait until it is ready, give it more room (--queue, --threads), or start another with "
                             "'python -m retriever serve'"
                         )
@@ -133,21 +153,10 @@ class HttpSearcher:
                     waited += pause
                     continue
                 failed += 1
-                if response.status_code < 500 or failed >= self._tries:
-                    return response
+                # A foreign service may answer anything to a route that it does not have.
+                if reply.status < 500 or method == "GET" or failed >= self._tries:
+                    return reply
             time.sleep(self._pause * 2 ** (failed - 1))
-
-
-@lru_cache(maxsize=1)
-def _session(process: int) -> Any:
-    """The session of a process: a forked child must not write into its parent's connection."""
-    import requests
-    from requests.adapters import HTTPAdapter
-
-    session = requests.Session()
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(pool_maxsize=1, pool_block=True))
-    return session
 
 
 def _portions(texts: list[str]) -> Iterator[list[str]]:
@@ -176,13 +185,14 @@ def _retry_after(header: str | None, otherwise: float) -> float:
     return max(_SHORTEST_WAIT, min(_LONGEST_WAIT, seconds))
 
 
-def _wants_one_query(response: Any) -> bool:
-    """Whether a server refuses a list because it takes ``query``: FastAPI's answer names the missing field."""
-    if response.status_code != 422:
+def _wants_one_query(reply: Reply) -> bool:
+    """Whether a server refuses a list because it takes ``query``: FastAPI's answer names the missing field (pydantic 2, pydantic 1)."""
+    if reply.status != 422:
         return False
     try:
-        return any(problem["loc"][-1] == "query" and problem["type"] == "missing" for problem in response.json()["detail"])
-    except (ValueError, KeyError, TypeError, IndexError):
+        problems = parse_json(reply.text, "")["detail"]
+        return any(p["loc"][-1] == "query" and p["type"] in ("missing", "value_error.missing") for p in problems)
+    except (BadData, KeyError, TypeError, IndexError):
         return False
 
 
@@ -190,15 +200,31 @@ def _words(passage: Passage) -> list[str]:
     return f"{passage.title} {passage.text}".split()
 
 
-def _passage(hit: dict[str, Any]) -> Passage:
+def _passage(hit: Mapping[str, Any]) -> Passage:
     # Without scores a server sends the documents bare.
     document = hit["document"] if "document" in hit else dict(hit)
     if isinstance(document, str):
         document = {"contents": document}
-    contents = document["contents"]
-    title, _, text = contents.partition("\n")
+    texts = {name: document[name] for name in ("contents", "title", "text") if document.get(name) is not None}
+    if not texts or not all(isinstance(text, str) for text in texts.values()):
+        raise TypeError("a document has the texts 'contents', or 'title' and 'text'")
+    # Some corpora call the contents "text"; with a title beside it, it is the body alone.
+    contents = texts.get("contents") or ("" if "title" in texts else texts.get("text", ""))
+    heading, _, body = contents.partition("\n")
+    title = unquoted(heading)
+    if texts.get("title") and texts["title"] != heading:
+        title = texts["title"]
+    text = texts["text"] if texts.get("text") and contents != texts["text"] else body
     # Many passages have one title (those of an article), so where there is no id the contents tell whether one was seen before.
     id_ = document.get("id")
     if id_ is None:
-        id_ = blake2b(contents.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return Passage(str(id_), document.get("title") or title.strip('"'), document.get("text") or text)
+        id_ = blake2b((contents or f"{title}\n{text}").encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return Passage(str(id_), title, text, heading if contents else None)
+
+
+def unquoted(heading: str) -> str:
+    """The title in the first line of a passage: without the quotes around it, doubled quotes inside made single (wiki-18's form)."""
+    line = heading.strip()
+    if len(line) >= 2 and line.startswith('"') and line.endswith('"'):
+        return line[1:-1].replace('""', '"')
+    return line

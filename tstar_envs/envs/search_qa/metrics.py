@@ -6,6 +6,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -51,20 +52,50 @@ def sub_exact_match(prediction: str, golden_answers: Sequence[str], normalizer: 
     return float(any(part in predicted for gold in golden_answers if (part := normalize(gold))))
 
 
-def f1_score(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad") -> float:
+class F1Rule(NamedTuple):
+    """What a set's own script does where tokens do not decide.
+
+    Attributes:
+        closed_answers: whether F1 is 0 when either side is yes, no or noanswer and they differ ("yes it is" for "yes").
+        both_empty: F1 of two texts of which normalisation leaves nothing ("the" for "a").
+    """
+
+    closed_answers: bool
+    both_empty: float
+
+
+F1_RULES = {
+    "hotpotqa": F1Rule(True, 0.0),  # hotpot_evaluate_v1.py; no common token is 0
+    "2wikimultihopqa": F1Rule(True, 0.0),  # 2wikimultihop_evaluate_v1.1.py, made from it
+    "musique": F1Rule(False, 1.0),  # metrics/answer.py, as SQuAD's evaluate-v2.0.py
+    "nq": F1Rule(False, 0.0),  # these four: evaluate-v1.1.py, triviaqa_evaluation.py
+    "triviaqa": F1Rule(False, 0.0),
+    "popqa": F1Rule(False, 0.0),
+    "bamboogle": F1Rule(False, 0.0),
+}
+_NO_SET = F1Rule(True, 1.0)
+
+
+def f1_score(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad", dataset: str | None = None) -> float:
     """Best token F1 over the golden answers, in [0, 1].
 
-    HotpotQA's rule (hotpot_evaluate_v1.py): when either side is yes, no or noanswer and they differ, F1 is 0.
+    Args:
+        prediction: the answer given.
+        golden_answers: any of them is right.
+        normalizer: a key of ``NORMALIZERS``.
+        dataset: a key of ``F1_RULES``: the rule of that set's own script. Without one, yes, no and noanswer get no partial credit
+            and equal texts have 1 whatever is left of them.
     """
     normalize = NORMALIZERS[normalizer]
-    return max((_f1(normalize(prediction), normalize(gold)) for gold in golden_answers), default=0.0)
+    rule = _NO_SET if dataset is None else F1_RULES[dataset]
+    return max((_f1(normalize(prediction), normalize(gold), rule) for gold in golden_answers), default=0.0)
 
 
-def _f1(predicted: str, gold: str) -> float:
-    if predicted != gold and (predicted in _CLOSED_ANSWERS or gold in _CLOSED_ANSWERS):
+def _f1(predicted: str, gold: str, rule: F1Rule) -> float:
+    if rule.closed_answers and predicted != gold and (predicted in _CLOSED_ANSWERS or gold in _CLOSED_ANSWERS):
         return 0.0
     ours, theirs = predicted.split(), gold.split()
-    if not ours or not theirs:
-        return float(ours == theirs)
+    if not ours and not theirs:
+        return rule.both_empty
     common = sum((Counter(ours) & Counter(theirs)).values())
     return 2 * common / (len(ours) + len(theirs))

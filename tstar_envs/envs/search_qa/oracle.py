@@ -22,7 +22,7 @@ def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str]
     if state.answer is not None:
         return None
     draw = StableRandom(f"{task.id}/{len(state.cache)}/{wording}")
-    tried = {key for key, _ in state.cache}
+    tried = {rules.query_key(key) for key, _ in state.cache}
     for position, hop in enumerate(task.hops):
         if hop.passage in state.seen:
             continue

@@ -26,7 +26,7 @@ class QAState:
     """Immutable and picklable; ``seen`` is sorted so that equal states are equal objects."""
 
     seen: tuple[str, ...] = ()
-    cache: tuple[tuple[str, str], ...] = ()  # (query key, observation)
+    cache: tuple[tuple[str, str], ...] = ()  # (key of the query, observation)
     answer: str | None = None
 
 
@@ -50,24 +50,30 @@ def parse_action(action: str) -> ParsedAction:
     if match is None or content is None:
         return ParsedAction("", "", "the action must be search[query] or finish[answer]")
     verb, argument = match.group(1).lower(), " ".join(content.split())
-    if not argument or (verb == "search" and not query_key(argument)):
+    if not argument or (verb == "search" and not _has_words(argument)):
         return ParsedAction("", "", f"{verb}[...] needs words between the brackets")
     if len(argument) > LONGEST_QUERY:
         return ParsedAction("", "", f"{verb}[...] takes at most {LONGEST_QUERY} characters, got {len(argument)}")
     return ParsedAction(verb, argument, "")
 
 
+def _has_words(query: str) -> bool:
+    return any(c.isalnum() for c in unicodedata.normalize("NFKC", query).casefold())
+
+
 def query_key(query: str) -> str:
-    """The canonical form of a query: NFKC, case folded, punctuation as spaces. Word order and stop words stay, because
-    they matter to a dense encoder.
+    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
+
+    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
+    and stop words stay, because they matter to a dense encoder.
     """
-    folded = unicodedata.normalize("NFKC", query).casefold()
-    return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
+    return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())
 
 
-def cached(state: QAState, query: str) -> str | None:
-    """The observation an earlier equal query got in this episode."""
-    return dict(state.cache).get(query_key(query))
+def cached(state: QAState, key: str) -> str | None:
+    """The observation that an earlier query of this key got in this episode."""
+    return dict(state.cache).get(key)
 
 
 def observe(passages: Sequence[Passage], limit: int | None = None) -> str:
@@ -77,10 +83,10 @@ def observe(passages: Sequence[Passage], limit: int | None = None) -> str:
     return "\n".join(f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))[:limit]
 
 
-def after_search(state: QAState, query: str, passages: Sequence[Passage], observation: str) -> tuple[QAState, list[str]]:
-    """The state after a new query, and the ids of the passages it brought for the first time."""
+def after_search(state: QAState, key: str, passages: Sequence[Passage], observation: str) -> tuple[QAState, list[str]]:
+    """The state after a query of a new key, and the ids of the passages it brought for the first time."""
     new = sorted({p.id for p in passages} - set(state.seen))
-    cache = (*state.cache, (query_key(query), observation))
+    cache = (*state.cache, (key, observation))
     return replace(state, seen=tuple(sorted((*state.seen, *new))) if new else state.seen, cache=cache), new
 
 

@@ -52,8 +52,8 @@ def observe(passages: Sequence[Passage], limit: int | None) -> str:
     """Search results between tags, best first.
 
     Args:
-        passages: titles are shown in double quotes, as its corpus has them.
+        passages: shown with their first line as the corpus has it (wiki-18: in double quotes, those inside doubled).
         limit: most characters of the text between the tags; the tags are never cut.
     """
-    text = "\n".join(f'Doc {rank}(Title: "{p.title}") {p.text}' for rank, p in enumerate(passages, start=1)).strip()
+    text = "\n".join(f"Doc {rank}(Title: {p.heading}) {p.text}" for rank, p in enumerate(passages, start=1)).strip()
     return f"\n\n<information>{text[:limit]}</information>\n\n"

@@ -15,16 +15,37 @@ from tstar_envs.errors import BadData, MissingData, MissingExtra, UnknownOption
 EMBEDDED_BACKENDS = ("hashed", "bm25")
 
 
-class Passage(NamedTuple):
-    """One search result."""
-
+class _Shown(NamedTuple):
     id: str
     title: str
     text: str
 
 
+class Passage(_Shown):
+    """One search result.
+
+    Attributes:
+        id: unique in its corpus.
+        title: without quotes around it.
+        text: the rest.
+        heading: the title as the first line of the corpus has it, mostly in quotes; by default the title in quotes.
+    """
+
+    heading: str
+
+    def __new__(cls, id: str, title: str, text: str, heading: str | None = None) -> Passage:
+        """A passage of these texts."""
+        passage = super().__new__(cls, id, title, text)
+        passage.heading = f'"{title}"' if heading is None else heading
+        return passage
+
+
 class Searcher(Protocol):
-    """What the environment asks of a search engine."""
+    """What the environment asks of a search engine.
+
+    One that tells queries apart in its own way has a method ``query_key(query) -> str`` as well: two queries of one key have one
+    answer, and an episode asks for it once. Without it ``rules.query_key`` decides, which fits search by words.
+    """
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
         """At most ``topk`` passages for each query, best first."""
@@ -61,7 +82,7 @@ class EmbeddedSearcher:
         except retriever.BadCorpus as error:
             raise BadData(f"{corpus}: {error}" if isinstance(corpus, Path) else str(error)) from error
         self._source = (corpus, backend)
-        self._passages = {d.id: Passage(d.id, d.title, d.text) for d in documents}
+        self._passages = {d.id: Passage(d.id, d.title, d.text, d.contents.partition("\n")[0]) for d in documents}
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
         """See ``Searcher``."""

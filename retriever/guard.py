@@ -1,0 +1,189 @@
+"""What keeps slow, greedy and foreign clients from holding up the others: time limits, a bound on connections, names of this host.
+
+A client that sends its request byte by byte, never reads its answer, or opens connections without end costs a connection for
+some seconds, and nobody else an answer. Bodies are bounded where they are read (`retriever.app`).
+"""
+
+import asyncio
+import ipaddress
+import logging
+import resource
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_OPEN_FILES = Path("/proc/self/fd")
+_SPARE_FILES = 32
+_SAME_MESSAGE_SECONDS = 10.0
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b'Content-Length: 54\r\n\r\n{"detail": "too many connections (see --connections)"}'
+)
+
+
+def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type[H11Protocol]:
+    """Return uvicorn's protocol with limits.
+
+    Args:
+        connections: Open at one time. One more ends the connection that has been idle for longest; if none is, it is refused.
+        head_seconds: In which the head of a request has to arrive, from the connection or the first byte on; what of a body
+            nobody wanted to read likewise.
+        stuck_seconds: After which a client that takes nothing of its answer is dropped.
+    """
+
+    class Guarded(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+        _seen: object = None
+        _idle_since = 0.0
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+            super().connection_made(transport)
+            if sum(not other.transport.is_closing() for other in self.connections) > connections and not self._make_room():
+                transport.write(_FULL)
+                transport.close()
+            else:
+                self._give_time()
+
+        def _make_room(self) -> bool:
+            idle = [
+                other for other in self.connections if isinstance(other, Guarded) and other._idle_since and not other.transport.is_closing()
+            ]
+            for other in sorted(idle, key=lambda one: one._idle_since)[:1]:
+                other.transport.close()
+            return bool(idle)
+
+        def _give_time(self) -> None:
+            if self._timer is None:
+                self._timer = self.loop.call_later(head_seconds, self._abort)
+
+        def _abort(self) -> None:
+            self.transport.abort()
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not self._seen:  # a head is complete
+                self._seen = self.cycle
+                self._idle_since = 0.0
+                self._stop_timer()
+            elif self.cycle is None or self.cycle.response_complete:
+                self._idle_since = 0.0
+                self._give_time()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            unread = self.conn.their_state is h11.SEND_BODY
+            self._idle_since = time.monotonic()
+            super().on_response_complete()
+            if unread:
+                # Not closed at once: the answer would be lost to a client that is still sending.
+                self._give_time()
+            if left := self.transport.get_write_buffer_size():
+                self.loop.call_later(stuck_seconds, self._drop_if_stuck, left)
+
+        def _drop_if_stuck(self, before: int) -> None:
+            left = self.transport.get_write_buffer_size()
+            if left >= before:
+                self.transport.abort()
+            elif left:
+                self.loop.call_later(stuck_seconds, self._drop_if_stuck, left)
+
+    return Guarded
+
+
+def room_for(connections: int, backlog: int) -> int:
+    """How many connections may be open, so that file handles never run out; the process's own limit is raised as far as it may be.
+
+    Args:
+        connections: As many as wanted.
+        backlog: As many may be accepted before one is seen to be too many.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(list(_OPEN_FILES.iterdir())) if _OPEN_FILES.exists() else 64
+    needed = connections + backlog + opened + _SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft = raised
+    return connections if soft == resource.RLIM_INFINITY else max(4, min(connections, soft - backlog - opened - _SPARE_FILES))
+
+
+class SparingFilter(logging.Filter):
+    """Lets one message through every ten seconds, however often it is said; the next one tells how many were left out."""
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        super().__init__()
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter.filter`."""
+        message = record.getMessage()
+        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        now = time.monotonic()
+        when, left_out = self._said.get(f"{error} {message}", (-_SAME_MESSAGE_SECONDS, 0))
+        if now - when < _SAME_MESSAGE_SECONDS:
+            self._said[f"{error} {message}"] = (when, left_out + 1)
+            return False
+        if len(self._said) > 1000:
+            self._said.clear()
+        self._said[f"{error} {message}"] = (now, 0)
+        if left_out:
+            record.msg, record.args = f"{message} ({left_out} more of these were left out)", ()
+        return True
+
+
+def log_sparingly() -> None:
+    """Keep what a client causes from filling the disk: asyncio tells of every failed accept, uvicorn of every bad request."""
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).addFilter(SparingFilter())
+
+
+class HostNames:
+    """The values of ``Host`` that are answered.
+
+    A page of a foreign site can make a browser send it requests under its own name ("DNS rebinding"), and so read a private corpus
+    from a service that is bound to the loopback.
+
+    Args:
+        bound: The address that is listened on.
+        added: Further names. Without any, all are answered where the address is not of the loopback.
+    """
+
+    def __init__(self, bound: str, added: Iterable[str] = ()) -> None:
+        self._names = {_name(name) for name in (bound, *added)} | {"localhost"}
+        self._all = not is_loopback(bound) and not list(added)
+
+    def refuse(self, header: str | None) -> str:
+        """Why a request with this header is not answered; "" if it is (without one it does not come from a browser)."""
+        if self._all or header is None:
+            return ""
+        name = _name(header)
+        if name in self._names or is_loopback(name):
+            return ""
+        return f"the host name {name!r:.200} is not served here; serve with --allow-host {name:.200} if it should be"
+
+
+def _name(host: str) -> str:
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return (host.partition(":")[0] if host.count(":") == 1 else host).rstrip(".")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is of this machine alone."""
+    try:
+        return ipaddress.ip_address(_name(host)).is_loopback
+    except ValueError:
+        return _name(host) == "localhost"
