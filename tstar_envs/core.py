@@ -19,12 +19,12 @@ import gymnasium as gym
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.expert import WithExpert
 from tstar_envs.horizon import read_factor, steps_of
 from tstar_envs.outcome import OutcomeFields
-from tstar_envs.react import Reply, read_reply, render_reply
+from tstar_envs.react import Reply, read_reply
 from tstar_envs.snapshot import Origin, Snapshot, digest, options_of_state
 from tstar_envs.spaces import Unicode
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
 
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
@@ -39,7 +39,7 @@ _STEP_INFO = {
 }  # fmt: skip
 
 
-class TextEnv(gym.Env[str, str], Generic[Task, State]):
+class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     """Base of all environments: Gymnasium's ``reset`` and ``step`` over text, and what goes beyond them.
 
     ``info``, a fresh object each time, holds on reset and step: ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
@@ -65,8 +65,6 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
     default_horizon: int = 20
     longest_observation: int = 20_000
-    oracle_kinds: tuple[str, ...] = ("expert",)
-    demonstrated: str = "expert"  # the kind that ``demonstrations`` show
     optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
     splits: tuple[str, ...] = SPLITS
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
@@ -154,26 +152,10 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def _state_fingerprint(self, task: Task, state: State) -> str:
         """Text that is equal exactly for equal states."""
 
-    @abstractmethod
-    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        """The expert's thought and action, or None if the state is lost; ``wording`` chooses how the thought is put."""
-
-    def _expert_step(self, kind: str, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
-        return self._oracle_step(task, state, wording)
-
-    @abstractmethod
-    def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
-        """A believable wrong thought and action, for states an expert alone would never see."""
-
     @classmethod
     @abstractmethod
     def practice(cls, seed: int | str, **options: Any) -> TextEnv[Any, Any]:
         """An environment of this family with freshly generated train tasks that share no task with valid or test."""
-
-    @abstractmethod
-    def _distance(self, task: Task, state: State) -> float | None:
-        """Steps left for the oracle, None if the state is lost."""
 
     @abstractmethod
     def modifies_state(self, action: str) -> bool:
@@ -442,83 +424,3 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._over = snapshot.over
         self._success, self._score = snapshot.success, snapshot.score
         return self._observation, self._first_info()
-
-    def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
-        """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
-
-        Deterministic; draws nothing from the environment's generator.
-
-        Args:
-            wording: demonstrations vary how the thought is put; the action does not depend on it.
-            kind: one of ``oracle_kinds``. Every family has "expert", which knows the whole state and always wins; "search" (ALFWorld)
-                knows only what was seen in the episode, looks for the rest, and may run out of steps.
-
-        Raises:
-            UnknownOption: a kind that the family has not.
-        """
-        check_option("kind", kind, self.oracle_kinds)
-        task, state = self._running()
-        step = None if self._over else self._expert_step(kind, task, state, wording)
-        return None if step is None else render_reply(*step, style=self.prompt_style)
-
-    def mistake(self, seed: int | str) -> str:
-        """A believable wrong reply in the current state, the same for the same seed (perturbed demonstrations use it)."""
-        task, state = self._running()
-        return render_reply(*self._mistake(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style)
-
-    def progress(self) -> float:
-        """1 - (distance left / distance at the start), in [0, 1]; 1 when solved, 0 for a lost state."""
-        task, state = self._running()
-        left, whole = self._distance(task, state), self._distance(task, self._start(task)[0])
-        if left is None or whole is None:
-            return 0.0
-        if not whole:  # solved at the start
-            return 1.0 if not left else 0.0
-        return min(1.0, max(0.0, 1.0 - left / whole))
-
-    def demonstrations(self, n: int, style: str | None = None) -> list[str]:
-        """``n`` oracle episodes from train tasks as text, for few-shot prompts; of the kind ``demonstrated`` where a family has several.
-
-        Args:
-            n: how many; the first n tasks of the train split. One that the kind does not win within ``horizon`` is shown as
-                "expert" plays it.
-            style: one of ``prompt_styles``, default the environment's.
-
-        Raises:
-            UnknownOption: more than there are train tasks, or no train split at all.
-        """
-        style = style or self.prompt_style
-        check_option("style", style, self.prompt_styles)
-        ids = self.task_ids("train")
-        if not is_whole(n):
-            raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")
-        if not 0 <= n <= len(ids):
-            advice = "" if ids else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
-            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{advice}")
-        kept = self.snapshot() if self._task is not None else None
-        try:
-            return [self._demonstrate(task_id, style) for task_id in ids[:n]]
-        finally:  # the search service may fail, and the caller's episode must survive that
-            if kept is not None:
-                self.restore(kept)
-            else:
-                self._task, self._state, self._over = None, None, True
-
-    def _demonstrate(self, task_id: str, style: str) -> str:
-        text = ""
-        for kind in dict.fromkeys((self.demonstrated, "expert")):
-            text = self._played_by(kind, task_id, style)
-            if self._success:
-                break
-        return text
-
-    def _played_by(self, kind: str, task_id: str, style: str) -> str:
-        self._begin(task_id)
-        lines = [self._observation]
-        while not self._over:
-            step = self._expert_step(kind, *self._running(), 0)
-            if step is None:
-                break
-            self.step(render_reply(*step))
-            lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
-        return "\n".join(lines[:-1] if self._over else lines)
