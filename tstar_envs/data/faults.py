@@ -20,6 +20,7 @@ _LONGEST = 500  # characters of a reason
 OTHER = "other faults"
 # What differs between two faults of one kind: texts in quotes, numbers, pieces of PDDL.
 _PARTICULAR = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|\([^()]*+\)|\d[\d,]*+")
+_REST_OF_PLACE = re.compile(r"((?:, line \d+| \(unpacked\))?): ")
 
 
 class Fault(NamedTuple):
@@ -123,8 +124,8 @@ class Faults:
         except (BadData, MissingData) as error:
             place, message = str(where).encode("utf-8", "backslashreplace").decode("utf-8"), str(error)
             # The readers' messages begin with the file, mostly with a line of it.
-            named = re.match(rf"({re.escape(place)}(?:, line \d+| \(unpacked\))?): ", message)
-            self.add(*((named[1], message[named.end() :]) if named else (place, message)))
+            named = _REST_OF_PLACE.match(message, len(place)) if message.startswith(place) else None
+            self.add(*((message[: named.end(1)], message[named.end() :]) if named else (place, message)))
 
     def settle(self, usable: int, items: str) -> LeftOut:
         """The end of reading.

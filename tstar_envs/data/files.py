@@ -146,7 +146,7 @@ def _pieces(path: Path, limit: Limit) -> Iterator[bytes]:
     packed = path.suffix.lower() == ".gz"
     count = 0
     try:
-        with gzip.open(path, "rb") if packed else open(path, "rb") as stream:
+        with open(path, "rb", opener=_without_waiting) as raw, gzip.open(raw) if packed else raw as stream:
             while piece := stream.read(_PIECE):
                 count += len(piece)
                 limit.check(count, f"{path} (unpacked)" if packed else path)
@@ -155,6 +155,11 @@ def _pieces(path: Path, limit: Limit) -> Iterator[bytes]:
         raise BadData(f"{path}: a damaged archive ({error}); fetch it again") from None
     except OSError as error:
         raise BadData(f"{path}: cannot be read: {_reason(error)}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Some files of the system (``/proc/kmsg``) are regular by name and wait for ever; this changes nothing for those of a disk."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_json(path: str | os.PathLike[str], expected: type = dict, limit: Limit = TEXT_BYTES) -> Any:

@@ -41,6 +41,7 @@ _HANDLESS = (
     "; without any fact about the hand this is a problem of the 3-operator domain (move-b-to-b, move-b-to-t, move-t-to-b), "
     "which is not played: add (handempty)"
 )
+_A_TABLE = "; what stands on the table is written (ontable x)"
 _OF_A_HAND = (HANDEMPTY, HOLDING)
 _TYPES = ("block", "isblock", "object", "thing", "cube")  # predicates that say nothing but what everything here is
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -59,12 +60,14 @@ def state_facts(state: State) -> list[Fact]:
     return facts
 
 
-_DOMAIN_START = re.compile(r"\s*+\(\s*+define\s*+\(\s*+domain\b", re.IGNORECASE)
+_DOMAIN_START = re.compile(r"\(\s*+define\s*+\(\s*+domain\b", re.IGNORECASE)
+_PROBLEM_START = re.compile(r"\(\s*+define\s*+\(\s*+problem\b", re.IGNORECASE)
 
 
 def is_domain(text: str) -> bool:
     """Whether a PDDL text is a domain and no problem."""
-    return _DOMAIN_START.match(_COMMENT.sub("", text.removeprefix("\ufeff"))) is not None
+    code = _COMMENT.sub("", text.removeprefix("\ufeff"))
+    return _DOMAIN_START.match(code.lstrip()) is not None and _PROBLEM_START.search(code) is None
 
 
 def read_problem(text: str, where: str) -> tuple[Problem, Vocabulary]:
@@ -111,6 +114,9 @@ class _Reader:
         """The sections of the problem by keyword."""
         if is_domain(text):
             self._fail(f"this is a domain, not a problem; {_EXPECTED}")
+        code = _COMMENT.sub("", text)
+        if len(_PROBLEM_START.findall(code)) + len(_DOMAIN_START.findall(code)) > 1:
+            self._fail("more than one (define ...), a domain and a problem or several problems; put each into a file of its own")
         tree = self._tree(text)
         if len(tree) != 1 or not isinstance(tree[0], list) or tree[0][:1] != ["define"]:
             self._fail(f"not one (define ...) but {text[:60]!r}; {_EXPECTED}")
@@ -155,7 +161,8 @@ class _Reader:
         goal_section = self._sections[":goal"]
         if len(goal_section) != 1:
             self._fail("(:goal ...) must hold one condition: a fact, or (and fact ...)", goal_section)
-        goal = Goal(tuple(self._fact(item, ":goal") for item in self._conjuncts(goal_section[0])), len(names))
+        wanted = [item for item in self._conjuncts(goal_section[0]) if not self._says_a_type(item)]
+        goal = Goal(tuple(self._fact(item, ":goal") for item in wanted), len(names))
         if problem := contradiction(goal, names):
             self._fail(f"the goal cannot be reached: {problem}", goal_section)
         return Problem(names, start, goal), self._vocabulary
@@ -215,7 +222,7 @@ class _Reader:
             self._fail(found + advice, item)
         for name in arguments:
             if not isinstance(name, str) or name not in self._number:
-                advice = "; constants of a domain file are not read: name them in (:objects ...)"
+                advice = _A_TABLE if name == "table" else "; constants of a domain file are not read: name them in (:objects ...)"
                 self._fail(f"({section} ...) holds {_written(item)}, but {_written(name)} is not among the objects{advice}", item)
         return Fact(predicate, *(self._number[name] for name in arguments))
 
@@ -238,6 +245,7 @@ class _Reader:
         for block, name in enumerate(names):
             if block not in below:
                 kind = f"; it is of type {self._types[name]}" if len(set(self._types.values())) > 1 and name in self._types else ""
+                kind = kind or _A_TABLE * (name == "table")
                 advice = f"{kind}: only blocks are objects here, no hand, robot or table" if kind else ""
                 self._fail(f"(:init ...) does not say where {name} is{advice}", self._sections[":init"])
         state = tuple(below[block] for block in range(len(names)))

@@ -135,7 +135,8 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
         raise BadData(f"{where}: {found}; {VALID_SYMBOLS}")
     not_wall, boxes, targets, player = _bits(grid)
     if player.bit_count() != 1:
-        raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}")
+        advice = "; between two levels stands a blank line" if player.bit_count() > 1 else ""
+        raise BadData(f"{where}: a level has one player (@ or +), this one has {player.bit_count()}{advice}")
     floor = flood(not_wall, player, width)
     for cell in cells(floor & _edge(height, width)):
         raise BadData(

@@ -11,8 +11,8 @@ from tstar_envs.errors import BadData
 
 def is_collection(data: bytes) -> bool:
     """Whether a file is such a collection, by how it begins."""
-    head = data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return head.startswith((b"<?xml", b"<sokobanlevels")) or b"<!doctype sokobanlevels" in head
+    head = data[:4000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return head.startswith(b"<?xml") or (head.startswith(b"<") and b"<sokobanlevels" in head)
 
 
 def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
