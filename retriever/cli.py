@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from retriever.build import Plan, build_index
-from retriever.corpus import read_corpus
+from retriever.corpus_files import read_corpus
 from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
 from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, Searcher
 from retriever.progress import progress
@@ -32,7 +32,7 @@ class Build:
     """Build an index folder from a corpus file; a build that was killed goes on where it stopped."""
 
     corpus: Path
-    """JSON lines with "id" and "contents" (Search-R1's form), plain or .gz."""
+    """JSON lines with "id" and "contents" (Search-R1's form) or "title" and "text", a JSON list, or DPR's .tsv; plain or .gz."""
     out: Path
     """The folder to write; must not exist yet, or be empty."""
     encoder: Annotated[str, tyro.conf.arg(aliases=["--kind"])] = "hashed"
