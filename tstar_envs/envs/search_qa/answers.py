@@ -86,6 +86,8 @@ def _cell(text: Any) -> Any:
         try:
             value = ast.literal_eval(text.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):
+            if text.lstrip("[ ")[:1] not in ("'", '"'):  # a text in brackets, as the title of the film [REC]
+                return text
             raise ValueError(str(error)) from None
         return value if isinstance(value, list) else text
 

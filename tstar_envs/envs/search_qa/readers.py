@@ -21,6 +21,7 @@ read is named by file, line (entry, row) and field.
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,12 +215,13 @@ def _table(path: Path, delimiter: str, faults: Faults | None) -> Iterator[tuple[
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines, "")
     header = next(csv.reader([first], delimiter=delimiter), [])
-    if len(header) == 1 and delimiter == "," and "\t" in first:  # DPR's tables end in .csv
+    if delimiter == "," and "\t" in first and "question" not in (cell.strip().lower() for cell in header):  # DPR's tables end in .csv
         delimiter = "\t"
         header = next(csv.reader([first], delimiter=delimiter), [])
-    names, rows = _columns(header, first, lines, path)
-    reader = csv.reader(rows, delimiter=delimiter)
-    above = 0 if names == _NO_HEADER else 1
+    names = _columns(header, path)
+    above = 1 if names else 0
+    reader = csv.reader(lines if names else itertools.chain([first], lines), delimiter=delimiter)
+    names = names or _NO_HEADER
     number = 0
     try:
         for row in reader:
@@ -241,22 +243,17 @@ def _table(path: Path, delimiter: str, faults: Faults | None) -> Iterator[tuple[
 _NO_HEADER = ["question", "answer"]
 
 
-def _columns(header: list[str], first: str, lines: Iterator[str], path: Path) -> tuple[list[str], Iterator[str]]:
-    """The names of the columns, and the lines with rows: a table of two columns may go without a header."""
+def _columns(header: list[str], path: Path) -> list[str]:
+    """The names of the columns; [] for a table of two that goes without a header."""
     cells = {cell.strip().lower() for cell in header}
     if "question" in cells:
-        return [cell.strip() for cell in header], lines
+        return [cell.strip() for cell in header]
     if len(header) == len(_NO_HEADER) and not cells & _COLUMNS:
-        return _NO_HEADER, _followed(first, lines)
+        return []
     raise BadData(
         f"{path}, line 1: no column 'question' in {', '.join(header)[:200]!r}; name the columns in the first line (a table of questions "
         "and answers alone needs no names)"
     )
-
-
-def _followed(first: str, lines: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from lines
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, int, Any]]:
