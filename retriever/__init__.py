@@ -5,7 +5,8 @@ As a service: ``python -m retriever serve``. Importing this package loads neithe
 """
 
 from retriever.bm25 import Bm25Index
-from retriever.corpus import Document, read_corpus, stream_corpus
+from retriever.corpus import Document
+from retriever.corpus_files import read_corpus, stream_corpus
 from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import (
     BadCorpus,

@@ -18,9 +18,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
+from retriever.build import Plan, build_index
+from retriever.corpus_files import read_corpus
 from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import RetrieverError, import_optional
 from retriever.index import DenseIndex
@@ -175,6 +178,50 @@ def _ask(port: int, clients: int, seconds: float, fresh: Iterator[int]) -> list[
     if failures:
         raise BenchFailed(f"a server answered {failures[0]}")
     return latencies
+
+
+def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say: Say) -> None:
+    """Send Search-R1's requests of thousands of queries to ``serve``, over a flat and a BM25 index of a corpus.
+
+    Args:
+        folder: For the indexes; emptied by the caller.
+        corpus: The passages; a query is eight words in a row of one.
+        count: Queries in one request; none is asked twice.
+        rounds: Requests to each server; the median counts.
+        threads: Of a search.
+        say: Takes the lines of the result.
+    """
+    texts = [document.text.split() for document in read_corpus(corpus)]
+    asked = (" ".join(text[place : place + 8]) + f" {number}" for number, (text, place) in enumerate(_places(texts)))
+    bodies = [json.dumps({"queries": list(itertools.islice(asked, count)), "topk": 3, "return_scores": True}) for _ in range(rounds)]
+    say("| index | queries/request | p50 s | CPU s | CPU ms/query | answer MB |")
+    say("|---|---|---|---|---|---|")
+    encoders: tuple[Literal["hashed", "bm25"], ...] = ("hashed", "bm25")
+    for encoder in encoders:
+        build_index(Plan(corpus=corpus, out=folder / encoder / "index", encoder=encoder, threads=threads))
+        with ExitStack() as stack:
+            pid, port = stack.enter_context(_server(_ours(folder / encoder, threads), threads))
+            link = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port)))
+            walls: list[float] = []
+            cpus: list[float] = []
+            for body in bodies:
+                before, start = _cpu_seconds(pid), time.perf_counter()
+                link.request("POST", "/retrieve", body, {"Content-Type": "application/json"})
+                response = link.getresponse()
+                content = response.read()
+                walls.append(time.perf_counter() - start)
+                cpus.append(_cpu_seconds(pid) - before)
+                if response.status != 200 or len(json.loads(content)["result"]) != count:
+                    raise BenchFailed(f"a server answered {response.status} {content[:200]!r}")
+        cpu = median(cpus)
+        say(f"| {encoder} | {count} | {median(walls):.2f} | {cpu:.2f} | {1000 * cpu / count:.2f} | {len(content) / 1e6:.1f} |")
+
+
+def _places(texts: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], int]]:
+    """Passages and places in them, without end."""
+    for place in itertools.count():
+        for text in texts:
+            yield text, place % max(1, len(text) - 8)
 
 
 def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:

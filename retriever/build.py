@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from retriever.arrange import fill_graph, fill_lists, write_index
 from retriever.bm25 import Bm25Index
-from retriever.corpus import Document, Line, repeated_id, stream_corpus
+from retriever.corpus import Document
+from retriever.corpus_files import Line, repeated_id, stream_corpus
 from retriever.documents import LINES, OFFSETS, StoredDocuments, document_line
 from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional

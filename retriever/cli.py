@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from retriever.build import Plan, build_index
-from retriever.corpus import read_corpus
+from retriever.corpus_files import read_corpus
 from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
 from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, Searcher
 from retriever.progress import progress
@@ -32,7 +32,7 @@ class Build:
     """Build an index folder from a corpus file; a build that was killed goes on where it stopped."""
 
     corpus: Path
-    """JSON lines with "id" and "contents" (Search-R1's form), plain or .gz."""
+    """JSON lines with "id" and "contents" (Search-R1's form) or "title" and "text", a JSON list, or DPR's .tsv; plain or .gz."""
     out: Path
     """The folder to write; must not exist yet, or be empty."""
     encoder: Annotated[str, tyro.conf.arg(aliases=["--kind"])] = "hashed"
@@ -109,8 +109,9 @@ class Serve:
 class Bench:
     """Measure on this machine: the service under load, flat search in batches, the opening of a large index."""
 
-    what: tuple[Literal["service", "flat", "open"], ...] = ("service", "flat", "open")
-    """service: beside a server of one search per request; flat: beside FAISS's defaults; open: 1M x 384."""
+    what: tuple[Literal["service", "large", "flat", "open"], ...] = ("service", "large", "flat", "open")
+    """service: beside a server of one search per request; large: thousands of queries a request over the mini corpus; flat:
+    beside FAISS's defaults; open: 1M x 384."""
     encoder: str | None = None
     """Transformer for `service`, or hashed; without one, a random one of all-MiniLM-L6-v2's shape."""
     passages: int = 20_000
@@ -120,9 +121,11 @@ class Bench:
     seconds: float = 5.0
     """Of each turn of `service`."""
     rounds: int = 3
-    """Turns of each server and number of clients."""
+    """Turns of each server and number of clients; requests of `large`."""
     threads: int = 1
     """CPU threads of a search."""
+    queries: int = 2_560
+    """In one request of `large`: Search-R1's training script sends 512 questions x 5 samples."""
     vectors: int = 100_000
     """Of `flat`."""
     dim: int = 768
@@ -137,7 +140,7 @@ def bench(command: Bench, console: Console) -> None:
     Raises:
         RetrieverError, OSError: With a message for the user.
     """
-    from retriever.bench import flat, opening, service
+    from retriever.bench import flat, large, opening, service
 
     def say(line: str) -> None:
         _say(console, line)
@@ -145,6 +148,7 @@ def bench(command: Bench, console: Console) -> None:
     _check_range("threads", command.threads, 1, 1024)
     _check_range("rounds", command.rounds, 1, 1_000_000)
     _check_range("passages", command.passages, 1, 100_000_000)
+    _check_range("queries", command.queries, 1, 8_192)
     _check_range("vectors", command.vectors, 64, 100_000_000)
     _check_range("seconds", command.seconds, 0.1, 86_400)
     _check_range("clients", min(command.clients, default=0), 1, 10_000)
@@ -153,6 +157,8 @@ def bench(command: Bench, console: Console) -> None:
             folder = Path(name)
             if what == "service":
                 service(folder, command.passages, command.encoder, command.clients, command.seconds, command.rounds, command.threads, say)
+            elif what == "large":
+                large(folder, _mini_corpus(), command.queries, command.rounds, command.threads, say)
             elif what == "flat":
                 flat(command.vectors, command.dim, 10 * command.rounds, command.threads, say)
             else:

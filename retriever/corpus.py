@@ -1,17 +1,13 @@
-r"""Documents in Search-R1's form and the JSON-lines files that hold them.
+r"""Documents in Search-R1's form, and the files that hold them or others that can be read as such (`retriever.corpus_files`).
 
 A line is ``{"id": "0", "contents": "\"Title\"\nbody"}``: the title is the first line of the contents
 and keeps its double quotes, quotes inside the title are doubled (the wiki-18 corpus of Search-R1).
 """
 
-import gzip
 import hashlib
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 from retriever.errors import BadCorpus
 from retriever.text import tokenise
@@ -47,96 +43,38 @@ class Document:
         return json.dumps({"id": self.id, "contents": self.contents})
 
 
-def _document(value: object, where: str) -> Document:
+def document_from(value: object, where: str) -> Document:
+    """A document of any form that is published.
+
+    ``id`` or ``_id`` (BEIR), and ``contents`` (Search-R1, FlashRAG), ``text`` with ``title`` (BEIR, DPR), or ``text`` alone.
+
+    Raises:
+        BadCorpus: It is of none; the message begins with ``where``.
+    """
     if not isinstance(value, dict):
         raise BadCorpus(
             f'{where}: expected an object with "id" and "contents", found {type(value).__name__}.'
         )
-    for field in ("id", "contents"):
+    name = "_id" if "_id" in value and "id" not in value else "id"
+    body = "text" if value.get("contents") is None and "text" in value else "contents"
+    for field in (name, body):
         if field not in value:
-            raise BadCorpus(f'{where}: the field "{field}" is missing; every line needs "id" and "contents".')
-    identifier, contents = value["id"], value["contents"]
+            raise BadCorpus(
+                f'{where}: the field "{field}" is missing; every line needs "id" and "contents" (or "title" and "text").'
+            )
+    identifier, contents, title = value[name], value[body], value.get("title")
     # Public corpora number their passages; bool is an int to Python but a mistake here.
     if isinstance(identifier, bool) or not isinstance(identifier, str | int):
-        raise BadCorpus(f'{where}: the field "id" must be a string or an integer, found {identifier!r}.')
+        raise BadCorpus(f'{where}: the field "{name}" must be a string or an integer, found {identifier!r:.80}.')
     if not isinstance(contents, str):
-        raise BadCorpus(f'{where}: the field "contents" must be a string, found {contents!r:.80}.')
+        raise BadCorpus(f'{where}: the field "{body}" must be a string, found {contents!r:.80}.')
+    if body == "text" and title is not None:
+        if not isinstance(title, str):
+            raise BadCorpus(f'{where}: the field "title" must be a string, found {title!r:.80}.')
+        # The title is one line of the contents, in quotes as wiki-18 has it.
+        doubled = " ".join(title.split()).replace('"', '""')
+        contents = f'"{doubled}"\n{contents}'
     return Document(str(identifier), contents)
-
-
-class Line(NamedTuple):
-    """One document of a corpus file and where its line stands."""
-
-    document: Document
-    number: int
-    """Counted from 1."""
-    end: int
-    """Offset of the next line in the (uncompressed) file, in bytes."""
-
-
-def stream_corpus(path: str | Path, start: int = 0, number: int = 0) -> Iterator[Line]:
-    """Read a corpus of JSON lines, plain or gzip-compressed (``.gz``), UTF-8, one line at a time.
-
-    Blank lines are skipped. Ids are not compared: that takes memory, and each caller has its own way.
-
-    Args:
-        path: The file. Fields other than ``id`` and ``contents`` are ignored.
-        start: Offset in the (uncompressed) file to go on from, the ``end`` of a line.
-        number: The number of that line.
-
-    Yields:
-        The documents in file order.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        BadCorpus: A line is malformed; the message names file, line and field.
-    """
-    path = Path(path)
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            stream.seek(start)
-            end = start
-            for number, line in enumerate(stream, start=number + 1):  # noqa: B020  # goes on from where it stands
-                end += len(line)
-                if line.strip():
-                    yield Line(_parse(line, f"{path}, line {number}"), number, end)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadCorpus(f"{path}: damaged gzip after line {number} ({error}); fetch it again.") from error
-
-
-def _parse(line: bytes, where: str) -> Document:
-    try:
-        return _document(json.loads(line), where)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadCorpus(f"{where}: not a line of JSON in UTF-8 ({error}).") from error
-
-
-def read_corpus(path: str | Path) -> list[Document]:
-    """Read a whole corpus into memory; see `stream_corpus` for its form.
-
-    Returns:
-        The documents in file order.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        BadCorpus: A line is malformed, an id occurs twice, or there is no document; the message names
-            file, line and field.
-    """
-    documents: list[Document] = []
-    first_line: dict[str, int] = {}
-    for document, number, _ in stream_corpus(path):
-        if document.id in first_line:
-            raise BadCorpus(repeated_id(path, number, document.id, first_line[document.id]))
-        first_line[document.id] = number
-        documents.append(document)
-    if not documents:
-        raise BadCorpus(f"{path}: no documents in this file.")
-    return documents
-
-
-def repeated_id(path: str | Path, number: int, identifier: str, first: int) -> str:
-    """What is said of an id that occurs on two lines."""
-    return f'{path}, line {number}: the field "id" repeats {identifier!r} of line {first}; ids must be unique.'
 
 
 def check_documents(documents: Sequence[Document]) -> None:

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from conftest import folder_contents, make_documents, run_cli
 
-from retriever import BadCorpus, BadIndex, BadSetting, Bm25Index, Document, HashedIndex, load_index, save_index
+from retriever import BadCorpus, BadIndex, BadSetting, Bm25Index, Document, HashedIndex, load_index, save_index, stream_corpus
 from retriever.build import Plan, build_index
-from retriever.corpus import stream_corpus
 from retriever.documents import StoredDocuments
 from retriever.encoders import HashedTfidfEncoder
 from retriever.recall import cut_queries

@@ -7,6 +7,7 @@ from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
 from tstar_envs.core import TextEnv
+from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
@@ -15,6 +16,7 @@ from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.tier import PathLike
 
 MOST_PASSAGES = 100
 TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
@@ -53,7 +55,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``golden_answers`` after an answer.
 
     ## Arguments
-    ``data`` ("auto", "mini", "full" or a folder), ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3),
+    ``data`` ("auto", "mini", "full" or a folder), ``skip_bad`` (False: question files of which some lines cannot be used are refused,
+    and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
+    ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3),
     ``normalizer`` ("squad" or "triviaqa": how answers are compared), ``observation_limit`` (most characters of search results,
     None: all), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
@@ -84,7 +88,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         self,
         *,
         dataset: str = "hotpotqa",
-        data: str = "auto",
+        data: PathLike = "auto",
+        skip_bad: bool = False,
         retriever: str = "hashed",
         topk: int = 3,
         normalizer: str = "squad",
@@ -108,19 +113,22 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         self._hops_told = text.HOPS_TOLD.get(dataset, text.TWO_HOPS)
         self._normalizer = normalizer
         self._observation_limit = observation_limit
-        self._set = qa_set or load_set(dataset, data)
+        check_skip_bad(skip_bad)
+        self._set = qa_set or load_set(dataset, data, skip_bad)
         self._searcher = searcher or open_searcher(retriever, self._set.corpus, invented=self._set.tier == "mini")
         self._topk = topk
         self._fetched: dict[str, list[Passage]] = {}
-        self.tier = self._set.tier
+        self.tier, self.left_out = self._set.tier, self._set.left_out
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else f"the set {self._dataset!r}"
 
     @classmethod
-    def survey(cls, *, dataset: str = "hotpotqa", data: str = "auto", **options: Any) -> tuple[str, dict[str, int]]:
+    def survey(
+        cls, *, dataset: str = "hotpotqa", data: PathLike = "auto", skip_bad: bool = False, **options: Any
+    ) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; reads the question files only."""
-        found = load_set(dataset, data)
+        found = load_set(dataset, data, skip_bad)
         return found.tier, {split: len(found.by_split.get(split, ())) for split in splits_of(dataset)}
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:

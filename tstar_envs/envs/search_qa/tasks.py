@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.choices import SPLITS
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
 from tstar_envs.envs.search_qa.questions import Hop, Question
-from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_entries
+from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
 from tstar_envs.errors import BadData, MissingData
+from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 MINI_FOLDER = Path(__file__).parent / "data"
 SECOND_FOLDER = MINI_FOLDER / "world2"
+CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
+ALIASES = "id_aliases.json"
 SECOND_WORLD = ("triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle")  # sets of the mini tier over the second corpus
 
 
@@ -46,13 +50,14 @@ class QATask:
 
 @dataclass(frozen=True)
 class QASet:
-    """The tasks of one question set and the corpus they are asked over."""
+    """The tasks of one question set, the corpus they are asked over, and what of the question files could not be used."""
 
     name: str
     tier: str
     tasks: dict[str, QATask]
     by_split: dict[str, tuple[str, ...]]
     corpus: Path
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QASet:
         return self  # never changed after loading, so copies of an environment share it
@@ -96,7 +101,7 @@ def _task(entry: Entry, split: str) -> QATask:
 
 
 def _corpus(folder: Path) -> Path | None:
-    return next((p for p in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz") if p.is_file()), None)
+    return next((p for name in CORPORA if (p := folder / name).is_file()), None)
 
 
 def _question_file(folder: Path, name: str, split: str) -> Path | None:
@@ -117,49 +122,80 @@ def _question_file(folder: Path, name: str, split: str) -> Path | None:
     return find(split)
 
 
-def load_set(name: str, data: str) -> QASet:
-    """Read a question set; one that was read before is kept.
+def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
+    """Read a question set; one that was read before is kept until a file changes.
 
     Args:
         name: of the set, for example ``hotpotqa``.
         data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/search_qa``), ``auto`` (full if it is there, else mini), or a
-            folder. A folder holds ``corpus.jsonl`` (or ``.gz``) and question files in any public form (see ``readers``), named
-            ``<name>.<split>``, ``<name>/<split>`` or ``<split>`` with the form's ending.
+            folder. A folder holds a corpus (``corpus`` with ``.jsonl``, ``.json`` or ``.tsv``, plain or ``.gz``) and question files in
+            any public form (see ``readers``), named ``<name>.<split>``, ``<name>/<split>`` or ``<split>`` with the form's ending. Of a
+            file that holds several sets (``data_source``) this one's questions are taken, or all if none is this one's.
+            2Wiki's ``id_aliases.json`` beside them adds the other names of its answers.
+        skip_bad: leave questions out that cannot be used; ``left_out`` of what comes back says how many and why.
 
     Raises:
         MissingData: the folder, its corpus or all of its question files are not there.
-        BadData: a line cannot be used; file, line and field are named.
+        BadData: questions cannot be used; all are named, with file, line and field.
+        UnknownOption: an empty path.
     """
+    check_skip_bad(skip_bad)
     full = Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser() / "search_qa"
     if data == "auto":
         data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
-    mini = SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
-    return _read_set(name, data, {"mini": mini, "full": full}.get(data, Path(data)))
-
-
-# The folder is part of the key: what "full" and "auto" mean changes with $TSTAR_DATA.
-@lru_cache(maxsize=16)
-def _read_set(name: str, data: str, folder: Path) -> QASet:
-    tier = data if data in ("mini", "full") else "path"
+    tier = str(data) if data in ("mini", "full") else "path"
+    if tier == "path":
+        folder = existing(data, "data", "a folder with a corpus and question files; data='mini' works without any files")
+    else:
+        folder = full if tier == "full" else SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
     corpus = _corpus(folder)
     if corpus is None:
         fetched = f"; scripts/fetch_data {name} wiki18 fetches the public ones" if data == "full" else ""
-        raise MissingData(f"no corpus.jsonl or corpus.jsonl.gz in {folder} (data={data!r}); data='mini' works without any files{fetched}")
-    tasks: dict[str, QATask] = {}
-    by_split: dict[str, tuple[str, ...]] = {}
-    found = False
-    for split in SPLITS:
-        path = _question_file(folder, name, split)
-        ids: list[str] = []
-        for entry in read_entries(path) if path else ():
-            if entry.id in tasks:
-                raise BadData(f"{entry.where}: field 'id' repeats {entry.id!r}")
-            tasks[entry.id] = _task(entry, split)
-            ids.append(entry.id)
-        found = found or path is not None
-        by_split[split] = tuple(ids)
-    if not found:
         raise MissingData(
-            f"no {name}.<split>, {name}/<split> or <split> (train, valid, test; {', '.join(SUFFIXES)}) in {folder} (data={data!r})"
+            f"no corpus.jsonl ({', '.join(CORPORA[1:])}) in {folder} (data={str(data)!r}); data='mini' works without any files{fetched}"
         )
-    return QASet(name, tier, tasks, by_split, corpus)
+    files = {split: path for split in SPLITS if (path := _question_file(folder, name, split))}
+    if not files:
+        raise MissingData(
+            f"no {name}.<split>, {name}/<split> or <split> (train, valid, test; {', '.join(SUFFIXES)}) in {folder} (data={str(data)!r})"
+        )
+    aliases = [path for path in (folder / name / ALIASES, folder / ALIASES) if path.is_file()][:1]
+    return _read_set(name, tier, corpus, tuple(files), stamped(files.values()), stamped(aliases), skip_bad)
+
+
+@lru_cache(maxsize=16)
+def _read_set(name: str, tier: str, corpus: Path, splits: tuple[str, ...], files: Stamped, aliases: Stamped, skip_bad: bool) -> QASet:
+    faults = Faults(skip_bad)
+    tasks: dict[str, QATask] = {}
+    by_split: dict[str, tuple[str, ...]] = dict.fromkeys(SPLITS, ())
+    for split, (path, *_) in zip(splits, files, strict=True):
+        entries: list[Entry] = []
+        with faults.collect(path):
+            entries += read_entries(path, faults)
+        ids: list[str] = []
+        for entry in _with_aliases(_of_set(entries, name), aliases):
+            with faults.collect(entry.where):
+                task = _task(entry, split)
+                if entry.id in tasks:
+                    raise BadData(f"{entry.where}: field 'id' repeats {entry.id!r}")
+                tasks[entry.id] = task
+                ids.append(entry.id)
+        by_split[split] = tuple(ids)
+    return QASet(name, tier, tasks, by_split, corpus, faults.settle(len(tasks), "questions"))
+
+
+def _of_set(entries: list[Entry], name: str) -> list[Entry]:
+    """The questions of one set out of a file that may hold several, whose ids begin anew in each."""
+    sources = {entry.source for entry in entries}
+    if len(sources) < 2:
+        return entries
+    ours = [entry for entry in entries if entry.source.lower().removeprefix("searchr1_") == name]
+    return [entry._replace(id=f"{entry.source}/{entry.id}") if entry.source else entry for entry in ours or entries]
+
+
+def _with_aliases(entries: list[Entry], aliases: Stamped) -> list[Entry]:
+    wanted = {entry.answer_id for entry in entries if entry.answer_id}
+    if not wanted or not aliases:
+        return entries
+    names = read_aliases(aliases[0][0], wanted)
+    return [entry._replace(answers=tuple(dict.fromkeys((*entry.answers, *names.get(entry.answer_id, ()))))) for entry in entries]

@@ -20,6 +20,8 @@ Product = dict[str, Any]
 SEARCH_LIMIT = 50  # products of one search, as in the original
 _READ_AROUND = 1 << 16  # bytes that Linux maps in around one that is read
 _REMEMBERED_PRODUCTS, _REMEMBERED_SEARCHES = 2048, 4096
+# Characters of a query that is remembered: thousands of queries as long as a reply may be would be gigabytes.
+_LONGEST_REMEMBERED = 500
 
 
 class Catalogue:
@@ -51,7 +53,8 @@ class Catalogue:
         self._products, self._asins, self._prices, self._terms, self._index, self._note = products, asins, prices, terms, index, note
         self.tagger = tagger
         self.product: Callable[[int], Product] = lru_cache(_REMEMBERED_PRODUCTS)(self._decode)
-        self.search_terms: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(_REMEMBERED_SEARCHES)(self._search)
+        self._search_short: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(_REMEMBERED_SEARCHES)(self._search)
+        self._search_long: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(1)(self._search)  # a page asks several times
 
     def __len__(self) -> int:
         return len(self._products)
@@ -67,6 +70,10 @@ class Catalogue:
     def search(self, text: str) -> tuple[int, ...]:
         """The best 50 products for a text."""
         return self.search_terms(query_terms(text))
+
+    def search_terms(self, terms: tuple[str, ...]) -> tuple[int, ...]:
+        """The best 50 products for an analysed query."""
+        return (self._search_short if sum(map(len, terms)) <= _LONGEST_REMEMBERED else self._search_long)(terms)
 
     def _search(self, terms: tuple[str, ...]) -> tuple[int, ...]:
         found = (self._terms.find(term.encode("utf-8", "surrogatepass")) for term in terms)
@@ -91,10 +98,16 @@ class Catalogue:
         return Catalogue(products, asins, files.array("prices"), terms, index, meta["tagger"], files.note, by_asin)
 
 
-@lru_cache(maxsize=_REMEMBERED_SEARCHES)
 def query_terms(text: str) -> tuple[str, ...]:
     """The analysed multiset of a query: queries that agree in it find the same."""
+    return _remembered_terms(text) if len(text) <= _LONGEST_REMEMBERED else _terms(text)
+
+
+def _terms(text: str) -> tuple[str, ...]:
     return tuple(sorted(analyze(text)))
+
+
+_remembered_terms = lru_cache(_REMEMBERED_SEARCHES)(_terms)
 
 
 def asin_key(asin: str) -> bytes:
