@@ -99,7 +99,7 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         check_option("render_mode", render_mode, (None, "ansi"))
         check_option("explain_invalid", explain_invalid, (True, False))
         self._horizon_factor = read_factor(horizon) if isinstance(horizon, str) else None
-        if self._horizon_factor is not None and not self.optimum_known:
+        if self.horizon_varies and not self.optimum_known:
             raise UnknownOption(f"horizon={horizon!r}: the optimum is not known in {self._name()}; give a whole number")
         if isinstance(horizon, str):
             horizon = None
@@ -315,6 +315,11 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
             info["effect_key"] = effect_key
         info["state_key"] = key or self._state_key(task, state)
         return observation, score if over else shaping, terminated, truncated, info
+
+    @property
+    def horizon_varies(self) -> bool:
+        """Whether each task has its own ``horizon``, a multiple of its optimum."""
+        return self._horizon_factor is not None
 
     def read_reply(self, reply: str) -> Reply:
         """The thought and the action of a reply as ``step`` reads them (``tstar_envs.react``)."""

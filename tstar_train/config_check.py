@@ -81,7 +81,8 @@ def check(config: Config) -> None:
     """Refuse values that no run can have.
 
     Raises:
-        UnknownOption: a value of another type or out of its range; option, value and what is valid are named.
+        UnknownOption: a value of another type or out of its range, or two that exclude one another; option, value and what is valid
+            are named.
     """
     for name, value, hint in options(config):
         if not _is_a(value, hint):
@@ -92,7 +93,18 @@ def check(config: Config) -> None:
             raise UnknownOption(f"{flag(name)} must be {RANGES[name]}, got {value}")
         if value == math.inf and name not in _MAY_BE_INFINITE:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
+    _check_horizon(config)
     _check_device(config.device)
+
+
+def _check_horizon(config: Config) -> None:
+    """A bound in steps and one that is a multiple of each task's optimum have no smaller one."""
+    own, wanted = config.env_options.get("horizon"), config.rollout.horizon
+    if isinstance(own, str) and wanted is not None:
+        raise UnknownOption(
+            f"--rollout.horizon {wanted} counts steps, --env-option horizon={own} is a multiple of each task's optimum: "
+            "give --rollout.horizon None, which trains with the multiple too, or --env-option horizon=STEPS"
+        )
 
 
 def flag(name: str) -> str:

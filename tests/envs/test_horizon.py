@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import tstar_envs
 from tstar_envs import BadData, UnknownOption, make_group
+from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.horizon import Reach, reach, read_factor, steps_of
@@ -100,6 +101,12 @@ def test_a_restored_episode_has_the_horizon_of_its_task(env_id: str) -> None:
     fixed: Any = gym.make(env_id).unwrapped  # how long an episode is, is no part of its state
     fixed.restore(kept)
     assert fixed.horizon == fixed.default_horizon
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_an_agent_is_shown_no_number_that_is_not_its_own(env_id: str) -> None:
+    assert EnvironmentView(gym.make(env_id, horizon="optimal*2").unwrapped).horizon is None
+    assert EnvironmentView(gym.make(env_id, horizon=17).unwrapped).horizon == 17
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

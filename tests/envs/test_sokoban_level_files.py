@@ -79,6 +79,9 @@ def read(folder: Path, content: str | bytes, name: str = "levels.txt", skip_bad:
         f"{packed(LEVEL, '|')}\n\n{packed(OTHER, chr(10))}\n",
         f"{packed(LEVEL, '|').replace('-', ' ')}\n{packed(OTHER, '|').replace('-', ' ')}",
         f"<pre>\n{LEVEL}\n</pre>\n\n{OTHER}\n",
+        f"{LEVEL}\nComment:\n#####\n#@$  <- push it\nComment-End:\n{OTHER}",
+        f"Comment: no end\n{LEVEL}\ncomment:\n\n  #@$.#\n\nCOMMENT_END\n\n{OTHER}\nComment:\n",
+        f"100000 #\n{LEVEL}\n# 20000 #\n\n{OTHER}",
         f"Andr\u00e9 wrote\n\n{LEVEL}\n\n{OTHER}".encode("latin-1"),
     ],
 )
@@ -96,6 +99,9 @@ def test_two_levels_in_many_forms(tmp_path: Path, content: str | bytes) -> None:
         slc(LEVEL, OTHER, head='<?xml version="1.0"?>\n<!DOCTYPE SokobanLevels SYSTEM "SokobanLev.dtd">'),
         slc(LEVEL, OTHER).replace("\n", "\r\n"),
         slc(LEVEL, OTHER).replace("<L>####</L>", "<L><![CDATA[####]]></L>"),
+        slc(LEVEL, OTHER).replace("Level", "LEVEL").replace("<L>", "<l>").replace("</L>", "</l>"),
+        slc(LEVEL, OTHER, head="<!-- made by hand -->"),
+        slc(LEVEL, OTHER, head='<?xml version="1.0" encoding="UTF-16"?>').encode("utf-16"),
     ],
 )
 def test_collections_in_xml(tmp_path: Path, content: str | bytes) -> None:
@@ -110,12 +116,20 @@ def test_collections_in_xml(tmp_path: Path, content: str | bytes) -> None:
         (slc(LEVEL, head='<?xml version="1.0" encoding="klingon"?>'), "XML"),
         (slc(LEVEL, BAD), "line 5: a level needs at least one box"),
         (slc(LEVEL.replace("@", "~")), r"holds '~'; valid symbols"),
+        ('<?xml version="1.0"?><gpx><trk/></gpx>', "XML without a Level element"),
     ],
 )
 def test_collections_that_cannot_be_read(tmp_path: Path, content: str, said: str) -> None:
     with pytest.raises(BadData) as caught:
         read(tmp_path, content, "levels.slc")
     assert str(caught.value).startswith(str(tmp_path / "levels.slc")) and said in str(caught.value)
+
+
+@pytest.mark.parametrize("count", ["99999", "0" * 50 + "70000", "9" * 5000])
+def test_a_packed_level_with_an_absurd_count_is_a_fault(tmp_path: Path, count: str) -> None:
+    """Not a title: the level would be missing without a word."""
+    with pytest.raises(BadData, match=r"line 6: a run-length encoded row of .* cells; TSTAR_MAX_LEVEL_CELLS"):
+        read(tmp_path, f"{LEVEL}\n{count}#|#@$.#|5#\n{OTHER}")
 
 
 def test_all_faults_are_listed_and_the_rest_is_usable(tmp_path: Path) -> None:

@@ -33,6 +33,14 @@ def test_the_presets_pass():
         check(config)
 
 
+def test_a_multiple_of_the_optimum_and_a_number_of_steps_exclude_one_another():
+    config = dataclasses.replace(tiny(find_entry("sokoban-medium")), env_options={"horizon": "optimal*2"})
+    for steps in (1, 12):
+        with pytest.raises(UnknownOption, match=rf"--rollout.horizon {steps} .*horizon=optimal\*2.*give --rollout.horizon None"):
+            check(dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, horizon=steps)))
+    check(dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, horizon=None)))
+
+
 @pytest.mark.parametrize("name", RANGES)
 def test_a_number_outside_its_range_is_named_with_the_range(name):
     for value in (-1, math.nan):

@@ -24,7 +24,7 @@ class EnvironmentView:
 
     Attributes:
         env_id: Gymnasium id.
-        horizon: steps until truncation.
+        horizon: steps until truncation; None where each task has its own (``horizon="optimal*2"``), which ``info["horizon"]`` tells.
         prompt_style: how the environment wants replies by default.
     """
 
@@ -32,7 +32,7 @@ class EnvironmentView:
 
     def __init__(self, env: TextEnv[Any, Any]) -> None:
         self.env_id = env.spec.id if env.spec is not None else type(env).__name__
-        self.horizon = env.horizon
+        self.horizon = None if env.horizon_varies else env.horizon
         self.prompt_style = env.prompt_style
         self._prompt = {style: env.prompt(style) for style in env.prompt_styles}
         self._demonstrations = env.demonstrations

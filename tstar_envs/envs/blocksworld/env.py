@@ -198,7 +198,7 @@ class BlocksworldEnv(TextEnv[Board, State]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(self._vocabulary, self._observation_style, style, None if self._horizon_factor else self.horizon)
+        return text.prompt(self._vocabulary, self._observation_style, style, None if self.horizon_varies else self.horizon)
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``: blocks that are called by a colour have it."""

@@ -213,7 +213,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(style, self._look.observation, self._look.multi_action, None if self._horizon_factor else self.horizon)
+        return text.prompt(style, self._look.observation, self._look.multi_action, None if self.horizon_varies else self.horizon)
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``."""

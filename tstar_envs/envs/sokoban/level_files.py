@@ -17,9 +17,11 @@ from tstar_envs.data.limits import LEVEL_CELLS
 from tstar_envs.envs.sokoban.levels import FLOOR_SYMBOLS, VALID_SYMBOLS, XSB_LETTERS, XSB_SYMBOLS
 
 # A row with runs of symbols, as Sokoban programs write them to files: "4#" is "####", and "|" ends a row.
-_PACKED = re.compile(rf"(?:(?:[0-9]{{1,4}}+)?+[- _$.*@+#{XSB_LETTERS}]|\|)++")
+_PACKED = re.compile(rf"(?:[0-9]*+[- _$.*@+#{XSB_LETTERS}]|\|)++")
 _COUNT_OR_END = re.compile(r"[0-9|]")
 _RUN = re.compile(r"([0-9]*+)(.)")
+_COMMENT_BEGINS = re.compile(r"\s*+comment\s*+:\s*+", re.IGNORECASE)
+_COMMENT_ENDS = re.compile(r"\s*+comment[-_ ]?end\b.*+", re.IGNORECASE)
 _ROW = XSB_SYMBOLS | set(XSB_LETTERS)
 _WITH_X = frozenset("X*&@.+ -_")  # + is not in the old collection, but in files that imitate it
 _FROM_X = str.maketrans("X*&", "#$*")
@@ -52,8 +54,10 @@ class _Line(NamedTuple):
 def split_levels(lines: Iterable[str]) -> Iterator[FoundLevel]:
     """The levels of a file, in its order; nothing of a level itself is checked but the symbols of its rows."""
     block: list[_Line] = []
-    for number, line in enumerate(lines, start=1):
-        found = _read_line(number, line.rstrip().lstrip("\v\f"), block)
+    rows = [line.rstrip().lstrip("\v\f") for line in lines]
+    comments = _comment_lines(rows)
+    for number, line in enumerate(rows, start=1):
+        found = None if number in comments else _read_line(number, line, block)
         if found is not None:
             block.append(found)
         elif block:
@@ -61,6 +65,19 @@ def split_levels(lines: Iterable[str]) -> Iterator[FoundLevel]:
             block = []
     if block:
         yield from _levels_of(block)
+
+
+def _comment_lines(rows: list[str]) -> set[int]:
+    """The numbers of the lines between ``Comment:`` and ``Comment-End:``, which may hold drawings of half a level."""
+    found: set[int] = set()
+    first = 0
+    for number, line in enumerate(rows, start=1):
+        if _COMMENT_BEGINS.fullmatch(line):  # one without an end hides nothing: the last one counts
+            first = number
+        elif first and _COMMENT_ENDS.fullmatch(line):
+            found.update(range(first, number))
+            first = 0
+    return found
 
 
 def _read_line(number: int, line: str, block: list[_Line]) -> _Line | None:
@@ -74,10 +91,11 @@ def _read_line(number: int, line: str, block: list[_Line]) -> _Line | None:
     if "#" not in line and "X" in line and _WITH_X.issuperset(line):
         return _Line(number, [line.translate(_FROM_X)])
     if _COUNT_OR_END.search(line) and _PACKED.fullmatch(line):
-        size = sum(int(count or 1) for count, _ in _RUN.findall(line))
-        if size > LEVEL_CELLS.value():
+        # Python turns no text of thousands of digits into a number.
+        size = sum(10**10 if len(count) > 10 else int(count or 1) for count, _ in _RUN.findall(line))
+        if size > LEVEL_CELLS.value() and ("|" in line or " " not in line):  # else a title, such as "20000 #"
             return _Line(number, [line[:80]], f"a run-length encoded row of {size:,} cells; {LEVEL_CELLS.variable} allows more")
-        rows = _unpacked(line)
+        rows = _unpacked(line) if size <= LEVEL_CELLS.value() else None
         if rows is not None:
             return _Line(number, rows)
     if "#" in line and _ROW.issuperset(line) and _walled(line):

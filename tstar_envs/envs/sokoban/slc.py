@@ -1,4 +1,4 @@
-"""Level collections in XML (``.slc``): each ``Level`` has its rows in ``L`` elements."""
+"""Level collections in XML (``.slc``): each ``Level`` has its rows in ``L`` elements (names in any case)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tstar_envs.errors import BadData
 
 
 def is_collection(data: bytes) -> bool:
-    """Whether a file is such a collection, by how it begins."""
-    head = data[:4000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    """Whether a file is such a collection, by how it begins; XML may be in UTF-16."""
+    head = data[:4000].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n").lower()
     return head.startswith(b"<?xml") or (head.startswith(b"<") and b"<sokobanlevels" in head)
 
 
@@ -23,7 +23,8 @@ def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
         where: the file.
 
     Raises:
-        BadData: not well-formed, or it defines entities, which no collection needs (a few lines of them can stand for gigabytes).
+        BadData: not well-formed, no level in it, or it defines entities, which no collection needs (a few lines of them can
+            stand for gigabytes).
     """
     reader = _Reader(where)
     try:
@@ -35,6 +36,8 @@ def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
         raise
     except (LookupError, ValueError) as error:  # an encoding that nobody knows
         raise BadData(f"{where}: not readable as XML ({error})") from None
+    if not reader.levels:
+        raise BadData(f"{where}: XML without a Level element, so it is no collection of levels")
     yield from reader.levels
 
 
@@ -54,16 +57,18 @@ class _Reader:
         self.parser.EntityDeclHandler = self._refuse
 
     def _start(self, name: str, _: dict[str, str]) -> None:
-        if name == "Level":
+        kind = name.lower()
+        if kind == "level":
             self._line, self._rows = self.parser.CurrentLineNumber, []
-        elif name == "L":
+        elif kind == "l":
             self._row = []
 
     def _end(self, name: str) -> None:
-        if name == "L" and self._row is not None:
+        kind = name.lower()
+        if kind == "l" and self._row is not None:
             self._rows.append("".join(self._row).rstrip())
             self._row = None
-        elif name == "Level":
+        elif kind == "level":
             self.levels.append(FoundLevel(self._line, "\n".join(self._rows)))
 
     def _text(self, data: str) -> None:
