@@ -129,7 +129,8 @@ def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Itera
             try:
                 yield number, line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise BadData(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line), so not a text file") from None
+                where = f"{path}, line {number}"
+                raise BadData(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line), so not a text file") from None
         LINES.check(number, path)
 
 
