@@ -7,20 +7,19 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from loopback import QuietHandler, listening
 
 import tstar_envs  # noqa: F401 - registers the ids
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
-class Chat(BaseHTTPRequestHandler):
+class Chat(QuietHandler):
     """Answers like a model that thinks aloud and walks down."""
 
     asked: list[dict] = []
@@ -35,17 +34,11 @@ class Chat(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
-
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Chat)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    with listening(Chat) as url:
+        yield f"{url}/v1"
 
 
 def test_the_agent_of_the_readme_plays(endpoint: str, tmp_path: Path) -> None:

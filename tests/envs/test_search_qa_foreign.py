@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loopback import QuietHandler, listening
 
 from retriever.text import normalise
 from tstar_envs import InfrastructureError, RetrieverError, make_group
@@ -27,7 +27,7 @@ from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage
 def service(answer: Callable[[list[str]], Any], info: object = None) -> Iterator[str]:
     """A server whose lists of passages ``answer`` makes; ``info`` is what it says of itself, None nothing."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def say(self, status: int, content: object) -> None:
@@ -45,19 +45,8 @@ def service(answer: Callable[[list[str]], Any], info: object = None) -> Iterator
             found = answer(body["queries"])
             self.say(*(found if isinstance(found, tuple) else (200, {"result": found})))
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.daemon_threads = True
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.server_port}"
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
+    with listening(Handler) as url:
+        yield url
 
 
 def echo(queries: list[str]) -> list[list[dict[str, Any]]]:

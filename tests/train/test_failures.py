@@ -7,14 +7,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
+from loopback import QuietHandler, listening
 from service_process import ROOT, ServiceProcess
 
 from tstar_envs import Episode, InfrastructureError
@@ -44,7 +43,7 @@ def service(busy: Callable[[int], bool], count: list[int] | None = None) -> Iter
     """
     asked = 0
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -61,21 +60,11 @@ def service(busy: Callable[[int], bool], count: list[int] | None = None) -> Iter
             self.end_headers()
             self.wfile.write(text)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.daemon_threads = True
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
     try:
-        # Less patient than the 30 s that the server asks for.
-        searcher = HttpSearcher(f"http://127.0.0.1:{listening.server_port}", patience_seconds=1.0)
-        yield EnvSpec("hotpotqa", {"topk": 1, "searcher": searcher})
+        with listening(Handler) as url:
+            # Less patient than the 30 s that the server asks for.
+            yield EnvSpec("hotpotqa", {"topk": 1, "searcher": HttpSearcher(url, patience_seconds=1.0)})
     finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
         if count is not None:
             count.append(asked)
 
