@@ -37,6 +37,8 @@ class _Waiting:
     def __init__(self, query: str, topk: int, answer: asyncio.Future[_Row]) -> None:
         self.query, self.topk, self.answer = query, topk, answer
         self.requests = 0
+_OF_WORDS = ("hashed_tfidf", "none")  # encoders to which case and punctuation are nothing; "none" is BM25
+
 
 
 class SearchService:
@@ -49,7 +51,7 @@ class SearchService:
         on_loaded: Called from the loading thread with the searcher.
         on_failed: Called from the loading thread with the error of ``load``.
         cache_key: Two queries with equal keys have equal answers. For words the normalised query; where case
-            or punctuation matter, the query itself (``str``).
+            or punctuation matter, the query itself (``str``). None goes by the encoder that the index names.
         batch: The most queries searched for at once.
         gather_seconds: How long to wait for more queries when the last batch was of several requests.
         deadline_seconds: A request of which a portion is not answered by then is refused, and what only it asked is not
@@ -65,7 +67,7 @@ class SearchService:
         cache_size: int = 4096,
         on_loaded: Callable[[Searcher], None] | None = None,
         on_failed: Callable[[Exception], None] | None = None,
-        cache_key: Callable[[str], str] = normalise,
+        cache_key: Callable[[str], str] | None = None,
         batch: int = 64,
         gather_seconds: float = 0.0,
         deadline_seconds: float = 60.0,
@@ -108,6 +110,8 @@ class SearchService:
         except Exception as error:  # noqa: BLE001
             self.fail(error)
             return
+        if self._cache_key is None:
+            self._cache_key = normalise if searcher.info().get("encoder", "none") in _OF_WORDS else str
         self._searcher = searcher
         if self._on_loaded is not None:
             self._on_loaded(searcher)
@@ -171,7 +175,8 @@ class SearchService:
             self._promised -= len(queries)
 
     async def _answers(self, searcher: Searcher, queries: Sequence[str], topk: int) -> list[_Row]:
-        keys = [(self._cache_key(query), topk) for query in queries]
+        key_of = self._cache_key or str
+        keys = [(key_of(query), topk) for query in queries]
         known: dict[_Key, _Row] = {}
         asked: dict[_Key, _Waiting] = {}
         for key, query in zip(keys, queries, strict=True):

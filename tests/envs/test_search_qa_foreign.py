@@ -217,6 +217,23 @@ def test_a_reply_is_bounded_by_what_it_unpacks_to(packed: bool, monkeypatch: pyt
         HttpSearcher(url, tries=1).search(["q"], 1)
 
 
+@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
+def test_a_redirection_is_named_and_its_body_never_read(status: bytes) -> None:
+    sent = []
+
+    def speak(connection: socket.socket) -> None:
+        head = b"HTTP/1.1 %s\r\nLocation: http://elsewhere.example/\r\nContent-Length: 9000000000\r\n\r\n" % status
+        connection.sendall(head)
+        for _ in range(2000):
+            connection.sendall(b" " * 100_000)
+            sent.append(100_000)
+
+    begun = time.monotonic()
+    with raw(speak) as url, pytest.raises(RetrieverError, match="sends its callers on to 'http://elsewhere.example/'"):
+        HttpSearcher(url, tries=1).search(["q"], 1)
+    assert time.monotonic() - begun < 10 and sum(sent) < 50_000_000, "what the sockets hold"
+
+
 @pytest.mark.parametrize(
     "body", [b"[" * 200_000, b'{"result": ' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"result": ' + b"9" * 10_000 + b"}", b"\xff\xfe", b""]
 )

@@ -115,6 +115,27 @@ def test_a_small_request_waits_for_one_portion_of_a_large_one() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("encoder", "asked"), [("transformer", ["C++", "C#", "c#"]), ("hashed_tfidf", ["C++"]), ("none", ["C++"])])
+def test_a_service_made_in_python_tells_queries_apart_as_its_index_does(encoder: str, asked: list[str]) -> None:
+    class Named(Recording):
+        def info(self) -> dict[str, str | int | float]:
+            return {"encoder": encoder}
+
+    async def run() -> None:
+        searcher = Named()
+        searcher.gate.set()
+        service = SearchService(lambda: searcher)
+        service.start()
+        while not service.ready:
+            await asyncio.sleep(0.001)
+        for query in ("C++", "C#", "c#", "C++"):
+            await service.search([query], 1)
+        assert searcher.asked == asked
+        service.stop()
+
+    asyncio.run(run())
+
+
 def test_the_deadline_is_for_a_portion() -> None:
     class Steady(Recording):
         def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:

@@ -94,7 +94,11 @@ def _new_session() -> Any:
     import requests
     from requests.adapters import HTTPAdapter
 
-    session = requests.Session()
+    class Session(requests.Session):
+        def get_redirect_target(self, resp: Any) -> None:
+            """None: ``requests`` reads the whole body of a redirection, whatever its size, before it goes on."""
+
+    session = Session()
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=1, pool_block=True))
     return session
@@ -117,12 +121,17 @@ def _read(session: Any, method: str, url: str, body: object, given_up: threading
     content = bytearray()
     try:
         with session.request(method, url, json=body, timeout=_SILENCE_SECONDS, stream=True) as response:
+            if response.is_redirect:
+                target = response.headers["Location"]
+                raise RetrieverError(f"{url} sends its callers on to {target!r:.200}: if you trust it, give that address instead")
             for piece in response.iter_content(_PIECE):
                 content += piece
                 REPLY_BYTES.check(len(content), f"the reply of {url}")
                 if given_up.is_set():
                     break
             return Reply(response.status_code, response.headers, bytes(content))
+    except RetrieverError:  # an OSError too
+        raise
     except BadData as error:
         raise RetrieverError(str(error)) from error
     # What breaks off inside a reply comes from several layers.
