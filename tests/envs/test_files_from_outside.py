@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import BadData, InUse, MissingData, UnknownOption, only_writer, parse_json, read_json, write_whole
@@ -63,6 +63,7 @@ def test_limits_name_their_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 LINE = st.text(alphabet=st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), max_size=20)
 
 
+@settings(deadline=None)  # it writes files, on machines that may be busy
 @given(st.lists(LINE, max_size=8), st.booleans())
 def test_lines_are_those_of_the_file(tmp_path_factory: pytest.TempPathFactory, lines: list[str], ended: bool) -> None:
     path = tmp_path_factory.mktemp("lines") / "f.txt"
