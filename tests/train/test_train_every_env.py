@@ -41,6 +41,7 @@ def test_an_iteration(name, tmp_path):
     train(config, tmp_path / "run", Console(quiet=True))
     [metrics] = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert metrics["tree_nodes_before"] >= metrics["tree_nodes_after"] > 0
-    assert metrics["logprob_difference_max"] < 1e-3
+    learnt = metrics["gradient_norm"] > 0.0  # groups of equal rewards teach nothing, and then nothing of the kind is measured
+    assert metrics["logprob_difference_max"] < 1e-3 if learnt else metrics["logprob_difference_max"] is None
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["env"] == entry.id and summary["episodes"] == 8
