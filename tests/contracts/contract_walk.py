@@ -51,4 +51,5 @@ def digest(seen: list[Any]) -> str:
 
 if __name__ == "__main__":
     tstar_envs.register_all()
-    print(digest(walk(make(sys.argv[1]))))
+    for name in sys.argv[1:]:
+        print(digest(walk(make(name))))

@@ -44,7 +44,7 @@ def tail() -> QASet:
     return load_set("popqa", "mini")
 
 
-@pytest.mark.parametrize("name", list(MAKERS))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "triviaqa" else n for n in MAKERS])
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
     rebuilt = second_sets.files(MAKERS[name]()[1])
     folder = SECOND_FOLDER / name

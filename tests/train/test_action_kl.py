@@ -47,7 +47,7 @@ class Definition:
         return definition(*self.arguments, t, i, j)
 
 
-@pytest.mark.parametrize("over", ["action", "turn"])
+@pytest.mark.parametrize("over", ["action", pytest.param("turn", marks=pytest.mark.slow)])
 def test_values_and_rejections_agree_with_the_definition(played, over):
     policy, groups = played
     accepted = rejected = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies import tokenizer
@@ -31,6 +32,7 @@ def test_same_seed_same_rows() -> None:
     assert first != other
 
 
+@pytest.mark.slow
 def test_copying_heads_learn_to_quote_in_few_updates() -> None:
     """And ordinary heads do not: that is what they are for."""
 

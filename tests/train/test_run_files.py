@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -210,7 +211,7 @@ def test_code_of_a_folder_is_never_run(model, tmp_path):
 ])  # fmt: skip
 def test_a_chat_template_that_never_ends(template, monkeypatch):
     monkeypatch.setattr("tstar_train.policy.chat_template._SECONDS", 0.5)
-    tokenizer = random_policy().tokenizer
+    tokenizer = copy.deepcopy(random_policy().tokenizer)  # the others share it
     tokenizer.chat_template = template
     with pytest.raises(BadData, match="chat template"):
         render(tokenizer, [{"role": "user", "content": "x"}])
@@ -218,7 +219,7 @@ def test_a_chat_template_that_never_ends(template, monkeypatch):
 
 @pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ raise_exception('no') }}", "{% for %}", "{{ messages.x.y }}"])
 def test_a_chat_template_that_fails(template):
-    tokenizer = random_policy().tokenizer
+    tokenizer = copy.deepcopy(random_policy().tokenizer)  # the others share it
     tokenizer.chat_template = template
     with pytest.raises(BadData, match="fails"):
         render(tokenizer, [{"role": "user", "content": "x"}])

@@ -13,7 +13,7 @@ from tstar_train.config import Config
 from tstar_train.evaluate import metric_name
 from tstar_train.run import make_env, train
 
-QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, topk"
+QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, skip_bad, topk"
 
 
 def refused(capsys, *arguments):

@@ -28,7 +28,11 @@ def test_the_sets_and_levels_are_among_them():
     assert {"sokoban-easy", "sokoban-medium", "sokoban-hard", "blocksworld-stack", "blocksworld-unstack"} <= set(TRAINED)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+# Hard levels have the policy of medium ones and take minutes.
+SLOW = {"sokoban-hard"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in TRAINED])
 def test_an_iteration(name, tmp_path):
     entry = next(e for e in list_envs() if e.name == name)
     config, _ = choose(entry, "auto")

@@ -207,7 +207,8 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
     style = style_of(tiny_family(policy_name(entry)))
     record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})
-    console.print(f"stage done: loss {stage['losses'][-1][1]:.4f}", highlight=False)
+    loss = f"loss {stage['losses'][-1][1]:.4f}" if stage["losses"] else "no steps"
+    console.print(f"stage done: {loss}", highlight=False)
 
 
 def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, seed: int, meeting: str, result: str) -> None:
