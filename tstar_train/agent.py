@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from tstar_envs import ResetNeeded, TextEnv, UnknownOption, find_entry
+from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import SearchR1Codec
 from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.limit import ContextTooLong, position_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy, settings_name
-from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.transcript import Transcript
 
 

@@ -20,6 +20,8 @@ from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint,
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.engines.check import check_agreement
+from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, metric_name, paired_difference
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Learner, iterate, needs_reference
@@ -31,8 +33,6 @@ from tstar_train.report import write_report
 from tstar_train.report.headline import FEW_TASKS
 from tstar_train.resume import finished, resumed
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.local import LocalEngine
-from tstar_train.rollout.probe import check_agreement
 from tstar_train.rollout.team import HelperFailed, Team
 from tstar_train.stopping import Stop, stop_signals
 from tstar_train.tracking import Display, RunFolder

@@ -8,10 +8,10 @@ import pytest
 from policies import HOTPOT, random_policy
 
 from tstar_envs import UnknownOption
+from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import ACTION_CUE
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, hash_ids
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
-from tstar_train.rollout.local import LocalEngine
 from tstar_train.tree import build_tree
 
 EPS, K = 0.25, 6

@@ -21,12 +21,12 @@ from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
+from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference
 from tstar_train.loop import Learner, iterate
 from tstar_train.policy.model import has_tiny, load_policy
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
-from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.team import Team
 
 pytestmark = pytest.mark.skipif(not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet")

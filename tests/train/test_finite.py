@@ -16,11 +16,11 @@ from policies import HOTPOT, random_policy
 from tstar_envs import find_entry
 from tstar_train.__main__ import main
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
+from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import NotFinite, checked_norm
 from tstar_train.loop import Learner, iterate
 from tstar_train.optim.update import UpdateStats
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.team import Team
 from tstar_train.warmstart.demonstrations import Row
 from tstar_train.warmstart.imitate import ImitationSchedule, imitate

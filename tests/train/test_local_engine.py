@@ -11,8 +11,8 @@ import pytest
 import torch
 from policies import random_policy
 
+from tstar_train.engines.local import LocalEngine, uniform_noise
 from tstar_train.policy.model import load_policy, save_tiny
-from tstar_train.rollout.local import LocalEngine, uniform_noise
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from policies import tokenizer
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig, MistralConfig, Qwen2Config
 
 from tstar_envs import UnknownOption
+from tstar_train.engines.check import EngineMismatch, check_agreement
+from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.model import Policy
-from tstar_train.rollout.local import LocalEngine
-from tstar_train.rollout.probe import EngineMismatch, check_agreement
 
 SIZES = {
     "vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -10,11 +10,11 @@ import torch
 
 import tstar_envs  # noqa: F401  # registers the ids
 from tstar_envs import make_group
+from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import graft
 from tstar_train.grafting.verify import verify
 from tstar_train.policy.model import load_policy
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
-from tstar_train.rollout.local import LocalEngine
 from tstar_train.tree import build_tree
 
 OPTIONS = {"observation": "grid_coords", "multi_action": True, "horizon": 12, "reward": "shaped"}

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tstar_envs import render_reply
+from tstar_train.engines.base import Engine
 from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED, REQUEST, Branch, contrast_context
 from tstar_train.policy.codec import Codec, thought_length
-from tstar_train.rollout.engine import Engine
 from tstar_train.rollout.types import Trajectory
 from tstar_train.tree import Divergence
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tstar_train.engines.base import Engine
 from tstar_train.grafting.graft import Graft, Grafts, thought_text
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec, Sampling, play_on, transcript_of
-from tstar_train.rollout.engine import Engine
 from tstar_train.rollout.failures import failed, mark_failed
 from tstar_train.rollout.types import Trajectory
 

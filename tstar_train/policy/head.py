@@ -11,7 +11,7 @@ def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """Logits of some positions only, which saves most of the work of a large vocabulary.
 
     Some families scale what the output matrix gives (Granite divides by ``logits_scaling``, Cohere multiplies by
-    ``logit_scale``); ``rollout.probe`` compares the result with the model's forward and stops at what is not known here.
+    ``logit_scale``); ``engines.check`` compares the result with the model's forward and stops at what is not known here.
 
     Args:
         model: causal LM.

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tstar_envs import UnknownOption
+from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import ACTION_CUE, Codec
-from tstar_train.rollout.engine import Engine
 from tstar_train.rollout.types import Trajectory
 
 Ids = tuple[int, ...]

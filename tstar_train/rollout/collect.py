@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tstar_envs import Episode, GroupEnv, Step, UnknownOption, find_entry, make_group
+from tstar_train.engines.base import Engine, Sample
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.policy.limit import ContextTooLong
-from tstar_train.rollout.engine import Engine, Sample
 from tstar_train.rollout.failures import failed, mark_failed
 from tstar_train.rollout.transcript import Transcript
 from tstar_train.rollout.types import Trajectory, Turn

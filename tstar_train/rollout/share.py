@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from tstar_envs import Episode, find_entry
 from tstar_train.algorithms.advantages import grpo
 from tstar_train.config import Config
+from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import NotFinite, checked_norm
 from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify
@@ -29,7 +30,6 @@ from tstar_train.rollout.collect import EnvSpec, Sampling, collect, overlong
 from tstar_train.rollout.credit import progress_made
 from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.fines import fines
-from tstar_train.rollout.local import LocalEngine
 from tstar_train.rollout.types import TokenSequence, Trajectory, join_rows, rows_of
 from tstar_train.tree import Divergence, Tree, build_tree
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from tstar_envs import TStarError, UnknownOption
+from tstar_train.engines.base import Engine
 from tstar_train.policy.limit import attention_window
 from tstar_train.policy.model import Policy
-from tstar_train.rollout.engine import Engine
 
 _LENGTH, _CONTEXT = 40, 24
 _MOST_NATS = 1e-3  # per token; rounding gives about 1e-5 in single precision

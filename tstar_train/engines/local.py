@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tstar_train.engines.base import Sample
 from tstar_train.finite import NotFinite, require_finite
 from tstar_train.policy.head import output_logits
 from tstar_train.policy.kv import RaggedCache
 from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
 from tstar_train.policy.model import Policy
-from tstar_train.rollout.engine import Sample
 
 _CAPACITY = 256  # positions per row to start with
 _SHRINK_BELOW = 0.5  # share of running rows at which the others are left behind; the copy costs about as much as two tokens
