@@ -13,12 +13,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whole
 from tstar_train.config import Config
-from tstar_train.finite import require_finite
-from tstar_train.loop import Learner
+from tstar_train.loop import Trainer
 from tstar_train.policy.checksums import check_files, sha256_of
 
 
@@ -42,18 +40,22 @@ class Progress:
     episodes: int = 0
     wall_seconds: float = 0.0
 
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Progress:
+        """As a checkpoint's state tells it."""
+        return cls(state["iteration"], state["seconds"], state["episodes"], state["wall_seconds"])
 
-def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: int, config: Config | None = None) -> Path:
+
+def save_checkpoint(folder: Path, trainer: Trainer, progress: Progress, keep: int) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
     A killed writer leaves a folder named ``.partial-...``, which is never read and is removed by the next writer or reader.
 
     Args:
         folder: of the run.
-        learner: a whole state of it.
+        trainer: a whole state of it.
         progress: how far it is.
         keep: how many checkpoints stay.
-        config: the run's options, by which a later reader sees whether they were edited.
     """
     root = folder / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
@@ -62,7 +64,7 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, keep: in
     partial = root / f".partial-{final.name}"
     try:
         partial.mkdir()
-        _write(partial, learner, progress, config)
+        _write(partial, trainer, progress)
     except (RuntimeError, SafetensorError) as error:
         # A full disk, told in their own ways by torch and safetensors; the run's other files and checkpoints are whole.
         raise OSError(errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)) from error
@@ -87,15 +89,12 @@ def _remove(old: Path) -> None:
     shutil.rmtree(doomed)
 
 
-def _write(partial: Path, learner: Learner, progress: Progress, config: Config | None) -> None:
+def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
-    save_file(_weights(learner.policy.model), partial / "policy.safetensors", metadata={"format": "pt"})
-    if learner.reference is not None:
-        save_file(_weights(learner.reference), partial / "reference.safetensors", metadata={"format": "pt"})
-    torch.save(learner.optimizer.state_dict(), partial / "optimizer.pt")
+    trainer.learner.save(partial)
     torch.save({"cpu": torch.get_rng_state()}, partial / "random.pt")
-    learner.policy.model.config.save_pretrained(partial)
-    learner.policy.tokenizer.save_pretrained(partial)
+    trainer.policy.model.config.save_pretrained(partial)
+    trainer.policy.tokenizer.save_pretrained(partial)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
     try:
         os.link(partial / "policy.safetensors", partial / "model.safetensors")
@@ -106,8 +105,9 @@ def _write(partial: Path, learner: Learner, progress: Progress, config: Config |
         "seconds": progress.seconds,
         "episodes": progress.episodes,
         "wall_seconds": progress.wall_seconds,
-        "grafted": sorted(learner.grafted),
-        "config": None if config is None else asdict(config),
+        "grafted": sorted(trainer.grafted),
+        "cursor": trainer.cursor,
+        "config": asdict(trainer.config),
         "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
     }
     write_whole(partial / "state.json", json.dumps(state, indent=1))
@@ -179,47 +179,22 @@ def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 # What torch and safetensors raise for files that they cannot read, and what a state of another shape leads to.
 _UNREADABLE = (
     OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, SafetensorError, pickle.UnpicklingError,
+    TStarError,
 )  # fmt: skip
 
 
-def load_checkpoint(path: Path, learner: Learner) -> Progress:
-    """Bring the learner back to a checkpoint.
+def load_state(trainer: Trainer, path: Path) -> None:
+    """Bring a rank back to a checkpoint that ``read_state`` has verified.
 
     Raises:
         BadCheckpoint: a file is missing, damaged, or of another model.
     """
-    state = read_state(path)
     try:
-        _restore(learner.policy.model, path / "policy.safetensors")
-        if learner.reference is not None:
-            _restore(learner.reference, path / "reference.safetensors")
-        learner.optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True))
+        state = read_json(path / "state.json")
+        trainer.learner.load(path)
         torch.set_rng_state(torch.load(path / "random.pt", weights_only=True)["cpu"])
-        learner.grafted = {(task, key) for task, key in state["grafted"]}
+        trainer.grafted = {(task, key) for task, key in state["grafted"]}
+        # Older checkpoints do not tell it; every iteration played as many tasks then.
+        trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks)
     except _UNREADABLE as error:
-        if isinstance(error, BadCheckpoint):
-            raise
         raise BadCheckpoint(f"{path} cannot be read ({error}); delete it to resume from the one before") from error
-    return Progress(state["iteration"], state["seconds"], state["episodes"], state["wall_seconds"])
-
-
-def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state without tied copies; in full precision, so that a resumed run repeats bit for bit."""
-    return {k: v.detach().clone().contiguous() for k, v in model.state_dict().items() if not _tied(model, k)}
-
-
-def _tied(model: torch.nn.Module, name: str) -> bool:
-    return name == "lm_head.weight" and bool(getattr(model.config, "tie_word_embeddings", False))
-
-
-@torch.no_grad()
-def _restore(model: torch.nn.Module, path: Path) -> None:
-    """Copy into the existing tensors: other processes share their memory."""
-    state = model.state_dict()
-    loaded = load_file(path)
-    expected = {k for k in state if not _tied(model, k)}
-    if set(loaded) != expected:
-        raise BadCheckpoint(f"{path} belongs to another model: {sorted(expected ^ set(loaded))[:3]} differ")
-    for name, tensor in loaded.items():
-        require_finite(tensor, f"{path}, {name}")
-        state[name].copy_(tensor)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
@@ -131,6 +131,52 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True)
+class PPOConfig:
+    """PPO's critic and advantages (``--algo ppo``)."""
+
+    critic: Literal["shared", "separate"] = "shared"
+    """A value head on the policy's own layers, or layers of its own (a copy of the policy's to begin with)."""
+    critic_learning_rate: float = 1e-5
+    """Of a separate critic; a shared one has the policy's."""
+    gamma: float = 1.0
+    """Discount per token of the policy."""
+    lam: float = 1.0
+    """The lambda of generalised advantage estimation; 1 looks to the end of the episode, 0 one token ahead."""
+    whiten: bool = True
+    """Shift and scale the advantages of an iteration to mean 0 and variance 1."""
+    value_weight: float = 0.5
+    """Weight of the critic's loss beside the policy's."""
+    value_clip: float | None = 0.2
+    """How far a value may move from what it was in one update, in units of reward; None: any way."""
+
+
+@dataclass(frozen=True)
+class DAPOConfig:
+    """Dynamic sampling and the penalty for long replies (``--algo dapo`` and ``dapo-paper``)."""
+
+    rounds: int = 10
+    """Most rounds of sampling in an iteration; then it trains on the groups that there are, and says so."""
+    overlong_buffer: float = 0.2
+    """Share of the longest reply, at its end, over which the penalty grows; 0: no penalty."""
+    overlong_factor: float = 1.0
+    """What a reply of the full length loses, in units of reward."""
+
+
+@dataclass(frozen=True)
+class GiGPOConfig:
+    """The comparison of turns that began in one state (``--algo gigpo``)."""
+
+    step_weight: float = 1.0
+    """Weight of the turns' comparison beside that of whole episodes."""
+    gamma: float = 0.95
+    """Discount per turn of the returns that are compared."""
+    mode: Literal["mean_norm", "mean_std_norm"] = "mean_norm"
+    """Whether differences from the mean are divided by the standard deviation, in both comparisons."""
+    inner: int = 2
+    """Least number of turns in one state that are compared (the T-STAR paper's inner group)."""
+
+
+@dataclass(frozen=True)
 class EvaluationConfig:
     """Measurement before and after training."""
 
@@ -152,10 +198,10 @@ class Config:
     """Environment: id or short name, for example hotpotqa."""
     model: Annotated[str, tyro.conf.Suppress] = "auto"
     """auto, tiny, or a Hugging Face causal LM by name or path."""
-    algo: Literal["grpo"] = "grpo"
-    """Base algorithm."""
+    algo: Literal["grpo", "dapo", "dapo-paper", "gigpo", "ppo"] = "grpo"
+    """Base algorithm; what each compares and which options it sets: docs/algorithms.md."""
     tstar: bool = True
-    """T-STAR on top of the base algorithm; off is the base algorithm alone."""
+    """T-STAR on top of the base algorithm; off is the base algorithm alone, and with ppo it is off."""
     seed: int = 0
     """Of everything random."""
     iterations: int = 160
@@ -169,8 +215,8 @@ class Config:
     threads: int | None = None
     """Torch threads; None: 1 for models under 5M parameters, else torch's own choice."""
     processes: int | None = None
-    """Processes that share the rollouts and gradients; None: one per core (at most 8) for small models on a CPU, else 1.
-    A run repeats bit for bit with the same number."""
+    """Processes that share the rollouts and gradients; --rollout.tasks must divide by them. None: one per core (at most 8) for small
+    models on a CPU, else 1. A run repeats bit for bit with the same number."""
     helper_minutes: float = 10.0
     """Minutes that a process waits for another one's part after its own; a process that is stopped or hangs ends the run, saved."""
     device: str = "auto"
@@ -188,7 +234,15 @@ class Config:
     tree: TreeConfig = field(default_factory=TreeConfig)
     graft: GraftConfig = field(default_factory=GraftConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    dapo: DAPOConfig = field(default_factory=DAPOConfig)
+    gigpo: GiGPOConfig = field(default_factory=GiGPOConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a run keeps the moving average of its policy: for the surgical loss or the KL penalty."""
+        return (self.tstar and self.graft.enabled and self.graft.surgical) or self.optim.kl_coefficient > 0
 
     def to_json(self) -> str:
         """Every option, readable again by ``from_json``."""
@@ -203,8 +257,8 @@ class Config:
             UnknownOption: not a configuration, or one with options this version does not know.
         """
         record = read_json(path)
-        parts: dict[str, Any] = {"rollout": RolloutConfig, "tree": TreeConfig, "graft": GraftConfig, "optim": OptimConfig}
-        parts["evaluation"] = EvaluationConfig
+        hints = get_type_hints(cls, include_extras=False)
+        parts = {field.name: hints[field.name] for field in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[field.name])}
         try:
             return cls(**{k: parts[k](**v) if k in parts else v for k, v in record.items()})
         except (TypeError, AttributeError) as error:

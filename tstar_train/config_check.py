@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import torch
 
 from tstar_envs import UnknownOption
+from tstar_train.algorithms import ALGORITHMS, algorithm_class
 from tstar_train.config import Config
 
 
@@ -70,6 +71,17 @@ RANGES = {
     "optim.updates": _FROM_1,
     "optim.decay": _SHARE,
     "optim.micro_tokens": _FROM_1,
+    "ppo.critic_learning_rate": _FROM_0,
+    "ppo.gamma": Range(0, 1, open_low=True),
+    "ppo.lam": _SHARE,
+    "ppo.value_weight": _FROM_0,
+    "ppo.value_clip": _FROM_0,
+    "dapo.rounds": _FROM_1,
+    "dapo.overlong_buffer": _SHARE,
+    "dapo.overlong_factor": _FROM_0,
+    "gigpo.step_weight": _FROM_0,
+    "gigpo.gamma": Range(0, 1, open_low=True),
+    "gigpo.inner": Range(2),  # a turn that is compared with itself alone has advantage 0
     "evaluation.tasks": _FROM_1,
     "evaluation.samples": _FROM_1,
 }
@@ -94,7 +106,23 @@ def check(config: Config) -> None:
         if value == math.inf and name not in _MAY_BE_INFINITE:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
     _check_horizon(config)
+    _check_algorithm(config)
     _check_device(config.device)
+
+
+def _check_algorithm(config: Config) -> None:
+    """T-STAR replaces a term for whole episodes, and processes share an iteration's tasks evenly."""
+    if config.tstar and not algorithm_class(config.algo).carries_tstar:
+        raise UnknownOption(
+            f"--tstar stands on an algorithm that compares episodes of one task, which {config.algo} does not: leave --tstar out, or "
+            f"choose --algo {' or '.join(name for name in ALGORITHMS if algorithm_class(name).carries_tstar)}"
+        )
+    if config.processes is not None and config.rollout.tasks % config.processes:
+        fits = [n for n in range(1, config.rollout.tasks + 1) if config.rollout.tasks % n == 0]
+        raise UnknownOption(
+            f"--rollout.tasks {config.rollout.tasks} does not divide by --processes {config.processes}: give {' or '.join(map(str, fits))} "
+            f"processes, or other tasks"
+        )
 
 
 def _check_horizon(config: Config) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from tstar_envs import BadData, EnvEntry, Episode
-from tstar_train.config import EvaluationConfig
-from tstar_train.rollout.collect import overlong
-from tstar_train.rollout.failures import failed
-from tstar_train.rollout.team import Team
+from tstar_train.loop import Trainer
+from tstar_train.rollout.collect import EnvSpec, collect, overlong
+from tstar_train.rollout.failures import failed, stop_if_most_failed
+from tstar_train.rollout.select import sampling_of
+from tstar_train.world import dealt, together
 
 _RESAMPLES = 10_000
 
@@ -116,16 +117,17 @@ class Measurement:
         }
 
 
-def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig) -> Measurement:
-    """Play the held-out tasks at temperature 1 and greedily.
+def measure(trainer: Trainer, tasks: Sequence[str]) -> Measurement:
+    """Play the held-out tasks at temperature 1 and greedily; all ranks call it, and the first gets the measurement.
 
     The noise is the same for every policy and every run, so that differences between them are paired.
 
     Raises:
         InfrastructureError: most episodes failed.
     """
-    episodes = team.evaluate(tasks, config.split, config.samples, 1.0, "evaluation")
-    greedy = team.evaluate(tasks, config.split, 1, 0.0, "evaluation") if config.greedy else []
+    config = trainer.config.evaluation
+    episodes = play_held_out(trainer, tasks, config.split, config.samples, 1.0, "evaluation")
+    greedy = play_held_out(trainer, tasks, config.split, 1, 0.0, "evaluation") if config.greedy else []
     groups = [episodes[start : start + config.samples] for start in range(0, len(episodes), config.samples)]
     return Measurement(
         per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],
@@ -136,6 +138,42 @@ def measure(team: Team, tasks: Sequence[str], config: EvaluationConfig) -> Measu
         greedy_solved_per_task=[None if failed(e) else float(e.success) for e in greedy],
         overlong=sum(map(overlong, [*episodes, *greedy])),
     )
+
+
+def play_held_out(trainer: Trainer, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str) -> list[Episode]:
+    """Play tasks without learning, each rank its part; all ranks call it.
+
+    Args:
+        trainer: whose policy plays.
+        tasks: ids.
+        split: of the tasks.
+        samples: episodes of each.
+        temperature: 0 is greedy.
+        seed: it does not name the weights, so that before and after share their noise.
+
+    Returns:
+        On the first rank the episodes in order of task, then sample; on the others none.
+
+    Raises:
+        InfrastructureError: most episodes of a batch failed.
+    """
+    config, engine = trainer.config, trainer.engine
+    spec = EnvSpec(config.env, dict(config.env_options))
+    mine = dealt(tasks, trainer.world)
+    rows = max(1, config.rollout.batch // samples)
+    episodes: list[Episode] = []
+    with together(trainer.world):
+        engine.sync(trainer.learner.weights())
+        for start in range(0, len(mine), rows):
+            trajectories = collect(
+                spec, engine, trainer.policy.codec, mine[start : start + rows], size=samples, split=split, seed=seed,
+                sampling=sampling_of(config, temperature),
+            )  # fmt: skip
+            engine.forget()
+            batch = [t.episode for t in trajectories]
+            stop_if_most_failed([e for e in batch if failed(e)], len(batch))  # early: every batch waits for what is down
+            episodes += batch
+    return [episode for part in trainer.world.gather(episodes) for episode in part]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
-from tstar_envs import BadData, InfrastructureError, MissingExtra, StableRandom, TextEnv, UnknownOption, find_entry
-from tstar_train.checkpoint import Progress, latest_checkpoint, load_checkpoint, save_checkpoint
+from tstar_envs import BadData, InfrastructureError, MissingExtra, UnknownOption, find_entry
+from tstar_train.build import build, held_out_tasks, make_env, training_tasks
+from tstar_train.checkpoint import Progress, latest_checkpoint, read_state, save_checkpoint
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.engines.check import check_agreement
-from tstar_train.engines.local import LocalEngine
-from tstar_train.evaluate import Measurement, measure, metric_name, paired_difference
+from tstar_train.evaluate import Measurement, metric_name, paired_difference
 from tstar_train.finite import NotFinite
-from tstar_train.loop import IterationResult, Learner, iterate, needs_reference
-from tstar_train.policy.family import policy_name
-from tstar_train.policy.limit import context_limit
-from tstar_train.policy.model import ONE_THREAD_BELOW, is_tiny, load_policy
-from tstar_train.presets import require_train_split
+from tstar_train.loop import IterationResult, Trainer
+from tstar_train.ranks import all_ranks, order
 from tstar_train.report import write_report
 from tstar_train.report.headline import FEW_TASKS
 from tstar_train.resume import finished, resumed
-from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.team import HelperFailed, Team
 from tstar_train.stopping import Stop, stop_signals
 from tstar_train.tracking import Display, RunFolder
+from tstar_train.world import RankFailed, World
 
 
 def train(
@@ -45,6 +37,7 @@ def train(
     resume: bool = False,
     before: Measurement | None = None,
     iterations: int | None = None,
+    torchrun: World | None = None,
 ) -> dict[str, Any]:
     """Measure, train, measure, report.
 
@@ -55,6 +48,7 @@ def train(
         resume: continue from the newest checkpoint of ``out``. A run that is complete stays as it is.
         before: the start policy's measurement, if it is known already (runs that share a start share it).
         iterations: with ``resume``, train up to so many instead; more than before.
+        torchrun: this process is the first rank of the group that ``torchrun`` started; None: the run starts its own processes.
 
     Returns:
         The summary, as in ``summary.json``.
@@ -64,7 +58,7 @@ def train(
         InUse: another process trains in this folder.
         MissingExtra: TensorBoard is not installed.
         InfrastructureError: most episodes failed (a search service is down); what was done before is saved.
-        NotFinite, HelperFailed: the iteration could not be finished; what was done before is saved.
+        NotFinite, RankFailed: the iteration could not be finished; what was done before is saved.
     """
     check(config)
     if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
@@ -76,61 +70,64 @@ def train(
             told = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
             console.print(told, highlight=False, soft_wrap=True)  # a command that is broken into lines cannot be pasted
             return summary
-        return _run(config, out, console, checkpoint, before, stop)
+        return _run(config, out, console, checkpoint, before, stop, torchrun)
 
 
 def _run(
-    config: Config, out: Path, console: Console, checkpoint: Path | None, before: Measurement | None, stop: Stop
-) -> dict[str, Any]:
+    config: Config, out: Path, console: Console, checkpoint: Path | None, before: Measurement | None, stop: Stop, torchrun: World | None
+) -> dict[str, Any]:  # fmt: skip
     """The run itself, in a folder that is ours."""
     started = time.time()
     env = make_env(config)
-    tasks, held_out = training_tasks(env, config), held_out_tasks(env, config)
-    learner = build(config, console)  # before the folder is filled: a start that fails must not leave one that blocks the next
+    training_tasks(env, config)  # refused here rather than by a process of its own
+    held_out = held_out_tasks(env, config)
     progress = Progress()
     folder: RunFolder | None = None
     try:
-        folder = RunFolder(out, config)
-        folder.write("config.json", config.to_json())
-        if checkpoint is not None:
-            progress = load_checkpoint(checkpoint, learner)
-        folder.cut(progress.iteration)
-        if checkpoint is not None:
-            console.print(f"resuming after iteration {progress.iteration}", highlight=False)
-        started -= progress.wall_seconds
-        recorded = folder.read("evaluation.json")
-        if "before" not in recorded:
-            if progress.iteration:
-                raise BadData(
-                    f"{out / 'evaluation.json'} lacks the measurement of the start, which cannot be made again after "
-                    f"{progress.iteration} iterations: put the file back"
-                )
-            if before is None:
-                before = _measure(learner, held_out, config, console, "start")
-            recorded = {**_header(config, held_out), "before": before.report()}
-            folder.write("evaluation.json", recorded)
-        before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
-        stop.patient = True
-        stopped = _train(config, folder, learner, tasks, progress, console, started, stop)
-        if stopped:
-            console.print(f"stopped and saved; continue with: python -m tstar_train --resume {out}", highlight=False, soft_wrap=True)
-            return {}
-        stop.patient = False
-        after = _measure(learner, held_out, config, console, "result")
+        with all_ranks(config, torchrun) as world:
+            trainer = build(config, world, console)  # before the folder is filled: a start that fails must not leave one behind
+            folder = RunFolder(out, config)
+            folder.write("config.json", config.to_json())
+            if checkpoint is not None:
+                progress = Progress.of(read_state(checkpoint))
+                order(trainer, "load", checkpoint)
+            folder.cut(progress.iteration)
+            if checkpoint is not None:
+                console.print(f"resuming after iteration {progress.iteration}", highlight=False)
+            started -= progress.wall_seconds
+            recorded = folder.read("evaluation.json")
+            if "before" not in recorded:
+                if progress.iteration:
+                    raise BadData(
+                        f"{out / 'evaluation.json'} lacks the measurement of the start, which cannot be made again after "
+                        f"{progress.iteration} iterations: put the file back"
+                    )
+                if before is None:
+                    before = _measure(trainer, held_out, console, "start")
+                recorded = {**_header(config, held_out), "before": before.report()}
+                folder.write("evaluation.json", recorded)
+            before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
+            stop.patient = True
+            stopped = _train(trainer, folder, progress, console, started, stop)
+            if stopped:
+                told = f"stopped and saved; continue with: python -m tstar_train --resume {out}"
+                console.print(told, highlight=False, soft_wrap=True)
+                return {}
+            stop.patient = False
+            after = _measure(trainer, held_out, console, "result")
     except NotFinite as error:
         if folder is not None and error.batch:
             folder.write("broken_batch.json", {"iteration": progress.iteration + 1, **error.batch})
             told = f"The rows that it came from are in {out / 'broken_batch.json'}. {_saved(out)}"
             raise NotFinite(f"{error}. {told}", error.batch) from error
         raise
-    except (InfrastructureError, HelperFailed) as error:
+    except (InfrastructureError, RankFailed) as error:
         again = f"python -m tstar_train --resume {out}"
-        kind = InfrastructureError if isinstance(error, InfrastructureError) else HelperFailed
+        kind = InfrastructureError if isinstance(error, InfrastructureError) else RankFailed
         raise kind(f"{error}. {_saved(out)}; when that is mended, go on with: {again}") from error
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: python -m tstar_train --resume {out}") from None
     finally:
-        learner.team.close()
         if folder is not None:
             folder.close()
     summary = _summary(config, before, after, progress, time.time() - started)
@@ -153,98 +150,27 @@ def _saved(out: Path) -> str:
     return f"What was done up to iteration {int(newest.name)} is saved in {newest}"
 
 
-def _measure(learner: Learner, held_out: Sequence[str], config: Config, console: Console, what: str) -> Measurement:
+def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: str) -> Measurement:
     """Measure the policy on the held-out tasks; a terminal shows that something moves."""
+    config = trainer.config
     console.print(f"measuring the {what} on {len(held_out)} held-out tasks ...", highlight=False)
     samples, greedy = config.evaluation.samples, ", and one greedy" * config.evaluation.greedy
     with console.status(f"{samples} episode{'s' * (samples != 1)} of each at temperature 1{greedy}"):
-        return measure(learner.team, held_out, config.evaluation)
+        measured: Measurement = order(trainer, "measure", held_out)
+        return measured
 
 
-def build(config: Config, console: Console | None = None) -> Learner:
-    """Policy, reference, optimizer and team, as the options say.
-
-    Raises:
-        UnknownOption: replies may be so long that no context fits before them.
-    """
-    entry = find_entry(config.env)
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    policy = load_policy(config.model, policy_name(entry), device)
-    limit = context_limit(policy.model.config, config.rollout.context_tokens)
-    if config.rollout.max_tokens >= limit:
-        raise UnknownOption(
-            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at "
-            f"most {limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
-        )
-    if console is not None and not is_tiny(config.model):
-        console.print(f"context and reply have at most {limit} tokens together", highlight=False)
-    check_agreement(policy, LocalEngine(policy))
-    small = policy.parameters < ONE_THREAD_BELOW
-    if config.threads is not None or small:
-        torch.set_num_threads(config.threads or 1)
-    reference = copy.deepcopy(policy.model).requires_grad_(False) if needs_reference(config) else None
-    processes = config.processes or (min(os.cpu_count() or 1, config.rollout.tasks, 8) if small and device == "cpu" else 1)
-    team = Team(policy, reference, config, EnvSpec(config.env, dict(config.env_options)), processes)
-    optimizer = torch.optim.AdamW(
-        [p for p in policy.model.parameters() if p.requires_grad], lr=config.optim.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
-    )
-    return Learner(policy, reference, optimizer, team)
-
-
-def make_env(config: Config) -> TextEnv[Any, Any]:
-    """One environment of the run, which checks the options before anything is played.
-
-    Raises:
-        UnknownOption: an option that the environment does not have, one that the run decides, or nothing to train on.
-    """
-    entry = find_entry(config.env)
-    for options in (config.env_options, config.training_options):
-        if "split" in options:  # it would be in force in play, but not in the choice of tasks
-            raise UnknownOption(f"split is no option of its own here: use --split {options['split']}")
-    require_train_split(entry)
-    cls = entry.load_class()
-    if config.training_options:  # refused here rather than by a helper process after the first measurement
-        cls(**{**entry.kwargs, **config.env_options, **config.training_options, "split": config.split})
-    return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
-
-
-def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
-    """Ids of the training split."""
-    tasks = list(env.task_ids(config.split))
-    if len(tasks) < config.rollout.tasks:
-        raise UnknownOption(
-            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}"
-        )
-    return tasks
-
-
-def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
-    """Ids that the run is measured on."""
-    return list(env.task_ids(config.evaluation.split))[: config.evaluation.tasks]
-
-
-def tasks_of_iteration(tasks: Sequence[str], config: Config, number: int) -> list[str]:
-    """The tasks of iteration ``number``: each pass over the split is a shuffle of its own, so nothing needs saving."""
-    size = config.rollout.tasks
-    per_pass = len(tasks) // size
-    turn, position = divmod(number, per_pass)
-    order = StableRandom(f"{config.seed}/tasks/{turn}").shuffled(tasks)
-    return order[position * size : (position + 1) * size]
-
-
-def _train(
-    config: Config, folder: RunFolder, learner: Learner, tasks: Sequence[str], progress: Progress, console: Console, started: float,
-    stop: Stop,
-) -> bool:  # fmt: skip
+def _train(trainer: Trainer, folder: RunFolder, progress: Progress, console: Console, started: float, stop: Stop) -> bool:
     """Iterations until the end; True if the user stopped them. However it ends, the last whole state is saved."""
+    config = trainer.config
     display = Display(console, config)
     begun, before = time.perf_counter(), progress.seconds
     saved = progress.iteration
 
     def save() -> None:
         nonlocal saved
-        if saved != progress.iteration and learner.whole:
-            save_checkpoint(folder.path, learner, progress, config.keep_checkpoints, config)
+        if saved != progress.iteration and trainer.whole:
+            save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints)
             saved = progress.iteration
 
     try:
@@ -252,13 +178,13 @@ def _train(
             if config.minutes is not None and progress.seconds > 60 * config.minutes:
                 break
             number = progress.iteration + 1
-            result = iterate(learner, config, tasks_of_iteration(tasks, config, progress.iteration), progress.iteration)
+            result: IterationResult = order(trainer, "iterate", progress.iteration)
             seconds = before + time.perf_counter() - begun
             folder.log(number, result, seconds)
             # From here on state and files say the same, and may be saved.
             progress.iteration, progress.seconds, progress.wall_seconds = number, seconds, time.time() - started
             progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
-            learner.whole = True
+            trainer.whole = True
             display.update(number, result.metrics, seconds / number)
             _remark(console, config, number, result)
             if number % config.checkpoint_every == 0:
@@ -281,6 +207,11 @@ def _remark(console: Console, config: Config, number: int, result: IterationResu
         console.print(
             f"iteration {number}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
             style="yellow", markup=False, highlight=False,
+        )  # fmt: skip
+    if len(result.played.groups) < config.rollout.tasks - len(lost) and config.algo.startswith("dapo"):
+        console.print(
+            f"iteration {number}: {len(result.played.groups)} of {config.rollout.tasks} groups to learn from after {config.dapo.rounds} "
+            f"rounds of sampling (--dapo.rounds); it trains on those", style="yellow", highlight=False,
         )  # fmt: skip
     if metrics["gradient_norm"] == 0.0:
         why = "all groups equal" if metrics["zero_variance_groups"] == 1.0 else "no gradient"

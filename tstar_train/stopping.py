@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Stop:
@@ -38,7 +38,7 @@ def stop_signals() -> Iterator[Stop]:
         yield stop
         return
     # Who started it with nohup wants it to outlive the terminal.
-    caught = [s for s in _SIGNALS if s == signal.SIGINT or signal.getsignal(s) != signal.SIG_IGN]
+    caught = [s for s in SIGNALS if s == signal.SIGINT or signal.getsignal(s) != signal.SIG_IGN]
     previous = {s: signal.signal(s, stop.handle) for s in caught}
     try:
         yield stop
@@ -57,8 +57,8 @@ def unheard_by_children() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    handlers = {s: signal.signal(s, signal.SIG_IGN) for s in _SIGNALS}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    handlers = {s: signal.signal(s, signal.SIG_IGN) for s in SIGNALS}
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from tstar_envs import BadData, MissingExtra, append_episode, parse_json, read_json, write_whole
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
-from tstar_train.rollout.share import GroupResult
+from tstar_train.rollout.group import GroupResult
 from tstar_train.tree import tree_to_dict
 
 _EPISODE_GROUPS = 2  # groups per iteration whose episodes are kept: all of them would be tens of megabytes

@@ -17,12 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from tstar_train.algorithms.gae import gae, whiten
 
 __all__ = [
+    "below_zero",
     "discounted_returns",
     "gae",
     "gigpo_step",
     "grpo",
     "relative_weight_change",
     "reward_moments",
+    "soft_overlong",
     "whiten",
 ]
 
@@ -134,6 +136,35 @@ def gigpo_step(
     if len(anchors) != len(groups):
         raise ValueError(f"{len(anchors)} anchors for {len(groups)} groups: give one of each per step")
     return grpo(values, list(zip(groups, anchors, strict=True)), eps, scale=mode == "mean_std_norm")
+
+
+def below_zero(advantages: Floats, weight: float) -> Floats:
+    """Advantages with those below zero multiplied by a weight (`optim.negative_weight`), any shape."""
+    return np.where(advantages < 0, weight * advantages, advantages)
+
+
+def soft_overlong(length: int, most: int, buffer: int, factor: float = 1.0) -> float:
+    """DAPO's soft overlong penalty: 0 up to `most - buffer` tokens, then falling linearly to -factor at `most`.
+
+    Args:
+        length: of the reply, in tokens.
+        most: the longest that a reply can be.
+        buffer: over how many tokens before that the penalty grows; 0 is no penalty.
+        factor: the penalty at `most` tokens.
+
+    Returns:
+        What is added to the reward, at most 0.
+
+    Raises:
+        ValueError: `buffer` is negative or above `most`.
+
+    Source: verl `DAPORewardManager`, equation 13 of DAPO (arXiv 2503.14476).
+    """
+    if not 0 <= buffer <= most:
+        raise ValueError(f"buffer is {buffer}: it must be from 0 to {most}, the longest reply")
+    if buffer == 0:
+        return 0.0
+    return min(-(length - (most - buffer)) / buffer * factor, 0.0)
 
 
 def relative_weight_change(

@@ -65,8 +65,28 @@ def whiten(values: ArrayLike, mask: ArrayLike, eps: float = 1e-8) -> Floats:
     Source: verl `masked_whiten`.
     """
     array, own = np.asarray(values, dtype=np.float64), np.asarray(mask).astype(bool)
-    result = np.zeros_like(array)
-    if own.sum() >= 2:
-        chosen = array[own]
-        result[own] = (chosen - chosen.mean()) / np.sqrt(chosen.var(ddof=1) + eps)
-    return result
+    chosen = array[own]
+    mean = float(chosen.mean()) if len(chosen) else 0.0
+    return whitened(array, own, mean, float(((chosen - mean) ** 2).sum()), len(chosen), eps)
+
+
+def whitened(
+    values: ArrayLike, mask: ArrayLike, mean: float, squares: float, count: int, eps: float = 1e-8
+) -> Floats:
+    """A part of what is whitened, given the moments of the whole, which several processes may hold.
+
+    Args:
+        values: any shape.
+        mask: the same shape, 1 (True) where a token counts.
+        mean: of all tokens that count.
+        squares: sum of their squared differences from it.
+        count: how many they are.
+        eps: added to the variance.
+
+    Returns:
+        As `whiten`.
+    """
+    array, own = np.asarray(values, dtype=np.float64), np.asarray(mask).astype(bool)
+    if count < 2:
+        return np.zeros_like(array)
+    return np.where(own, (np.where(own, array, 0.0) - mean) / np.sqrt(squares / (count - 1) + eps), 0.0)

@@ -1,8 +1,8 @@
-"""What a sampling engine offers; ``local`` is the default, others join by the same three methods."""
+"""What a sampling engine offers; ``local`` is the default, others join by the same methods."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -55,5 +55,8 @@ class Engine(Protocol):
             NotFinite: they are no numbers.
         """
 
-    def sync(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over new weights."""
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Take over new weights, by name; what was kept under the old ones is forgotten."""
+
+    def forget(self) -> None:
+        """Drop what is kept between calls."""

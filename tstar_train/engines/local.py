@@ -7,7 +7,7 @@ float rounding. A conversation's cache is kept between turns under its row's key
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class LocalEngine:
         """See ``Engine``."""
         return self._limit
 
-    def sync(self, weights: Mapping[str, Tensor]) -> None:
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
         self.forget()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
+from tstar_train.losses.aggregate import Aggregation, loss_denominator, token_weight
 
 # exp of more than this overflows nothing yet trains on nothing sensible either: the value verl and SkyRL use.
 LOG_RATIO_LIMIT = 20.0
@@ -21,7 +21,6 @@ class PolicyLoss(NamedTuple):
     Attributes:
         loss: to be minimised.
         clip_fraction: share of tokens whose ratio is clipped, so that they have no gradient.
-        dual_clip_fraction: share of tokens held by `dual_clip`.
         ratio_mean: mean of pi / pi_old.
         approx_kl: mean of log pi_old - log pi, in nats per token.
         tokens: tokens with mask 1: the weight of these means when calls are averaged.
@@ -29,7 +28,6 @@ class PolicyLoss(NamedTuple):
 
     loss: Tensor
     clip_fraction: Tensor
-    dual_clip_fraction: Tensor
     ratio_mean: Tensor
     approx_kl: Tensor
     tokens: Tensor
@@ -43,7 +41,6 @@ def clipped_policy_loss(
     clip_low: float = 0.2,
     clip_high: float = 0.2,
     aggregation: Aggregation = "token-mean",
-    dual_clip: float | None = None,
     denominator: float | None = None,
 ) -> PolicyLoss:
     """max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = pi / pi_old, summed up over the batch.
@@ -59,7 +56,6 @@ def clipped_policy_loss(
         aggregation: "token-mean" weighs tokens equally (DAPO), "seq-mean-token-mean" rows (the original
             GRPO), "seq-mean-token-sum" sums within a row and averages over rows. Rows without own tokens are
             not counted.
-        dual_clip: where A < 0, bound the loss by -A * dual_clip (verl: 3.0); None leaves it unbounded.
         denominator: what to divide by in place of this batch's own count. With the `loss_denominator` of the
             whole batch, the losses (and gradients) of its micro-batches add up to those of the whole.
 
@@ -76,8 +72,6 @@ def clipped_policy_loss(
         raise ValueError(
             f"clip_low is {clip_low}, clip_high {clip_high}: need 0 <= clip_low < 1 and clip_high >= 0"
         )
-    if dual_clip is not None and not dual_clip > 1:
-        raise ValueError(f"dual_clip is {dual_clip}: it must be above 1, or None")
     if logprobs.ndim != 2 or not logprobs.shape == old_logprobs.shape == mask.shape:
         shapes = ", ".join(str(tuple(x.shape)) for x in (logprobs, old_logprobs, mask))
         raise ValueError(f"logprobs, old_logprobs and mask have shapes {shapes}: all must be [B, L]")
@@ -97,41 +91,16 @@ def clipped_policy_loss(
     plain = -advantage * ratio
     clipped = -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)
     losses = torch.maximum(plain, clipped)
-    held = torch.zeros_like(own)
-    if dual_clip is not None:
-        ceiling = -advantage * dual_clip
-        held = (advantage < 0) & (losses > ceiling)
-        losses = torch.where(held, ceiling, losses)
 
     tokens = own.sum()
     count = tokens.clamp(min=1)
     return PolicyLoss(
         loss=_aggregate(losses, own, aggregation, denominator),
         clip_fraction=(clipped > plain).sum() / count,
-        dual_clip_fraction=held.sum() / count,
         ratio_mean=torch.where(own, ratio, 0.0).sum().detach() / count,
         approx_kl=-log_ratio.sum().detach() / count,
         tokens=tokens,
     )
-
-
-def loss_denominator(mask: Tensor, aggregation: Aggregation = "token-mean") -> float:
-    """What an aggregation divides by: the number of own tokens, or of rows that have any.
-
-    Args:
-        mask: [B, L], 1 (True) on the policy's own tokens.
-        aggregation: as in `clipped_policy_loss`.
-
-    Returns:
-        The count. The counts of micro-batches add up to that of the batch.
-
-    Raises:
-        ValueError: an unknown aggregation.
-    """
-    if aggregation not in get_args(Aggregation):
-        raise ValueError(f"aggregation is {aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")
-    own = mask.bool()
-    return float(own.sum() if aggregation == "token-mean" else own.any(dim=-1).sum())
 
 
 def _aggregate(losses: Tensor, own: Tensor, aggregation: Aggregation, denominator: float | None) -> Tensor:
@@ -140,6 +109,5 @@ def _aggregate(losses: Tensor, own: Tensor, aggregation: Aggregation, denominato
         denominator = max(counted, 1.0)
     elif not denominator > 0:
         raise ValueError(f"denominator is {denominator}: it must be above 0")
-    if aggregation == "seq-mean-token-mean":
-        losses = losses / own.sum(dim=-1, keepdim=True).clamp(min=1)
-    return torch.where(own, losses, 0.0).sum() / denominator
+    weights = token_weight(own.sum(dim=-1, keepdim=True).clamp(min=1), aggregation)
+    return torch.where(own, losses * weights, 0.0).sum() / denominator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
@@ -168,6 +170,18 @@ def _source(name: str, built_in: str) -> str | Path:
         inside = " (a run keeps its policies in checkpoints/NUMBER)" if (path / "checkpoints").is_dir() else ""
         raise MissingData(f"no model at {name}: a model is a folder with config.json, *.safetensors and a tokenizer{inside}")
     return path
+
+
+def has_few_parameters(name: str, built_in: str) -> bool:
+    """Whether a model in a folder is so small that one thread computes it fastest, without loading it; a mere name may be of any size."""
+    source = _source(name, built_in)
+    if not isinstance(source, Path):
+        return False
+    count = 0
+    for path in source.glob("model*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            count += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118  # no mapping
+    return count < ONE_THREAD_BELOW
 
 
 def warmstart_advice(env: str) -> str:

@@ -107,7 +107,7 @@ def collect(
             agent=agent, instruction=info["instruction"], first_observation=observation, sample=row % size,
             extra=Episode.facts(info),
         )  # fmt: skip
-        trajectories.append(Trajectory(first_group + row // size, row % size, episode))
+        trajectories.append(Trajectory(first_group + row // size, row % size, episode, start_key=group.envs[row].state_key()))
         lines.append(transcript_of(episode, codec, prompt, sampling))
     play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, progress=progress)
     if trajectories and not any(t.turns or failed(t.episode) for t in trajectories):

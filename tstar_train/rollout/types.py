@@ -41,17 +41,31 @@ class Trajectory:
         member: index within the group.
         episode: the record; its steps are parallel to ``turns``.
         turns: token ids of every turn.
+        start_key: the environment's key of the state that the episode began in.
+        penalty: what an algorithm takes off what the episode is compared by (DAPO, for replies that are too long).
     """
 
     group: int
     member: int
     episode: Episode
     turns: list[Turn] = field(default_factory=list)
+    start_key: str = ""
+    penalty: float = 0.0
+
+    @property
+    def earned(self) -> float:
+        """What the environment gave: the terminal reward, in [0, 1], and all shaping before it."""
+        return self.episode.reward + sum(turn.shaping for turn in self.turns)
 
     @property
     def reward(self) -> float:
-        """What the group's trajectories are compared by: the terminal reward, in [0, 1], and all shaping before it."""
-        return self.episode.reward + sum(turn.shaping for turn in self.turns)
+        """What the group's trajectories are compared by."""
+        return self.earned - self.penalty
+
+    @property
+    def states_before(self) -> list[str]:
+        """The environment's key of the state in which each turn was taken."""
+        return [self.start_key, *(step.state_key for step in self.steps)][: len(self.turns)]
 
     @property
     def steps(self) -> list[Step]:
@@ -94,6 +108,8 @@ class TokenSequence:
         logprobs: sampling log-probabilities per position.
         advantages: per position.
         weight: of each of its tokens in the weighted mean that is the base loss.
+        values: what a critic says before each position, empty without one.
+        returns: what it should have said, empty without one.
     """
 
     ids: list[int]
@@ -101,6 +117,8 @@ class TokenSequence:
     logprobs: list[float]
     advantages: list[float]
     weight: float = 1.0
+    values: list[float] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
 
     @property
     def own_tokens(self) -> int:

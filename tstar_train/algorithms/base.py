@@ -1,0 +1,88 @@
+"""The contract of a base algorithm: which episodes it learns from, and what every turn or token of them is credited with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # the formulas of this package are imported by the tree, which knows nothing of rollouts and runs
+    from tstar_train.config import Config
+    from tstar_train.optim.terms import Term
+    from tstar_train.rollout.types import TokenSequence, Trajectory
+    from tstar_train.world import World
+
+# Per member of a group one number per turn, shape (turns,).
+Credit = list[NDArray[np.float64]]
+
+
+class Algorithm(ABC):
+    """One base algorithm; the class docstring of each says which rewards are compared with which.
+
+    The credit of a turn is ``episode``, the term that T-STAR replaces by the tree's, plus ``step``, the term that stays. What single
+    turns are fined or credited with besides comes after these comparisons (``optim.rows``).
+
+    Args:
+        config: the run's options.
+    """
+
+    # Whether it needs a critic's values; a run then has one, and keeps it in its checkpoints.
+    needs_values = False
+    # Whether T-STAR can stand on it: whether it has a term for whole episodes to replace.
+    carries_tstar = True
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def shape(self, trajectories: Sequence[Trajectory]) -> None:
+        """Change what episodes are compared by (``Trajectory.penalty``), before anything is compared."""
+        return
+
+    def keeps(self, group: Sequence[Trajectory]) -> bool:
+        """Whether a group is learnt from; where some are not, further tasks are played in their place (dynamic sampling)."""
+        return True
+
+    def temperature(self, done: float) -> float:
+        """Of the sampling distribution, and of every log-probability of what was sampled.
+
+        Args:
+            done: share of the training that is done, from 0 to 1.
+        """
+        return self.config.rollout.temperature
+
+    @abstractmethod
+    def episode(self, group: Sequence[Trajectory]) -> Credit:
+        """What each turn is credited with for how its whole episode ended; the term that T-STAR replaces."""
+
+    def step(self, group: Sequence[Trajectory]) -> Credit | None:
+        """What each turn is credited with by itself; None without such a term."""
+        return None
+
+    def tokens(self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: World) -> None:
+        """Change the credit of single tokens; by default each has its turn's. All ranks call it.
+
+        Args:
+            episodes: every trajectory of this rank with its rows, which hold a critic's values if ``needs_values``; changed in place.
+            world: the ranks.
+        """
+        return
+
+    def terms(self) -> list[Term]:
+        """The terms of the base loss."""
+        from tstar_train.optim.terms import KLTerm, PolicyTerm
+
+        optim = self.config.optim
+        return [PolicyTerm(optim.clip_low, optim.clip_high), KLTerm(optim.kl_coefficient)]
+
+
+def whole_episode(group: Sequence[Trajectory], credit: NDArray[np.float64]) -> Credit:
+    """Every turn of a member gets the same.
+
+    Args:
+        group: the members.
+        credit: shape (members,).
+    """
+    return [np.full(len(t.turns), float(a)) for t, a in zip(group, credit, strict=True)]

@@ -1,0 +1,84 @@
+"""PPO (Schulman et al. 2017) with a critic, over the tokens that the policy wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tstar_train.algorithms.advantages import below_zero
+from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
+from tstar_train.algorithms.gae import gae, whitened
+from tstar_train.algorithms.gigpo import turn_rewards
+
+if TYPE_CHECKING:
+    from tstar_train.optim.terms import Term
+    from tstar_train.rollout.types import TokenSequence, Trajectory
+    from tstar_train.world import World
+
+
+class PPO(Algorithm):
+    """No reward is compared with another episode's: what a token earned and what a critic expected after it is compared with what the
+    critic expected before it (generalised advantage estimation, ``gae.gae``), token by token, those of the environment left out. Over
+    all tokens of the iteration the result is shifted and scaled to mean 0 and variance 1.
+
+    A turn's reward stands on its last token. The paper has no T-STAR on PPO: there is no term for whole episodes to replace.
+    """
+
+    needs_values = True
+    carries_tstar = False
+
+    def episode(self, group: Sequence[Trajectory]) -> Credit:
+        """See ``Algorithm``: nothing is compared between episodes."""
+        return whole_episode(group, np.zeros(len(group)))
+
+    def tokens(self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: World) -> None:
+        """See ``Algorithm``. What turns are fined or credited with besides stays, beside the advantages."""
+        options = self.config.ppo
+        advantages = []
+        for trajectory, rows in episodes:
+            mask = np.concatenate([s.mask for s in rows])
+            rewards = rewards_by_token(trajectory, rows)
+            raw, returns = gae(rewards, np.concatenate([s.values for s in rows]), mask, options.gamma, options.lam)
+            advantages.append(raw)
+            for sequence, part in zip(rows, np.split(returns, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True):
+                sequence.returns = part.tolist()
+        masks = [np.concatenate([s.mask for s in rows]).astype(bool) for _, rows in episodes]
+        if options.whiten:
+            advantages = _whitened_over_ranks(advantages, masks, world)
+        for (_, rows), values in zip(episodes, advantages, strict=True):
+            weighed = below_zero(values, self.config.optim.negative_weight)
+            for sequence, part in zip(rows, np.split(weighed, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True):
+                sequence.advantages = [a + b for a, b in zip(sequence.advantages, part.tolist(), strict=True)]
+
+    def terms(self) -> list[Term]:
+        """See ``Algorithm``: the policy's and the critic's."""
+        from tstar_train.optim.terms import ValueTerm
+
+        return [*super().terms(), ValueTerm(self.config.ppo.value_weight, self.config.ppo.value_clip)]
+
+
+def rewards_by_token(trajectory: Trajectory, rows: Sequence[TokenSequence]) -> np.ndarray:
+    """What each position of an episode's rows earned, shape (positions of all rows,): a turn's reward on its last token.
+
+    Args:
+        trajectory: the episode.
+        rows: its rows in order; the policy's own tokens are those of its turns, one after the other.
+    """
+    mask = np.concatenate([s.mask for s in rows]).astype(bool)
+    rewards = np.zeros(len(mask))
+    places = np.flatnonzero(mask)
+    last = np.cumsum([len(turn.reply) for turn in trajectory.turns]) - 1
+    rewards[places[last]] = turn_rewards(trajectory)
+    return rewards
+
+
+def _whitened_over_ranks(advantages: Sequence[np.ndarray], masks: Sequence[np.ndarray], world: World) -> list[np.ndarray]:
+    """Whitened over the own tokens of all ranks."""
+    own = np.concatenate([a[m] for a, m in zip(advantages, masks, strict=True)]) if advantages else np.zeros(0)
+    count, total = world.sum(torch.tensor([len(own), own.sum()], dtype=torch.float64)).tolist()
+    mean = total / max(count, 1)
+    squares = float(world.sum(torch.tensor([((own - mean) ** 2).sum()], dtype=torch.float64)).item())
+    return [whitened(a, m, mean, squares, int(count)) for a, m in zip(advantages, masks, strict=True)]

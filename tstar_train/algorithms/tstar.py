@@ -1,0 +1,98 @@
+"""T-STAR: the cognitive tree of a group, the credit that it gives in place of an algorithm's episode term, and grafts where it parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tstar_train.algorithms.base import Credit
+from tstar_train.config import Config
+from tstar_train.engines.base import Engine
+from tstar_train.grafting.graft import Grafts, graft
+from tstar_train.grafting.verify import verify
+from tstar_train.policy.codec import Codec
+from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
+from tstar_train.rollout.collect import EnvSpec, Sampling
+from tstar_train.rollout.group import GroupResult
+from tstar_train.rollout.types import Trajectory
+from tstar_train.tree import Divergence, Tree, build_tree
+
+
+class TStar:
+    """Every turn is compared by the value of the tree's node that it leads to with the mean reward of its group: turns that the policy
+    cannot tell apart are one node, and share what their episodes earned (TSTAR_SPEC 3 and 4).
+
+    Args:
+        config: the run's options.
+        engine: the policy, which is asked what it would do and what it would rather have thought.
+        codec: turns to ids.
+        spec: the environment as training plays it.
+        sampling: as in the rollouts.
+    """
+
+    def __init__(self, config: Config, engine: Engine, codec: Codec, spec: EnvSpec, sampling: Sampling) -> None:
+        self._config = config
+        self._engine = engine
+        self._codec = codec
+        self._spec = spec
+        self._sampling = sampling
+
+    def tree(self, group: Sequence[Trajectory], number: int, work: KLWork) -> Tree | None:
+        """The cognitive tree of one group; None where nothing would be learnt from it.
+
+        A group whose rewards are all equal has advantage 0 everywhere, so its tree is built for statistics only.
+
+        Args:
+            group: the members.
+            number: of the iteration.
+            work: of the KL estimates; added to.
+        """
+        config, options = self._config, self._config.tree
+        if len({t.reward for t in group}) == 1 and not options.statistics_everywhere:
+            return None
+        kl: ActionKL | ExactKL
+        if options.kl_estimator == "exact":
+            kl = ExactKL(self._engine, self._codec, group, work=work)
+        else:
+            kl = ActionKL(
+                self._engine, self._codec, group, samples=options.kl_samples, over=options.kl_over,
+                threshold=options.eps_kl if options.kl_symmetry != "mean" else None, max_tokens=config.rollout.max_tokens,
+                seed=f"{config.seed}/kl/{number}", work=work,
+            )  # fmt: skip
+        return build_tree(
+            group, kl, eps_kl=options.eps_kl, gamma=options.gamma, same_parent=options.same_parent,
+            kl_symmetry=options.kl_symmetry, history=options.history,
+        )  # fmt: skip
+
+    def value(self, tree: Tree | None, base: Credit) -> Credit:
+        """The Q-tree's advantages, or the algorithm's own where there is no tree or ``tree.enabled`` is off."""
+        if tree is None or not self._config.tree.enabled:
+            return base
+        return tree.advantages(baseline=self._config.tree.baseline)
+
+    def divergences(self, tree: Tree | None) -> list[Divergence]:
+        """Where the group's ways part into better and worse ones."""
+        return [] if tree is None else tree.divergences(self._config.tree.delta, shrink=self._config.graft.shrink)
+
+    def graft(self, groups: Sequence[GroupResult], number: int) -> Grafts:
+        """Rectified thoughts at the divergences, verified if the options say so.
+
+        Args:
+            groups: with their divergences.
+            number: of the iteration.
+        """
+        config = self._config
+        if not config.graft.enabled:
+            return Grafts()
+        found = [(g.trajectories, d) for g in groups for d in g.divergences]
+        grafts = graft(
+            self._engine, self._codec, found, seed=f"{config.seed}/graft/{number}", max_tokens=config.rollout.max_tokens,
+            temperature=config.graft.temperature, fallback=config.graft.fallback,
+        )  # fmt: skip
+        if config.graft.verify:
+            by_task = {g.trajectories[0].group: g.trajectories for g in groups}
+            lost = [by_task[g.group][g.worst_step[0]] for g in grafts.kept]
+            verify(
+                grafts, lost, self._spec, self._engine, self._codec, split=config.split, seed=f"{config.seed}/verify/{number}",
+                sampling=self._sampling, fallback=config.graft.fallback,
+            )  # fmt: skip
+        return grafts

@@ -1,0 +1,112 @@
+"""Everything that a run computes with, built from its options: the same on every rank."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from tstar_envs import TextEnv, UnknownOption, find_entry
+from tstar_train.algorithms import algorithm_class
+from tstar_train.config import Config
+from tstar_train.engines.check import check_agreement
+from tstar_train.engines.local import LocalEngine
+from tstar_train.loop import Trainer
+from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.policy.critic import Critic
+from tstar_train.policy.family import policy_name
+from tstar_train.policy.limit import context_limit
+from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, has_few_parameters, is_tiny, load_policy
+from tstar_train.presets import require_train_split
+from tstar_train.rollout.stream import TaskStream
+from tstar_train.world import World
+
+
+def build(config: Config, world: World, console: Console | None = None) -> Trainer:
+    """Policy, engine, learner and algorithm of one rank, as the options say.
+
+    Raises:
+        UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
+    """
+    policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config))
+    limit = context_limit(policy.model.config, config.rollout.context_tokens)
+    if config.rollout.max_tokens >= limit:
+        raise UnknownOption(
+            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at "
+            f"most {limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
+        )
+    if console is not None and not is_tiny(config.model):
+        console.print(f"context and reply have at most {limit} tokens together", highlight=False)
+    check_agreement(policy, LocalEngine(policy))
+    if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
+        torch.set_num_threads(config.threads or 1)
+    return trainer_of(config, policy, world)
+
+
+def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
+    """As ``build``, around a policy that is there already."""
+    reference = copy.deepcopy(policy.model).requires_grad_(False) if config.needs_reference else None
+    algorithm = algorithm_class(config.algo)(config)
+    critic = Critic(policy.model, config.ppo.critic == "separate") if algorithm.needs_values else None
+    learner = TorchLearner(
+        policy.model, reference, world, learning_rate=config.optim.learning_rate, max_norm=config.optim.max_gradient_norm,
+        alpha=config.graft.alpha, critic=critic, critic_rate=config.ppo.critic_learning_rate,
+    )  # fmt: skip
+    engine = LocalEngine(policy, config.rollout.batch, config.rollout.context_tokens)
+    stream = TaskStream(training_tasks(make_env(config), config), config.rollout.tasks, config.seed)
+    return Trainer(config, world, policy, engine, learner, algorithm, stream)
+
+
+def device_of(config: Config) -> str:
+    """Where the model of this rank is; ``auto`` takes the card that ``torchrun`` gave it, or the first one there is."""
+    if config.device != "auto":
+        return config.device
+    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+
+
+def processes_of(config: Config) -> int:
+    """How many processes a run starts: as many as were asked for, else one per core for a small model on a CPU.
+
+    Where they do not divide the tasks of an iteration evenly it is fewer: each plays as many as the others.
+    """
+    if config.processes is not None:
+        return config.processes
+    if device_of(config) != "cpu" or not has_few_parameters(config.model, policy_name(find_entry(config.env))):
+        return 1
+    most = min(os.cpu_count() or 1, config.rollout.tasks, 8)
+    return max(n for n in range(1, most + 1) if config.rollout.tasks % n == 0)
+
+
+def make_env(config: Config) -> TextEnv[Any, Any]:
+    """One environment of the run, which checks the options before anything is played.
+
+    Raises:
+        UnknownOption: an option that the environment does not have, one that the run decides, or nothing to train on.
+    """
+    entry = find_entry(config.env)
+    for options in (config.env_options, config.training_options):
+        if "split" in options:  # it would be in force in play, but not in the choice of tasks
+            raise UnknownOption(f"split is no option of its own here: use --split {options['split']}")
+    require_train_split(entry)
+    cls = entry.load_class()
+    if config.training_options:  # refused here rather than by a helper process after the first measurement
+        cls(**{**entry.kwargs, **config.env_options, **config.training_options, "split": config.split})
+    return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
+
+
+def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
+    """Ids of the training split."""
+    tasks = list(env.task_ids(config.split))
+    if len(tasks) < config.rollout.tasks:
+        raise UnknownOption(
+            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}"
+        )
+    return tasks
+
+
+def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
+    """Ids that the run is measured on."""
+    return list(env.task_ids(config.evaluation.split))[: config.evaluation.tasks]

@@ -1,0 +1,147 @@
+"""Starting the ranks of a run: processes of our own, or those that torchrun started."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+from tstar_envs import TStarError
+from tstar_train.stopping import unheard_by_children
+from tstar_train.world import Alone, Distributed, RankFailed, World
+
+_END_SECONDS = 10.0  # for a process to end by itself
+_POLL_SECONDS = 0.05
+
+# What a rank other than the first does, given its world; it must be importable by name, since the processes are spawned.
+Work = Callable[[World], None]
+
+
+class Helpers:
+    """The processes of ranks 1 and up on this machine, and what is known of them."""
+
+    def __init__(self) -> None:
+        self.processes: list[Any] = []
+
+    def complaint(self) -> str | None:
+        """Which of them ended though its work is not done, in words; None if all run."""
+        ended = [p for p in self.processes if p.exitcode is not None]
+        # One that was killed comes first: the others may have ended because of it.
+        return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
+
+    def close(self) -> None:
+        """Wait for them to end, and end those that do not."""
+        for process in self.processes:
+            process.join(timeout=_END_SECONDS)
+            if process.is_alive():  # stopped, or within a long call
+                process.kill()
+                process.join()
+        self.processes = []
+
+
+@contextmanager
+def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
+    """The first rank of a group whose other ranks are processes of our own, for the time of a ``with`` block.
+
+    They end when the block does: by themselves if ``work`` has returned, else because the group is gone.
+
+    Args:
+        size: ranks, this process included; 1 starts nothing.
+        work: what the others do.
+        minutes: how long one waits for another.
+
+    Raises:
+        RankFailed: one died before it was ready.
+    """
+    if size == 1:
+        yield Alone()
+        return
+    helpers = Helpers()
+    # A folder that only this user can open, where a port could be reached by everybody.
+    meeting = Path(tempfile.mkdtemp(prefix="tstar-"))
+    atexit.register(helpers.close)  # before multiprocessing waits for its children, who ignore its SIGTERM
+    world: Distributed | None = None
+    try:
+        # spawn: a forked child would inherit torch's and faiss's thread pools in an unknown state.
+        context = multiprocessing.get_context("spawn")
+        with unheard_by_children():
+            for rank in range(1, size):
+                process = context.Process(target=_helper, args=(work, rank, size, str(meeting / "store"), minutes), daemon=True)
+                process.start()
+                helpers.processes.append(process)
+        store = dist.FileStore(str(meeting / "store"), size)
+        deadline = time.monotonic() + 60 * minutes
+        while not all(store.check([f"ready {rank}"]) for rank in range(1, size)):
+            if (complaint := helpers.complaint()) is not None:
+                raise RankFailed(complaint)
+            if time.monotonic() > deadline:
+                raise RankFailed(f"the helper processes were not ready within {minutes:g} minutes (--helper-minutes)")
+            time.sleep(_POLL_SECONDS)
+        _stay_on_this_machine()
+        world = Distributed(0, size, store, minutes, helpers.complaint)
+        yield world
+    finally:
+        if world is not None:
+            world.close()
+        helpers.close()
+        atexit.unregister(helpers.close)
+        shutil.rmtree(meeting, ignore_errors=True)
+
+
+def from_torchrun(minutes: float) -> World | None:
+    """Our place in the group that ``torchrun`` (or the deepspeed launcher) started; None if none did.
+
+    Args:
+        minutes: how long one rank waits for another.
+    """
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ or "MASTER_ADDR" not in os.environ:
+        return None
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size == 1:
+        return Alone()
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # torchrun's agent holds the port already; without one the first rank does.
+    held = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(host, port, size, is_master=rank == 0 and not held)
+    return Distributed(rank, size, dist.PrefixStore("tstar", store), minutes)
+
+
+def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -> None:
+    """Main function of a helper.
+
+    Signals are the main process's to handle (``unheard_by_children``); where that process ends, so does the group.
+    """
+    torch.set_num_threads(1)
+    _stay_on_this_machine()
+    store = dist.FileStore(store_path, size)
+    store.set(f"ready {rank}", "")
+    world = Distributed(rank, size, store, minutes)
+    try:
+        work(world)
+    except TStarError:  # it was raised on all ranks, and the first one says so
+        sys.exit(1)
+    finally:
+        world.close()
+
+
+def _stay_on_this_machine() -> None:
+    """Let gloo listen where only this machine reaches it."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+
+
+def _death(process: Any) -> str:
+    code = process.exitcode
+    cause = f"by signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
+    return f"helper process {process.pid} died {cause}; is memory short? (--processes 1 needs no helpers)"

@@ -1,0 +1,74 @@
+"""The first rank of a run decides what comes next; the others do the same at the same time."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from tstar_train.build import build, processes_of
+from tstar_train.checkpoint import load_state
+from tstar_train.config import Config
+from tstar_train.evaluate import measure
+from tstar_train.launch import launched
+from tstar_train.loop import Trainer, iterate
+from tstar_train.stopping import SIGNALS
+from tstar_train.world import World
+
+# What all ranks do together, by name.
+_ORDERS: dict[str, Any] = {"load": load_state, "measure": measure, "iterate": iterate}
+
+
+def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
+    """On the first rank: let all ranks do something, and do it too.
+
+    Args:
+        trainer: of this rank.
+        name: ``load``, ``measure`` or ``iterate``.
+        arguments: what it takes besides the trainer.
+
+    Returns:
+        What it gives on the first rank.
+    """
+    trainer.world.first((name, arguments))
+    return _ORDERS[name](trainer, *arguments)
+
+
+def follow(config: Config, world: World) -> None:
+    """On every other rank: do what the first one orders, until it has no more."""
+    trainer = build(config, world)
+    while (given := world.first(None)) is not None:
+        name, arguments = given
+        _ORDERS[name](trainer, *arguments)
+
+
+@contextmanager
+def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
+    """On the first rank: the others at work, for the time of a ``with`` block.
+
+    Args:
+        config: what all of them build.
+        torchrun: the group that ``torchrun`` started; None to start processes of our own, as many as the options say.
+    """
+    if torchrun is None:
+        with launched(processes_of(config), partial(follow, config), config.helper_minutes) as world:
+            yield world
+            world.first(None)
+        return
+    torchrun.first(config)
+    yield torchrun
+    torchrun.first(None)
+
+
+def follow_torchrun(world: World) -> None:
+    """On every other rank that ``torchrun`` started: wait for the run's options, then follow.
+
+    Signals are for the first rank to obey: it finishes the iteration, saves, and ends the group.
+    """
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+    config = world.first(None)
+    if config is not None:  # None: the first rank could not begin, and says why
+        follow(config, world)
