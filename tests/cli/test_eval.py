@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_process
+from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_here, run_process
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, read_episodes
@@ -37,8 +37,8 @@ class Slow(OracleAgent):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return partial(run_process, tmp_path)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return partial(run_here, tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def base(*more: str) -> tuple[str, ...]:
     return ("eval", "--env", "hotpotqa", *more)
 
 
-def test_figures_and_records(run: Run, tmp_path: Path) -> None:
-    done = run(*base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
+def test_figures_and_records(tmp_path: Path) -> None:
+    done = run_process(tmp_path, *base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
     assert (done.returncode, done.stderr) == (0, "")
     header = "tstar/HotpotQA (mini, rules 3), split valid, agent oracle"
     for text in (header, "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):

@@ -229,7 +229,7 @@ def test_the_expert_solves_them(name: str, backend: str, topk: int) -> None:
     split = "test" if name == "bamboogle" else "valid"
     env = SearchQAEnv(dataset=name, retriever=backend, topk=topk, split=split)
     assert env.horizon == (6 if name == "bamboogle" else 8)
-    for task in env.task_ids():
+    for task in env.task_ids()[:: 1 if name == "bamboogle" else 4]:
         env.reset(options={"task": task})
         while not env.snapshot().over:
             reply = env.oracle()

@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path, capsys):
         ([], "--env {hotpotqa"),
         (["--resume", "/nonexistent"], "no run to resume"),
         (["--env", "hotpotqa", "--model", "/nonexistent/model"], "/nonexistent/model"),
-        (["--env", "hotpotqa", "--env-option", "retriever=http://127.0.0.1:9"], "python -m retriever serve"),
+        ([*SMALL, "--processes", "1", "--env-option", "retriever=http://127.0.0.1:9"], "python -m retriever serve"),
         (["--env", "hotpotqa", "--env-option", "data=/nonexistent"], "data='mini' works"),
         (["--env", "hotpotqa", "--env-option", "topk"], "key=value"),
         (["--env", "hotpotqa", "--env-option", "tpok=3"], "tpok"),
