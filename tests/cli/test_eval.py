@@ -13,6 +13,7 @@ from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_here, ru
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, read_episodes
+from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 
 SLOW_AGENT = """
 import time
@@ -45,6 +46,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     monkeypatch.chdir(tmp_path)
     return partial(call_main, capsys)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tries of a service that does not answer, with shorter pauses between them."""
+    searcher = partial(HttpSearcher, pause_seconds=0.01)
+    monkeypatch.setattr("tstar_envs.envs.search_qa.http_searcher.HttpSearcher", searcher)
 
 
 def base(*more: str) -> tuple[str, ...]:
@@ -190,7 +198,7 @@ def test_errors_are_counted_apart_and_played_again(run: Run, tmp_path: Path) -> 
     assert len(last) == 9 and all(e.ended == "terminated" for e in last.values())
 
 
-def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path) -> None:
+def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path, hurried: None) -> None:
     done = run(*base("--agent", "oracle", "--tasks", "50", "--option", "retriever=http://127.0.0.1:9", "--out", "d.jsonl"))
     assert done.returncode == 2 and done.stderr.startswith("error: stopped after 5 episodes in a row")
     assert "python -m retriever serve" in done.stderr and "success" not in done.stdout
@@ -269,7 +277,7 @@ def test_a_temperature_is_told_kept_and_part_of_the_settings(run: Run, tmp_path:
     assert refused.returncode == 2 and "temperature was 0.25, now not set" in refused.stderr
 
 
-def test_few_episodes_with_a_dead_service_say_why(call: Call) -> None:
+def test_few_episodes_with_a_dead_service_say_why(call: Call, hurried: None) -> None:
     code, out, _ = call(*base("--agent", "oracle", "--tasks", "2", "--option", "retriever=http://127.0.0.1:9"))
     assert code == 1 and "2 episodes ended in an error" in out
     assert "the last one, on hotpotqa-mini-test-0001: RetrieverError" in out and "python -m retriever serve" in out

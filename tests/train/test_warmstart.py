@@ -189,7 +189,8 @@ def test_weights_are_made_and_recorded(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "training.json").read_text())
     assert [s["schedule"]["steps"] for s in record["stages"]] == [3, 3]
     policy = load_policy(str(tmp_path), "search_qa")
-    assert len(policy.tokenizer) == FAMILY.vocabulary and policy.parameters < 5_000_000 and policy.model.config.tstar_policy == record["policy"] == "search_qa"
+    assert len(policy.tokenizer) == FAMILY.vocabulary
+    assert policy.parameters < 5_000_000 and policy.model.config.tstar_policy == record["policy"] == "search_qa"
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
 
 

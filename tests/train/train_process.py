@@ -70,7 +70,9 @@ class TrainProcess:
             self._process.join()
 
 
-def run(folder: Path, *arguments: object, check: bool = True, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: object, check: bool = True, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """From beginning to end; ``check`` that it ends well."""
     with TrainProcess(folder, *arguments, environment=environment) as process:
         done = process.done()
