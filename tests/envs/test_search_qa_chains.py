@@ -56,6 +56,7 @@ def question_of(task: QATask) -> Question:
     return Question(task.question, answer, task.kind, task.template, task.hops, tuple(aliases))
 
 
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "musique" else n for n in sorted(RECIPES)])
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
     folder, rebuilt = SECOND_FOLDER / name, second_sets.files(second_sets.build(RECIPES[name])[1])
     manifest = json.loads((folder / "MANIFEST.json").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.local import LocalEngine
 from tstar_train.tree import build_tree
 
-EPS, K = 0.25, 4
+EPS, K, SIZE = 0.25, 4, 3
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +24,22 @@ def played():
     policy = random_policy(spread=0.02)
     tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:2]
     spec = EnvSpec("hotpotqa", {"topk": 1})
-    trajectories = collect(spec, LocalEngine(policy), policy.codec, tasks, size=4, split="train", seed="kl", sampling=Sampling(4))
-    return policy, [Group(trajectories[i : i + 4]) for i in (0, 4)]
+    trajectories = collect(spec, LocalEngine(policy), policy.codec, tasks, size=SIZE, split="train", seed="kl", sampling=Sampling(4))
+    return policy, [Group(trajectories[i : i + SIZE]) for i in (0, SIZE)]
 
 
 @pytest.fixture(scope="module")
 def definition(played):
-    """Each value is worked out once: the definition has no state, and takes most of the time here."""
+    """Each value is worked out once, from samples that are drawn once a context: it has no state, and takes most of the time here."""
     policy, _ = played
-    return cache(lambda group, *place: defined(policy, group.trajectories, *place))
+
+    @cache
+    def samples(source):
+        engine, context = LocalEngine(policy), list(source)
+        seeds = [f"kl/{hash_ids(context)}/{k}" for k in range(K)]
+        return [s.ids for s in engine.generate([context] * K, seeds, max_tokens=5)]
+
+    return cache(lambda group, *place: defined(policy, samples, group.trajectories, *place))
 
 
 class Group:
@@ -42,16 +49,15 @@ class Group:
         self.trajectories = trajectories
 
 
-def defined(policy, group, over, t, i, j):
+def defined(policy, samples, group, over, t, i, j):
     """1/K sum of log-ratio over K samples, each scored on its own."""
     engine = LocalEngine(policy)
     cue = policy.codec.text(ACTION_CUE) if over == "action" else []
     source, target = group[i].turns[t + 1].context + cue, group[j].turns[t + 1].context + cue
     if source == target:
         return 0.0
-    seeds = [f"kl/{hash_ids(source)}/{k}" for k in range(K)]
-    samples = [s.ids for s in engine.generate([source] * K, seeds, max_tokens=5)]
-    return sum(engine.score([source], [[a]])[0][0] - engine.score([target], [[a]])[0][0] for a in samples) / K
+    drawn = samples(tuple(source))
+    return sum(engine.score([source], [[a]])[0][0] - engine.score([target], [[a]])[0][0] for a in drawn) / K
 
 
 @pytest.mark.parametrize("over", ["action", pytest.param("turn", marks=pytest.mark.slow)])
@@ -61,8 +67,8 @@ def test_values_and_rejections_agree_with_the_definition(played, definition, ove
     for group in groups:
         kl = ActionKL(LocalEngine(policy), policy.codec, group.trajectories, samples=K, over=over, threshold=EPS, max_tokens=5)
         for t in range(min(len(g.turns) for g in group.trajectories) - 1):
-            for i in range(4):
-                for j in range(4):
+            for i in range(SIZE):
+                for j in range(SIZE):
                     wanted, got = definition(group, over, t, i, j), kl(t, i, j)
                     assert (got < EPS) == (wanted < EPS)
                     if got < EPS:
