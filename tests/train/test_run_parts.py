@@ -216,6 +216,7 @@ def test_processes_share_one_result_and_a_failing_helper_is_told_with_its_cause(
             t.episode for g in second.played.groups for t in g.trajectories
         ]
         assert first.metrics["gradient_norm"] > 0
+        assert second.metrics["gradient_norm"] == pytest.approx(first.metrics["gradient_norm"], rel=1e-4)
         torch.testing.assert_close(weights(alone), weights(shared), atol=2e-4, rtol=0)
         with pytest.raises(Exception, match="no task 'nowhere'"):
             shared.team.play([tasks[0], "nowhere"], 1)
