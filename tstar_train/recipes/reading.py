@@ -23,7 +23,7 @@ _RANGES = {
     "tokenizer.rows": _FROM_1,
     "model.rope_base": Range(1, open_low=True),
     "model.look_back": _FROM_1,
-    "warm_start.mix": _ABOVE_0,
+    "warm_start.mix.*": _ABOVE_0,
     "warm_start.demonstrations.mistake": _SHARE,
     "warm_start.demonstrations.no_thought": _SHARE,
     "warm_start.demonstrations.contrast": _SHARE,
@@ -147,9 +147,9 @@ def _value(hint: Any, given: Any, place: _Place) -> Any:
     if not is_a(given, hint):
         raise place.wrong(f"must be {expected(hint)}, got {given!r:.100}")
     if get_origin(hint) is dict and get_args(hint)[1] is not Any:
-        return {key: _value(get_args(hint)[1], value, place) for key, value in given.items()}
+        return {key: _value(get_args(hint)[1], value, place.at(key)) for key, value in given.items()}
     if not place.name.startswith("train."):  # whose numbers ``config_check`` knows
-        valid = _RANGES.get(place.name)
+        valid = _RANGES.get(place.name, _RANGES.get(f"{place.name.rpartition('.')[0]}.*"))
         if valid is not None and given not in valid:
             raise place.wrong(f"must be {valid}, got {given}")
         if isinstance(given, float) and not math.isfinite(given):
