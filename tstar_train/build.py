@@ -17,10 +17,10 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.loop import Trainer
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.critic import Critic
-from tstar_train.policy.family import policy_name
 from tstar_train.policy.limit import context_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, has_few_parameters, is_tiny, load_policy
 from tstar_train.presets import require_train_split
+from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.stream import TaskStream
 from tstar_train.world import World
 

@@ -14,6 +14,7 @@ import torch
 from loopback import QuietHandler, listening
 from service_process import ServiceProcess
 from train_process import TrainProcess, run
+from tstar_train.rollout.team import Team
 
 from tstar_envs import Episode, InfrastructureError
 from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
@@ -26,7 +27,6 @@ from tstar_train.loop import Learner, iterate
 from tstar_train.policy.model import has_tiny, load_policy
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
-from tstar_train.rollout.team import Team
 
 pytestmark = pytest.mark.skipif(not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet")
 TASKS = [f"hotpotqa-mini-train-{n:04d}" for n in range(4)]

@@ -6,12 +6,12 @@ import dataclasses
 from functools import cache
 
 import torch
+from tstar_train.rollout.team import Team
 
 from tstar_envs import find_entry
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.team import Team
 from tstar_train.run import make_env
 
 EASY = find_entry("tstar/Sokoban-easy")

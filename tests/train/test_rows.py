@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from policies import HOTPOT, random_policy
+from tstar_train.rollout.share import Share
 
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
 from tstar_train.engines.local import LocalEngine
@@ -18,7 +19,6 @@ from tstar_train.grafting.prompt import Branch
 from tstar_train.optim.update import UpdateStats, base_backward, deal, micro_batches, surgical_backward, thought_logprobs
 from tstar_train.policy.codec import thought_length
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
-from tstar_train.rollout.share import Share
 from tstar_train.rollout.types import TokenSequence, join_rows, rows_of
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from policies import random_policy
 from train_process import TrainProcess
+from tstar_train.rollout.team import HelperFailed, Team
 
 from tstar_envs import find_entry
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.team import HelperFailed, Team
 from tstar_train.stopping import stop_signals
 
 RUN = (
