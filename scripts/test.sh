@@ -10,6 +10,16 @@ if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get 
 fi
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 .venv/bin/ruff check .
-.venv/bin/mypy
-.venv/bin/lint-imports --no-cache
-exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
+# Beside the tests, so that no core is idle; what these say comes after the tests' dots. A shell's background jobs do not hear Ctrl-C.
+said=$(mktemp -d)
+.venv/bin/mypy >"$said/mypy" 2>&1 & mypy=$!
+.venv/bin/lint-imports --no-cache >"$said/imports" 2>&1 & imports=$!
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$said"' EXIT
+trap 'exit 130' INT
+failed=0
+.venv/bin/python -m pytest -n 2 --dist loadfile "$@" || failed=$?
+for check in mypy imports; do
+  wait "${!check}" || failed=1
+  cat "$said/$check"
+done
+exit "$failed"

@@ -25,6 +25,22 @@ def run_process(folder: Path, *arguments: str, stdin: str | bytes = "") -> "subp
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+def run_here(
+    folder: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    """The same without a process, which takes a second: agents that the folder holds are imported anew each time."""
+    patch.chdir(folder)
+    patch.setenv("COLUMNS", ENVIRONMENT["COLUMNS"])
+    patch.syspath_prepend(folder)
+    try:
+        code, out, err = call_main(capture, *arguments)
+    finally:
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
+    return subprocess.CompletedProcess(arguments, code, out, err)
+
+
 def call_main(capture: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the same without a process."""
     code = main(arguments)

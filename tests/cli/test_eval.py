@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_process
+from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_here, run_process
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, read_episodes
+from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 
 SLOW_AGENT = """
 import time
@@ -37,8 +38,8 @@ class Slow(OracleAgent):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return partial(run_process, tmp_path)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return partial(run_here, tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -47,12 +48,19 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return partial(call_main, capsys)
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tries of a service that does not answer, with shorter pauses between them."""
+    searcher = partial(HttpSearcher, pause_seconds=0.01)
+    monkeypatch.setattr("tstar_envs.envs.search_qa.http_searcher.HttpSearcher", searcher)
+
+
 def base(*more: str) -> tuple[str, ...]:
     return ("eval", "--env", "hotpotqa", *more)
 
 
-def test_figures_and_records(run: Run, tmp_path: Path) -> None:
-    done = run(*base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
+def test_figures_and_records(tmp_path: Path) -> None:
+    done = run_process(tmp_path, *base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
     assert (done.returncode, done.stderr) == (0, "")
     header = "tstar/HotpotQA (mini, rules 3), split valid, agent oracle"
     for text in (header, "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
@@ -190,7 +198,7 @@ def test_errors_are_counted_apart_and_played_again(run: Run, tmp_path: Path) -> 
     assert len(last) == 9 and all(e.ended == "terminated" for e in last.values())
 
 
-def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path) -> None:
+def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path, hurried: None) -> None:
     done = run(*base("--agent", "oracle", "--tasks", "50", "--option", "retriever=http://127.0.0.1:9", "--out", "d.jsonl"))
     assert done.returncode == 2 and done.stderr.startswith("error: stopped after 5 episodes in a row")
     assert "python -m retriever serve" in done.stderr and "success" not in done.stdout
@@ -269,7 +277,7 @@ def test_a_temperature_is_told_kept_and_part_of_the_settings(run: Run, tmp_path:
     assert refused.returncode == 2 and "temperature was 0.25, now not set" in refused.stderr
 
 
-def test_few_episodes_with_a_dead_service_say_why(call: Call) -> None:
+def test_few_episodes_with_a_dead_service_say_why(call: Call, hurried: None) -> None:
     code, out, _ = call(*base("--agent", "oracle", "--tasks", "2", "--option", "retriever=http://127.0.0.1:9"))
     assert code == 1 and "2 episodes ended in an error" in out
     assert "the last one, on hotpotqa-mini-test-0001: RetrieverError" in out and "python -m retriever serve" in out

@@ -6,10 +6,13 @@ import json
 import re
 from collections import deque
 
+import pytest
+
 from tstar_envs.envs.alfworld import rules
 from tstar_envs.envs.alfworld.export import write_problem
 from tstar_envs.envs.alfworld.facts import Facts, Goal
 from tstar_envs.envs.alfworld.game import Game, State, build_game
+from tstar_envs.envs.alfworld.lockstep import memoise_original
 from tstar_envs.envs.alfworld.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.wording import Wording
 from tstar_envs.stable_random import StableRandom
@@ -86,3 +89,14 @@ def breadth_first(game: Game, start: State, most: int = 14) -> int | None:
             seen.add(after._replace(left=frozenset()))
             row.append((after, steps + 1))
     return None
+
+
+def remembering_original(patch: pytest.MonkeyPatch) -> None:
+    """For one test the original engine keeps what it parsed, which takes most of its time; what it works out stays its own."""
+    import fast_downward
+    from textworld.envs.pddl import textgen
+    from textworld.logic import Rule
+
+    for owner, name in ((textgen, "_parse_and_convert"), (Rule, "parse_conjunctive_query"), (fast_downward, "pddl2sas")):
+        patch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+    memoise_original()

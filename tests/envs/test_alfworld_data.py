@@ -72,9 +72,10 @@ def test_no_game_occurs_twice_and_lines_are_read_back() -> None:
         assert houses.read_house(houses.write_house(house)) == house == houses.draw_house(house.scene, generate.SEED)
 
 
-def test_the_expert_wins_every_shipped_game_from_a_start_that_is_not_won() -> None:
+def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> None:
+    """All that are held out; of the others a quarter, as many as make the mean length sure (the contracts play all: -m slow)."""
     lengths = []
-    for task in SHIPPED.tasks.values():
+    for task in (SHIPPED.tasks[i] for split, ids in SHIPPED.by_split.items() for i in ids[:: 4 if split == "train" else 1]):
         game = load_game(task)
         state, steps = game.start, 0
         assert not game.won(state)

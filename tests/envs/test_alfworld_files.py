@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alfworld_small_games import game_text, kitchen
+from alfworld_small_games import game_text, kitchen, remembering_original
 from hypothesis import given
 from hypothesis import strategies as st
 from test_alfworld_data import LOOK, PICK, tree
@@ -63,7 +63,8 @@ OLD = {
     "You clean the {o.name} using the {r.name}.": "{r.name} {o.name} {r.name}",
     "You pick up the {o.name} from the {r.name}.": "Taken.",
 }])  # fmt: skip
-def test_other_words_are_read_as_the_original_engine_reads_them(words: dict[str, str]) -> None:
+def test_other_words_are_read_as_the_original_engine_reads_them(words: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     data = export.game_data(small_scenes("old words", ("pick_clean_then_place_in_recep",), 1)[0], "old")
     for old, new in words.items():

@@ -12,12 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from alfworld_small_games import remembering_original
 
 from tstar_envs.envs.alfworld import export
 from tstar_envs.envs.alfworld.distribution import CLEAN, COOL, HEAT, LOOK, TASK_TYPES
 from tstar_envs.envs.alfworld.env import ALFWorldEnv, Mirrored
 from tstar_envs.envs.alfworld.generate import fresh_scenes
-from tstar_envs.envs.alfworld.lockstep import HARD_TO_REACH, compare, memoise_original
+from tstar_envs.envs.alfworld.lockstep import HARD_TO_REACH, compare
 from tstar_envs.envs.alfworld.scene import Scene
 from tstar_envs.envs.alfworld.tasks import HouseTask, load_tasks, task_set
 from tstar_envs.stable_random import StableRandom
@@ -34,8 +35,9 @@ def small_scenes(seed: str, types: tuple[str, ...], count: int) -> list[Scene]:
     ][:count]  # fmt: skip
 
 
-def test_lock_step() -> None:
+def test_lock_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Feedback, admissible commands and won, after every command. scripts/parity_alfworld.py does the same on 20,000 states."""
+    remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     for number, scene in enumerate(small_scenes("lockstep", (LOOK, CLEAN), 2)):
         assert compare(export.game_data(scene, f"test-{number}"), f"test-{number}", 110, 1, verbs) == []
@@ -60,14 +62,8 @@ def cut(scene: Scene, number: int) -> Scene:
 
 @pytest.mark.slow
 def test_lock_step_reaches_every_verb_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least 200 steps of each verb that takes a way to get to. The original keeps what it parsed."""
-    import fast_downward
-    from textworld.envs.pddl import textgen
-    from textworld.logic import Rule
-
-    for owner, name in ((textgen, "_parse_and_convert"), (Rule, "parse_conjunctive_query"), (fast_downward, "pddl2sas")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
-    memoise_original()
+    """At least 200 steps of each verb that takes a way to get to."""
+    remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     for number, scene in enumerate(fresh_scenes("test/coverage", (HEAT, COOL, CLEAN, LOOK))):
         data, name = export.game_data(cut(scene, number), f"coverage-{number}"), f"coverage-{number}"

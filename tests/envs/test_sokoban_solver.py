@@ -44,7 +44,7 @@ def play(text: str, moves: list[str]) -> bool:
 @pytest.mark.parametrize("difficulty", list(TIERS))
 def test_lengths_equal_breadth_first_search(difficulty: str) -> None:
     levels = load_mini(difficulty)
-    for task_id in levels.by_split["test"][:200]:
+    for task_id in levels.by_split["test"][: 60 if difficulty == "hard" else 200]:  # the other search takes long there
         level = levels.level(task_id)
         text = print_level(level.room, level.start)
         moves = solve(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 
 import pytest
 from policies import HOTPOT, random_policy
@@ -14,49 +15,61 @@ from tstar_train.rollout.action_kl import ActionKL, ExactKL, hash_ids
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.tree import build_tree
 
-EPS, K = 0.25, 6
+EPS, K, SIZE = 0.25, 4, 3
 
 
 @pytest.fixture(scope="module")
 def played():
     # Nearly uniform next tokens make nearly equal contexts close in KL, so that both outcomes occur.
     policy = random_policy(spread=0.02)
-    tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:3]
+    tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:2]
     spec = EnvSpec("hotpotqa", {"topk": 1})
-    trajectories = collect(spec, LocalEngine(policy), policy.codec, tasks, size=4, split="train", seed="kl", sampling=Sampling(4))
-    return policy, [trajectories[i : i + 4] for i in (0, 4, 8)]
+    trajectories = collect(spec, LocalEngine(policy), policy.codec, tasks, size=SIZE, split="train", seed="kl", sampling=Sampling(4))
+    return policy, [Group(trajectories[i : i + SIZE]) for i in (0, SIZE)]
 
 
-def definition(policy, group, over, t, i, j):
+@pytest.fixture(scope="module")
+def definition(played):
+    """Each value is worked out once, from samples that are drawn once a context: it has no state, and takes most of the time here."""
+    policy, _ = played
+
+    @cache
+    def samples(source):
+        engine, context = LocalEngine(policy), list(source)
+        seeds = [f"kl/{hash_ids(context)}/{k}" for k in range(K)]
+        return [s.ids for s in engine.generate([context] * K, seeds, max_tokens=5)]
+
+    return cache(lambda group, *place: defined(policy, samples, group.trajectories, *place))
+
+
+class Group:
+    """A group that can be a key."""
+
+    def __init__(self, trajectories):
+        self.trajectories = trajectories
+
+
+def defined(policy, samples, group, over, t, i, j):
     """1/K sum of log-ratio over K samples, each scored on its own."""
     engine = LocalEngine(policy)
     cue = policy.codec.text(ACTION_CUE) if over == "action" else []
     source, target = group[i].turns[t + 1].context + cue, group[j].turns[t + 1].context + cue
     if source == target:
         return 0.0
-    seeds = [f"kl/{hash_ids(source)}/{k}" for k in range(K)]
-    samples = [s.ids for s in engine.generate([source] * K, seeds, max_tokens=5)]
-    return sum(engine.score([source], [[a]])[0][0] - engine.score([target], [[a]])[0][0] for a in samples) / K
-
-
-class Definition:
-    def __init__(self, policy, group, over):
-        self.arguments = (policy, group, over)
-
-    def __call__(self, t, i, j):
-        return definition(*self.arguments, t, i, j)
+    drawn = samples(tuple(source))
+    return sum(engine.score([source], [[a]])[0][0] - engine.score([target], [[a]])[0][0] for a in drawn) / K
 
 
 @pytest.mark.parametrize("over", ["action", pytest.param("turn", marks=pytest.mark.slow)])
-def test_values_and_rejections_agree_with_the_definition(played, over):
+def test_values_and_rejections_agree_with_the_definition(played, definition, over):
     policy, groups = played
     accepted = rejected = 0
     for group in groups:
-        kl = ActionKL(LocalEngine(policy), policy.codec, group, samples=K, over=over, threshold=EPS, max_tokens=5)
-        for t in range(min(len(g.turns) for g in group) - 1):
-            for i in range(4):
-                for j in range(4):
-                    wanted, got = definition(policy, group, over, t, i, j), kl(t, i, j)
+        kl = ActionKL(LocalEngine(policy), policy.codec, group.trajectories, samples=K, over=over, threshold=EPS, max_tokens=5)
+        for t in range(min(len(g.turns) for g in group.trajectories) - 1):
+            for i in range(SIZE):
+                for j in range(SIZE):
+                    wanted, got = definition(group, over, t, i, j), kl(t, i, j)
                     assert (got < EPS) == (wanted < EPS)
                     if got < EPS:
                         assert math.isclose(got, wanted, abs_tol=1e-4)
@@ -68,26 +81,26 @@ def test_values_and_rejections_agree_with_the_definition(played, over):
 
 
 @pytest.mark.parametrize("symmetry", ["max", "mean", "forward"])
-def test_trees_equal_those_of_the_definition(played, symmetry):
+def test_trees_equal_those_of_the_definition(played, definition, symmetry):
     policy, groups = played
     for group in groups:
         threshold = None if symmetry == "mean" else EPS
-        kl = ActionKL(LocalEngine(policy), policy.codec, group, samples=K, threshold=threshold, max_tokens=5)
-        fast = build_tree(group, kl, eps_kl=EPS, kl_symmetry=symmetry)
-        slow = build_tree(group, Definition(policy, group, "action"), eps_kl=EPS, kl_symmetry=symmetry)
+        kl = ActionKL(LocalEngine(policy), policy.codec, group.trajectories, samples=K, threshold=threshold, max_tokens=5)
+        fast = build_tree(group.trajectories, kl, eps_kl=EPS, kl_symmetry=symmetry)
+        slow = build_tree(group.trajectories, partial(definition, group, "action"), eps_kl=EPS, kl_symmetry=symmetry)
         assert {n.members for n in fast.nodes} == {n.members for n in slow.nodes}
 
 
 def test_identical_contexts_cost_nothing(played):
     policy, groups = played
-    twins = [groups[0][0], groups[0][0]]
+    twins = [groups[0].trajectories[0]] * 2
     kl = ActionKL(LocalEngine(policy), policy.codec, twins, samples=K)
     assert kl(0, 0, 1) == 0.0 and kl.work.sampled_contexts == 0 and kl.work.identical == 1
 
 
 def test_exact_kl_enumerates_the_admissible_actions(played):
     policy, groups = played
-    group = groups[0][:2]
+    group = groups[0].trajectories[:2]
     lists = (["search[Velbar]", "finish[yes]", "finish[no]"], ["search[Velbar]", "finish[yes]"])
     for trajectory, actions in zip(group, lists, strict=True):
         trajectory.turns[0].next_actions = actions
@@ -112,4 +125,4 @@ def test_exact_kl_enumerates_the_admissible_actions(played):
 def test_exact_kl_says_where_it_does_not_apply(played):
     policy, groups = played
     with pytest.raises(UnknownOption, match="use 'mc'"):
-        ExactKL(LocalEngine(policy), policy.codec, groups[1])(0, 0, 1)
+        ExactKL(LocalEngine(policy), policy.codec, groups[1].trajectories)(0, 0, 1)

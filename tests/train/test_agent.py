@@ -33,5 +33,5 @@ def test_samples_differ_and_repeat():
 
 def test_greedy_solves_more_than_a_third():
     agent = load_agent("hotpotqa", seed=0, temperature=0.0)
-    solved = [play(agent, t)[1] for t in range(30)]
-    assert sum(solved) >= 10
+    solved = [play(agent, t)[1] for t in range(15)]
+    assert sum(solved) >= 5

@@ -28,7 +28,7 @@ def played(request):
     policy = load_policy("tiny", weights)
     env = gym.make(find_entry(request.param).id, split="train", **options).unwrapped
     sampling = Sampling(max_tokens=96, context="step", history=0, progress=True)
-    tasks = env.task_ids("train")[:6]
+    tasks = env.task_ids("train")[:4]
     return env, collect(
         EnvSpec(request.param, options), LocalEngine(policy), policy.codec, tasks, size=4, split="train", seed="credit", sampling=sampling
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 from loopback import QuietHandler, listening
-from service_process import ROOT, ServiceProcess
+from service_process import ServiceProcess
+from train_process import TrainProcess, run
 
 from tstar_envs import Episode, InfrastructureError
 from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
@@ -190,32 +189,29 @@ def lines(path):
 
 def test_a_run_whose_service_is_killed_stops_saved_and_goes_on_when_it_is_back(tmp_path):
     options = (
-        "--env hotpotqa --iterations 6 --checkpoint-every 5 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --processes 1 "
+        "--env hotpotqa --iterations 4 --checkpoint-every 4 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --processes 1 "
         "--evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
     ).split()
-    start = [sys.executable, "-m", "tstar_train"]
     with ServiceProcess() as process:
         address = ["--env-option", f"retriever={process.url}"]
-        whole = subprocess.run([*start, *options, "--out", tmp_path / "whole"], capture_output=True, text=True, cwd=ROOT, timeout=300)
-        assert whole.returncode == 0, whole.stderr
-        run = subprocess.Popen([*start, *options, *address, "--out", tmp_path / "run"], stdout=-1, stderr=-1, text=True, cwd=ROOT)
-        while len(lines(tmp_path / "run" / "metrics.jsonl")) < 2:
-            assert run.poll() is None, "the run ended before the service did"
-            time.sleep(0.01)
-        process.kill()
-        _, told = run.communicate(timeout=200)
-        done = lines(tmp_path / "run" / "metrics.jsonl")
-        assert run.returncode == 2 and "Traceback" not in told and told.count("\n") == 1
+        run(tmp_path, *options, "--out", tmp_path / "whole")
+        with TrainProcess(tmp_path, *options, *address, "--out", tmp_path / "run") as training:
+            while len(lines(tmp_path / "run" / "metrics.jsonl")) < 2:
+                assert training.running, "the run ended before the service did"
+                time.sleep(0.01)
+            process.kill()
+            ended = training.done(timeout=200)
+        told, done = ended.stderr, lines(tmp_path / "run" / "metrics.jsonl")
+        assert ended.returncode == 2 and "Traceback" not in told and told.count("\n") == 1
         for text in (process.url, "python -m retriever serve", f"python -m tstar_train --resume {tmp_path / 'run'}", "episodes failed"):
             assert text in told
-        assert 2 <= len(done) < 6 and (tmp_path / "run" / "checkpoints" / f"{len(done):06d}").is_dir(), "nothing learnt is lost"
+        assert 2 <= len(done) < 4 and (tmp_path / "run" / "checkpoints" / f"{len(done):06d}").is_dir(), "nothing learnt is lost"
         process.start()
-        again = subprocess.run([*start, "--resume", tmp_path / "run"], capture_output=True, text=True, cwd=ROOT, timeout=300)
-    assert again.returncode == 0, again.stderr
+        run(tmp_path, "--resume", tmp_path / "run")
     ours, theirs = lines(tmp_path / "run" / "metrics.jsonl"), lines(tmp_path / "whole" / "metrics.jsonl")
-    assert len(ours) == 6
+    assert len(ours) == 4
     # The service may have died between two turns of an iteration of which enough was left; before that all is as with the
     # embedded searcher, bit for bit, and without such an iteration after the kill too.
-    untouched = next((n for n, m in enumerate(ours) if m["failed_episodes"]), 6)
+    untouched = next((n for n, m in enumerate(ours) if m["failed_episodes"]), 4)
     assert untouched >= 2 and ours[:untouched] == theirs[:untouched]
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["iterations"] == 6
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["iterations"] == 4

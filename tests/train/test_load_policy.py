@@ -88,7 +88,7 @@ def test_the_tiny_agent_samples_at_the_temperature_asked_for():
 
     def actions(temperature: float | None, seed: int) -> list[str]:
         agent = load_agent("tiny", env_id=easy.id, seed=seed, temperature=temperature)
-        env = gym.make(easy.id, split="test", **agent.env_options).unwrapped
+        env = gym.make(easy.id, split="test", horizon=5, **agent.env_options).unwrapped
         tasks = env.task_ids()[:2]
         return [step.action for t in tasks for step in play_episode(env, easy, agent, name="tiny", task=t, seed=seed).steps]
 

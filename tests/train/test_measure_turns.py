@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -44,11 +42,10 @@ def test_replies_are_judged_by_the_state_they_lead_to(env):
         assert judge(env, here, f"Thought: .\nAction: {action}", expert) == wanted, action
 
 
-def test_the_table_counts_every_state_of_the_experts_episodes():
-    command = [sys.executable, str(SCRIPT), "--env", "sokoban-easy", "--tasks", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
-    name, model, tasks, states, *shares = (cell.strip() for cell in done.stdout.splitlines()[-1].strip("|").split("|"))
+def test_the_table_counts_every_state_of_the_experts_episodes(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--env", "sokoban-easy", "--tasks", "3"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    name, model, tasks, states, *shares = (cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|"))
     assert (name, model, tasks) == ("sokoban-easy", "tiny", "3 of valid")
     env = gym.make("tstar/Sokoban-easy", split="valid").unwrapped
     assert int(states) == sum(len(env.reset(options={"task": task}) and env.unwrapped._task.level.moves) for task in range(3))

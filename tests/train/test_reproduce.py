@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -68,9 +67,10 @@ def test_success_by_kind_is_the_mean_over_seeds(script, runs):
     ]
 
 
-def test_the_table_alone_plays_nothing(runs):
+def test_the_table_alone_plays_nothing(runs, monkeypatch, capsys):
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
-    command = [sys.executable, str(SCRIPT), "--out", str(runs), "--seeds", "0", "1", "--table"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "| **tstar - imitation** | mean of 1 |" in done.stdout and "| kind | tasks |" in done.stdout
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--out", str(runs), "--seeds", "0", "1", "--table"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "| **tstar - imitation** | mean of 1 |" in printed and "| kind | tasks |" in printed
     assert before == {path: path.stat().st_mtime_ns for path in runs.rglob("*")}

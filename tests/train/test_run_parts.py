@@ -76,7 +76,8 @@ def test_learning_rate_falls_at_the_end():
     assert rate(SMALL, 1) == 1.0
 
 
-def test_interval_covers_the_mean_as_often_as_it_says():
+def test_interval_covers_the_mean_as_often_as_it_says(monkeypatch):
+    monkeypatch.setattr("tstar_train.evaluate._RESAMPLES", 1_000)  # ten times as fast, and no narrower
     generator = np.random.default_rng(0)
     hits = 0
     for _ in range(60):
@@ -205,9 +206,9 @@ def test_only_divergences_that_got_a_graft_are_remembered():
     assert 0 < len(one.grafted) <= len(played.grafts.kept) < found
 
 
-def test_processes_share_one_result():
-    tasks = [f"hotpotqa-mini-train-{i:04d}" for i in range(4)]
-    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=4, invalid_penalty=0.5))
+def test_processes_share_one_result_and_a_failing_helper_is_told_with_its_cause():
+    tasks = [f"hotpotqa-mini-train-{i:04d}" for i in range(3)]
+    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=3, invalid_penalty=0.5))
     alone, shared = learner(config), learner(config, processes=2)
     try:
         first, second = iterate(alone, config, tasks, 0), iterate(shared, config, tasks, 0)
@@ -215,17 +216,10 @@ def test_processes_share_one_result():
             t.episode for g in second.played.groups for t in g.trajectories
         ]
         assert first.metrics["gradient_norm"] > 0
+        assert second.metrics["gradient_norm"] == pytest.approx(first.metrics["gradient_norm"], rel=1e-4)
         torch.testing.assert_close(weights(alone), weights(shared), atol=2e-4, rtol=0)
-    finally:
-        shared.team.close()
-
-
-def test_a_failing_helper_is_told_with_its_cause():
-    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=2))
-    shared = learner(config, processes=2)
-    try:
         with pytest.raises(Exception, match="no task 'nowhere'"):
-            shared.team.play(["hotpotqa-mini-train-0000", "nowhere"], 0)
+            shared.team.play([tasks[0], "nowhere"], 1)
     finally:
         shared.team.close()
 
@@ -241,15 +235,15 @@ def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
 
 
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
-    config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=2, group=8, max_tokens=48, context="step"))
+    config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=1, group=6, max_tokens=48, context="step"))
     assert config.training_options == {"end_when_lost": True}
     policy = load_policy("tiny", policy_name(find_entry("sokoban-hard")))
-    team = Team(policy, None, dataclasses.replace(config, tstar=False), EnvSpec(config.env, dict(config.env_options)), 1)
-    tasks = make_env(config).task_ids("train")[:2]
+    team = Team(policy, None, dataclasses.replace(config, tstar=False), EnvSpec(config.env, {**config.env_options, "horizon": 25}), 1)
+    tasks = make_env(config).task_ids("train")[:1]
     trained = [t.episode for g in team.play(tasks, 0).groups for t in g.trajectories]
     early = [e for e in trained if e.ended == "terminated" and not e.success]
-    assert early and all(len(e.steps) < 60 for e in early), "hard levels are lost by a push sooner or later"
-    assert all(e.success or len(e.steps) == 60 for e in team.evaluate(tasks, "train", 1, 1.0, "x"))
+    assert early and all(len(e.steps) < 25 for e in early), "hard levels are lost by a push sooner or later"
+    assert all(e.success or len(e.steps) == 25 for e in team.evaluate(tasks, "train", 1, 1.0, "x"))
 
 
 def test_reference_follows_by_alpha():

@@ -37,9 +37,9 @@ def test_an_iteration(name, tmp_path):
     entry = next(e for e in list_envs() if e.name == name)
     config, _ = choose(entry, "auto")
     config = dataclasses.replace(
-        config, iterations=1, processes=1,
-        rollout=dataclasses.replace(config.rollout, tasks=2, group=4, horizon=6),
-        tree=dataclasses.replace(config.tree, kl_samples=3, statistics_everywhere=True),
+        config, iterations=1, processes=1, env_options={**config.env_options, "horizon": 8},
+        rollout=dataclasses.replace(config.rollout, tasks=2, group=4, horizon=5),
+        tree=dataclasses.replace(config.tree, kl_samples=2, statistics_everywhere=True),
         evaluation=EvaluationConfig(tasks=1, samples=1, split="valid", greedy=False),
     )  # fmt: skip
     train(config, tmp_path / "run", Console(quiet=True))

@@ -18,7 +18,8 @@ from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
-from tstar_train.warmstart.build import PracticeMix, build_weights, style_of
+from tstar_train.warmstart import build
+from tstar_train.warmstart.build import SCHEDULES, PracticeMix, build_weights, style_of
 from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows, shuffled
 from tstar_train.warmstart.imitate import ImitationSchedule, batches_of, imitate, imitation_loss, pad_rows
 
@@ -181,16 +182,21 @@ def test_seconds_that_cannot_be_kept_are_refused(wrong):
         ImitationSchedule(held=-1)
 
 
-def test_weights_are_made_and_recorded(tmp_path):
+def test_weights_are_made_and_recorded(tmp_path, monkeypatch):
+    # A tokenizer of the shipped size from fewer demonstrations: these take longer than the steps.
+    monkeypatch.setattr(build, "tiny_family", lambda name: dataclasses.replace(tiny_family(name), tokenizer_rows=1_500))
     build_weights(HOTPOT, tmp_path, seed=0, steps=3, console=Console(quiet=True))
     record = json.loads((tmp_path / "training.json").read_text())
     assert [s["schedule"]["steps"] for s in record["stages"]] == [3, 3]
     policy = load_policy(str(tmp_path), "search_qa")
+    assert len(policy.tokenizer) == FAMILY.vocabulary
     assert policy.parameters < 5_000_000 and policy.model.config.tstar_policy == record["policy"] == "search_qa"
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
 
 
-def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path):
+def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path, monkeypatch):
+    # In this process alone: two are had above.
+    monkeypatch.setitem(SCHEDULES, "sokoban_hard", tuple(dataclasses.replace(s, processes=1) for s in SCHEDULES["sokoban_hard"]))
     hard, before = find_entry("sokoban-hard"), load_policy("tiny", "sokoban_harder")
     build_weights(hard, tmp_path, seed=0, steps=0, console=Console(quiet=True))
     policy, record = load_policy(str(tmp_path), "sokoban_hard"), json.loads((tmp_path / "training.json").read_text())

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from policies import random_policy
+from train_process import TrainProcess
 
 from tstar_envs import find_entry
 from tstar_train.checkpoint import latest_checkpoint
@@ -21,41 +23,49 @@ from tstar_train.rollout.team import HelperFailed, Team
 from tstar_train.stopping import stop_signals
 
 RUN = (
-    "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 --processes 2 "
+    "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 "
     "--evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 
 
-def start(out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tstar_train", *RUN, "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+def wait_for_an_iteration(out: Path, running: Callable[[], bool]) -> None:
     deadline = time.time() + 120
     while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").read_bytes().count(b"\n"):
-        assert process.poll() is None and time.time() < deadline, process.communicate()
+        assert running() and time.time() < deadline
         time.sleep(0.05)
-    return process
 
 
-@pytest.mark.parametrize("way", ["terminated group", "output closed"])
-def test_what_was_learnt_is_saved(way: str, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    with start(out) as process:
+def end_by_a_signal_to_the_group(out: Path) -> str:
+    """As a cluster's scheduler does; what the run tells on stderr."""
+    with TrainProcess(out.parent, *RUN, "--processes", 2, "--out", out) as process:
+        wait_for_an_iteration(out, lambda: process.running)
+        os.killpg(process.pid, signal.SIGTERM)
+        done = process.done(timeout=60)
+    assert done.returncode == 0 and f"--resume {out}" in done.stdout
+    return done.stderr
+
+
+def end_by_closing_its_output(out: Path) -> str:
+    """What the run tells on stderr; a process of its own from the first line on."""
+    command = [sys.executable, "-m", "tstar_train", *RUN, "--processes", "1", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            if way == "terminated group":  # as a cluster's scheduler does
-                os.killpg(process.pid, signal.SIGTERM)
-                printed, error = process.communicate(timeout=60)
-                assert process.returncode == 0 and f"--resume {out}" in printed
-            else:
-                process.stdout.close()
-                while process.poll() is None:
-                    time.sleep(0.1)
-                    # A run that prints nothing for a long time learns of it only when it does.
-                    if len((out / "metrics.jsonl").read_text().splitlines()) > 60:
-                        process.send_signal(signal.SIGTERM)
-                error = process.stderr.read()
+            wait_for_an_iteration(out, lambda: process.poll() is None)
+            process.stdout.close()
+            while process.poll() is None:
+                time.sleep(0.1)
+                # A run that prints nothing for a long time learns of it only when it does.
+                if len((out / "metrics.jsonl").read_text().splitlines()) > 60:
+                    process.send_signal(signal.SIGTERM)
+            return process.stderr.read()
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+
+
+@pytest.mark.parametrize("end", [end_by_a_signal_to_the_group, end_by_closing_its_output])
+def test_what_was_learnt_is_saved(end: Callable[[Path], str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    error = end(out)
     assert "Traceback" not in error
     newest = latest_checkpoint(out)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
