@@ -19,13 +19,13 @@ from torch import Tensor
 
 from tstar_envs import find_entry
 from tstar_train.config import Config
-from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import Policy, load_policy, settings_name
 from tstar_train.presets import tiny
+from tstar_train.recipes.built_in import load_recipe
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.share import Share
 from tstar_train.run import make_env, tasks_of_iteration, training_tasks
-from tstar_train.warmstart.build import PracticeMix, style_of
+from tstar_train.warmstart.build import PracticeMix
 from tstar_train.warmstart.demonstrations import practice_rows
 from tstar_train.warmstart.imitate import imitation_loss, pad_rows
 
@@ -35,9 +35,9 @@ STEPS = (0.1, 0.3, 1.0)
 def demonstrations(policy: Policy, config: Config, count: int) -> list[tuple[Tensor, Tensor]]:
     """Batches of 16 fresh rows of the expert, as ids and masks."""
     entry = find_entry(config.env)
-    settings = settings_name(config.model, entry)
-    family = tiny_family(settings)
-    rows = practice_rows(PracticeMix(entry, only=True, settings=settings), policy.codec, 2_000_000, style_of(family), family)
+    recipe = load_recipe(settings_name(config.model, entry))
+    practice = PracticeMix(recipe, entry, only=True)
+    rows = practice_rows(practice, policy.codec, 2_000_000, recipe.warm_start.demonstrations, recipe.env)
     return [pad_rows([next(rows) for _ in range(16)], policy.codec.pad) for _ in range(count)]
 
 

@@ -17,9 +17,9 @@ from tstar_envs import find_entry
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import graft
 from tstar_train.grafting.verify import verify
-from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
+from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.share import Share, sampling_of
 from tstar_train.run import make_env

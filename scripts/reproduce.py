@@ -24,15 +24,16 @@ from rich.console import Console
 from tstar_envs import find_entry, parse_options
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
-from tstar_train.policy.family import policy_name, tiny_family
 from tstar_train.policy.model import Policy, load_policy
 from tstar_train.presets import tiny
+from tstar_train.recipes.built_in import policy_name, recipe_of
+from tstar_train.recipes.warm_start import ImitationSchedule
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
 from tstar_train.run import held_out_tasks, make_env, resume_run, train
-from tstar_train.warmstart.build import SCHEDULES, PracticeMix, style_of
+from tstar_train.warmstart.build import PracticeMix
 from tstar_train.warmstart.demonstrations import practice_rows, shuffled
-from tstar_train.warmstart.imitate import ImitationSchedule, imitate
+from tstar_train.warmstart.imitate import imitate
 
 METHODS = ("tstar", "grpo", "imitation")
 # Of the control's practice; far from the seeds of the stages of a warm start (1,000 apart), whose demonstrations the policy has seen.
@@ -88,13 +89,13 @@ def reinforce(method: str, config: Config, path: Path, before: Measurement, cons
 def more_imitation(config: Config, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console) -> None:
     """Go on imitating fresh demonstrations for the same CPU seconds, with rates that fall to zero."""
     entry = find_entry(config.env)
-    family = tiny_family(policy_name(entry))
-    policy = load_policy("tiny", policy_name(entry))
+    recipe = recipe_of(entry)
+    policy = load_policy("tiny", recipe.name)
     torch.set_num_threads(1)
-    practice = PracticeMix(entry, only=True)  # the control may specialise on this environment, as the other methods do
-    rows = practice_rows(practice, policy.codec, FRESH_PRACTICE + config.seed, style_of(family), family)
+    practice = PracticeMix(recipe, entry, only=True)  # the control may specialise on this environment, as the other methods do
+    rows = practice_rows(practice, policy.codec, FRESH_PRACTICE + config.seed, recipe.warm_start.demonstrations, recipe.env)
     # The rates fall with the seconds: a number of steps planned from the speed of the first ones missed them by a fifth.
-    last = SCHEDULES[policy_name(entry)][-1]  # batches as in the warm start, or the control would learn worse than it did
+    last = recipe.warm_start.stages[-1]  # batches as in the warm start, or the control would learn worse than it did
     schedule = ImitationSchedule(
         seconds=seconds, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1], alike=last.alike, held=last.held
     )

@@ -9,9 +9,10 @@ import torch
 from tstar_envs import ResetNeeded, TextEnv, UnknownOption, find_entry
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import SearchR1Codec
-from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.limit import ContextTooLong, position_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy, settings_name
+from tstar_train.recipes.built_in import load_recipe, policy_name
+from tstar_train.recipes.recipe import EnvRecipe
 from tstar_train.rollout.transcript import Transcript
 
 
@@ -26,12 +27,12 @@ class PolicyAgent:
         seed: of the samples.
         temperature: 0 is greedy.
         max_tokens: longest reply.
-        family: how the policy sees its environment, and the environment's options.
+        seen: how the policy sees its environment, and the environment's options.
     """
 
-    def __init__(self, policy: Policy, prompt: str, seed: int, temperature: float, max_tokens: int, family: TinyFamily) -> None:
-        self.env_options = dict(family.env_options)
-        self._family = family
+    def __init__(self, policy: Policy, prompt: str, seed: int, temperature: float, max_tokens: int, seen: EnvRecipe) -> None:
+        self.env_options = dict(seen.options)
+        self._seen = seen
         self._engine = LocalEngine(policy)
         self._policy = policy
         self._codec = policy.codec
@@ -55,8 +56,8 @@ class PolicyAgent:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
         self._engine.forget()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
-        family = self._family
-        self._transcript = Transcript(self._codec, self._prompt, info["instruction"], observation, family.context, family.history)
+        seen = self._seen
+        self._transcript = Transcript(self._codec, self._prompt, info["instruction"], observation, seen.context, seen.history)
         self._reply = []
         self._turn = 0
         self._stuck = False
@@ -98,7 +99,7 @@ def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
         model: ``tiny``, or a path or name as for ``load_agent``; a model that is not tiny wishes none.
     """
     entry = find_entry(env_id)
-    return dict(tiny_family(settings_name(model, entry)).env_options) if is_tiny(model) else {}
+    return dict(load_recipe(settings_name(model, entry)).env.options) if is_tiny(model) else {}
 
 
 def load_agent(
@@ -120,10 +121,10 @@ def load_agent(
     policy = load_policy(model, policy_name(entry))
     if policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(1)
-    family = tiny_family(settings_name(model, entry)) if is_tiny(model) else TinyFamily(max_tokens=512)
-    prompt = entry.load_class()(**{**entry.kwargs, **family.env_options}).prompt()
+    seen = load_recipe(settings_name(model, entry)).env if is_tiny(model) else EnvRecipe()
+    prompt = entry.load_class()(**{**entry.kwargs, **seen.options}).prompt()
     limit = position_limit(policy.model.config)
-    longest = max_tokens or min(family.max_tokens, max(1, limit // 4))
+    longest = max_tokens or min(seen.max_tokens, max(1, limit // 4))
     if longest >= limit:
         raise UnknownOption(f"max_tokens={longest} leaves no room for a context: {model} takes {limit} tokens in all; try {limit // 4}")
-    return PolicyAgent(policy, prompt, seed, temperature, longest, family)
+    return PolicyAgent(policy, prompt, seed, temperature, longest, seen)

@@ -85,8 +85,8 @@ def check(config: Config) -> None:
             are named.
     """
     for name, value, hint in options(config):
-        if not _is_a(value, hint):
-            raise UnknownOption(f"{flag(name)} must be {_expected(hint)}, got {value!r}")
+        if not is_a(value, hint):
+            raise UnknownOption(f"{flag(name)} must be {expected(hint)}, got {value!r}")
         if name not in RANGES or value is None:
             continue
         if value not in RANGES[name]:
@@ -123,25 +123,27 @@ def options(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield f"{prefix}{field.name}", value, hint
 
 
-def _is_a(value: Any, hint: Any) -> bool:
+def is_a(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type; whole numbers are also numbers, truth values are none."""
     if get_origin(hint) is Annotated:
-        return _is_a(value, get_args(hint)[0])
+        return is_a(value, get_args(hint)[0])
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
     if get_origin(hint) is types.UnionType:
-        return any(_is_a(value, part) for part in get_args(hint))
+        return any(is_a(value, part) for part in get_args(hint))
     if hint in (int, float):  # True is an int in Python, but no number here; 1 is a float
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
     return isinstance(value, get_origin(hint) or hint)
 
 
-def _expected(hint: Any) -> str:
+def expected(hint: Any) -> str:
+    """An annotated type in words."""
     if get_origin(hint) is Annotated:
-        return _expected(get_args(hint)[0])
+        return expected(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(get_args(hint))
     if get_origin(hint) is types.UnionType:
-        return " or ".join(map(_expected, get_args(hint)))
+        return " or ".join(map(expected, get_args(hint)))
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "none"}
     return names.get(hint, "a mapping")
 

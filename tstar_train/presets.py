@@ -1,4 +1,4 @@
-"""Where a run's defaults come from: the paper's table, or, for the built-in tiny model, what was chosen on validation tasks.
+"""Where a run's defaults come from: the paper's table, or, for the built-in tiny model, the recipe of its policy.
 
 A preset is only a set of defaults: every option on the command line wins over it.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tstar_envs import EnvEntry, UnknownOption, find_entry
-from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
-from tstar_train.policy.family import policy_name, tiny_family
+from tstar_train.config import Config, RolloutConfig
 from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart_advice
+from tstar_train.recipes.built_in import load_recipe, policy_name
 
 
 def paper(env: str) -> Config:
@@ -19,30 +19,17 @@ def paper(env: str) -> Config:
 
 
 def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
-    """For the built-in model on two CPU cores, chosen on validation tasks.
+    """What the recipe of a built-in policy says, chosen for two CPU cores on validation tasks (``tstar_train/recipes``).
 
-    The weights come from Muon and are large, so AdamW needs a rate far above the usual: at 4e-4 nothing moved in 20
-    iterations, 1.5e-3 gained, 3e-3 lost (docs/results/hotpotqa.md). Where the warm start itself had a lower rate so has training:
-    1.5e-3 took the question sets' policy from .73 to .36 in five iterations (docs/results/search_qa.md). The fall to zero at the end
-    takes the noise out. ``model`` is ``tiny`` or the path of a policy of that kind, whose settings come with it.
+    Args:
+        entry: the environment.
+        model: ``tiny`` or the path of a policy of that kind, whose recipe comes with it.
     """
-    family = tiny_family(settings_name(model, entry))
-    return Config(
-        env=entry.id, model=model, iterations=family.iterations, checkpoint_every=16,
-        env_options=dict(family.env_options), training_options=dict(family.training_options),
-        rollout=RolloutConfig(
-            tasks=family.tasks, group=8, max_tokens=family.max_tokens, batch=256, context=family.context, history=family.history,
-            horizon=family.horizon, invalid_penalty=family.invalid_penalty, revisit_penalty=family.revisit_penalty,
-            progress_credit=family.progress_credit,
-        ),
-        tree=TreeConfig(gamma=1.0, kl_samples=8, history=family.tree_history),
-        graft=GraftConfig(weight=family.graft_weight, fallback="z_plus_only"),
-        optim=OptimConfig(
-            learning_rate=family.learning_rate, negative_weight=family.negative_weight, updates=family.updates,
-            aggregation=family.aggregation, decay=0.8,
-        ),
-        evaluation=EvaluationConfig(tasks=1000, samples=4),
-    )  # fmt: skip
+    recipe = load_recipe(settings_name(model, entry))
+    seen, said = recipe.env, recipe.train
+    rollout = replace(said.rollout, context=seen.context, history=seen.history, max_tokens=seen.max_tokens)
+    training_options = dict(said.training_options)
+    return replace(said, env=entry.id, model=model, env_options=dict(seen.options), training_options=training_options, rollout=rollout)
 
 
 def require_train_split(entry: EnvEntry) -> None:

@@ -25,10 +25,10 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, metric_name, paired_difference
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Learner, iterate, needs_reference
-from tstar_train.policy.family import policy_name
 from tstar_train.policy.limit import context_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, is_tiny, load_policy
 from tstar_train.presets import require_train_split
+from tstar_train.recipes.built_in import policy_name
 from tstar_train.report import write_report
 from tstar_train.report.headline import FEW_TASKS
 from tstar_train.resume import finished, resumed

@@ -9,25 +9,26 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import Policy, new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
+from tstar_train.recipes.built_in import load_recipe
 from tstar_train.warmstart.build import PracticeMix, TextCodec
-from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows
+from tstar_train.warmstart.demonstrations import practice_rows
 
 HOTPOT = find_entry("hotpotqa")
+RECIPE = load_recipe("search_qa")
 
 
 @lru_cache(maxsize=1)
 def tokenizer():
-    rows = itertools.islice(practice_rows(PracticeMix(HOTPOT), TextCodec(), 1, DemonstrationStyle(), tiny_family("search_qa")), 300)
-    return train_tokenizer((piece for row in rows for piece in row.ids), 1200)
+    rows = practice_rows(PracticeMix(RECIPE, HOTPOT), TextCodec(), 1, RECIPE.warm_start.demonstrations, RECIPE.env)
+    return train_tokenizer((piece for row in itertools.islice(rows, 300) for piece in row.ids), 1200)
 
 
 def random_policy(seed: int = 0, spread: float = 0.3) -> Policy:
     """A policy with random weights; ``spread`` makes its distributions far from uniform."""
     torch.set_num_threads(1)
-    model = new_tiny(tokenizer(), seed)
+    model = new_tiny(tokenizer(), seed, RECIPE.model)
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(seed)
         for parameter in model.parameters():

@@ -20,10 +20,11 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import NotFinite, checked_norm
 from tstar_train.loop import Learner, iterate
 from tstar_train.optim.update import UpdateStats
+from tstar_train.recipes.warm_start import ImitationSchedule
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.team import Team
 from tstar_train.warmstart.demonstrations import Row
-from tstar_train.warmstart.imitate import ImitationSchedule, imitate
+from tstar_train.warmstart.imitate import imitate
 
 # Replies of 8 random tokens are never an action: with this fine every row has a gradient.
 FINED = Config(

@@ -12,9 +12,9 @@ from policies import HOTPOT, random_policy
 from tstar_envs import BadData, MissingData, UnknownOption, find_entry
 from tstar_envs.bench.agents import load_agent
 from tstar_envs.bench.runner import play_episode
-from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, load_policy, save_tiny, settings_name
 from tstar_train.presets import choose, tiny
+from tstar_train.recipes.built_in import policy_name
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_the_advice_for_a_family_without_weights_can_be_typed():
     commands = r"warmstart --env \S+ --out FOLDER, .*--model FOLDER"
     with pytest.raises(MissingData, match=commands):
         load_policy("tiny", "no_such_family")
-    without = HOTPOT.__class__(**{**HOTPOT.__dict__, "family": "no_such_family"})
+    without = dataclasses.replace(HOTPOT, id="tstar/NoSuchEnv", family="no_such_family")
     with pytest.raises(UnknownOption, match=commands):
         choose(without, "auto")
 

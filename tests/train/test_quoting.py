@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from policies import tokenizer
 
 from tstar_train.policy.model import new_tiny
-from tstar_train.warmstart.imitate import ImitationSchedule, imitate
+from tstar_train.recipes.recipe import ModelRecipe
+from tstar_train.recipes.warm_start import ImitationSchedule
+from tstar_train.warmstart.imitate import imitate
 from tstar_train.warmstart.quoting import quoting_rows
 
 
@@ -37,7 +39,7 @@ def test_copying_heads_learn_to_quote_in_few_updates() -> None:
     """And ordinary heads do not: that is what they are for."""
 
     def last_loss(copying: bool) -> float:
-        model = new_tiny(tokenizer(), 0, ((1, 2), (1,)), 100_000.0, copying)
+        model = new_tiny(tokenizer(), 0, ModelRecipe(100_000.0, ((1, 2), (1,)), copying))
         losses: list[float] = []
         schedule = ImitationSchedule(steps=80, batch=16, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=10)
         imitate(model, quoting_rows(len(tokenizer()), 0), schedule, 0, lambda step, loss, seconds: losses.append(loss), every=20)

@@ -22,9 +22,9 @@ from tstar_train.config import Config, EvaluationConfig, GraftConfig, RolloutCon
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
 from tstar_train.loop import Learner, follow, iterate, rate
-from tstar_train.policy.family import policy_name
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
+from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.team import Team
 from tstar_train.run import _summary, make_env, tasks_of_iteration

@@ -11,7 +11,7 @@ from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.search_r1 import INVALID, PROMPT
 from tstar_train.agent import PolicyAgent
 from tstar_train.policy.codec import ChatCodec, SearchR1Codec
-from tstar_train.policy.family import TinyFamily
+from tstar_train.recipes.recipe import EnvRecipe
 from tstar_train.rollout.transcript import Transcript
 
 QWEN = (
@@ -30,7 +30,7 @@ def agent_of(codec_of, max_tokens=12):
     policy = random_policy()
     policy.tokenizer = with_template()
     policy.codec = codec_of(policy.tokenizer)
-    return PolicyAgent(policy, "", 0, 1.0, max_tokens, TinyFamily())
+    return PolicyAgent(policy, "", 0, 1.0, max_tokens, EnvRecipe())
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies import tokenizer
+from policies import RECIPE, tokenizer
 
-from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
+from tstar_train.recipes.built_in import load_recipe
+from tstar_train.recipes.recipe import ModelRecipe
 
 OFFSETS = ((1, 2, 8), (1,))
 
 
 def attention(offsets: tuple[tuple[int, ...], ...]) -> list[torch.Tensor]:
     """Attention weights per layer, of shape (heads, tokens, tokens), on random tokens."""
-    model = new_tiny(tokenizer(), 0, offsets)
+    model = new_tiny(tokenizer(), 0, dataclasses.replace(RECIPE.model, look_back=offsets))
     model.set_attn_implementation("eager")
     ids = torch.randint(10, 500, (1, 90), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -34,7 +37,8 @@ def test_heads_look_back_by_their_distance() -> None:
 
 
 def test_other_heads_keep_their_random_start() -> None:
-    looking, plain = new_tiny(tokenizer(), 0, OFFSETS), new_tiny(tokenizer(), 0)
+    plain = new_tiny(tokenizer(), 0, RECIPE.model)
+    looking = new_tiny(tokenizer(), 0, dataclasses.replace(RECIPE.model, look_back=OFFSETS))
     changed = [name for name, value in looking.named_parameters() if not torch.equal(value, plain.get_parameter(name))]
     assert changed == [f"model.layers.{n}.self_attn.{p}_proj.{w}" for n in (0, 1) for p in "qk" for w in ("weight", "bias")]
     rows = (looking.model.layers[0].self_attn.q_proj.weight != plain.model.layers[0].self_attn.q_proj.weight).any(1)
@@ -46,18 +50,18 @@ def test_copying_heads_expect_what_followed_before() -> None:
     half = torch.randint(300, len(tokenizer()), (8, 60), generator=torch.Generator().manual_seed(0))
     rows = torch.cat([half, half], 1)
 
-    def gain(**start) -> float:
+    def gain(copying: bool) -> float:
         with torch.no_grad():
-            logits = new_tiny(tokenizer(), 0, ((1, 2), (1,)), **start)(rows).logits
+            logits = new_tiny(tokenizer(), 0, ModelRecipe(100_000.0, ((1, 2), (1,)), copying))(rows).logits
         losses = torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), rows[:, 1:], reduction="none")
         return float(losses[:, :59].mean() - losses[:, 60:].mean())
 
-    assert gain(base=100_000.0, copying=True) > 0.5
-    assert abs(gain(base=100_000.0)) < 0.2
+    assert gain(copying=True) > 0.5
+    assert abs(gain(copying=False)) < 0.2
 
 
 def test_heads_look_back_under_a_larger_base_too() -> None:
-    model = new_tiny(tokenizer(), 0, ((1, 2),), 100_000.0)
+    model = new_tiny(tokenizer(), 0, ModelRecipe(100_000.0, ((1, 2),)))
     model.set_attn_implementation("eager")
     with torch.no_grad():
         attentions = model(torch.randint(0, len(tokenizer()), (4, 40)), output_attentions=True).attentions
@@ -90,7 +94,7 @@ def test_a_bracket_makes_no_new_word_and_leaves_no_space() -> None:
 
 
 def test_a_code_is_cut_alike_wherever_it_stands() -> None:
-    units = tiny_family("webshop").units
+    units = load_recipe("webshop").tokenizer.units
     codes = ["b04e0nn7c7", "b0kf26egw0", "b011d05zyx"]
     texts = [f"Product {code}: Lamp\n{code}: Lamp, {code}\nclick[{code}]" for code in codes] * 50
     cut = train_tokenizer([*texts, "in 4e boxes, b0 and b0kf"] * 3, 400, units=units)

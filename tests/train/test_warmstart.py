@@ -10,25 +10,27 @@ import time
 
 import pytest
 import torch
-from policies import HOTPOT, tokenizer
+from policies import HOTPOT, RECIPE, tokenizer
 from rich.console import Console
 
 from tstar_envs import find_entry, parse_reply
 from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.family import tiny_family
 from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
+from tstar_train.recipes.built_in import load_recipe
+from tstar_train.recipes.warm_start import ImitationSchedule
 from tstar_train.warmstart import build
-from tstar_train.warmstart.build import SCHEDULES, PracticeMix, build_weights, style_of
-from tstar_train.warmstart.demonstrations import DemonstrationStyle, Row, practice_rows, shuffled
-from tstar_train.warmstart.imitate import ImitationSchedule, batches_of, imitate, imitation_loss, pad_rows
+from tstar_train.warmstart.build import PracticeMix, build_weights
+from tstar_train.warmstart.demonstrations import Row, practice_rows, shuffled
+from tstar_train.warmstart.imitate import batches_of, imitate, imitation_loss, pad_rows
 
 CODEC = PlainCodec(tokenizer(), with_prompt=False)
-FAMILY = tiny_family("search_qa")
+STYLE, SEEN = RECIPE.warm_start.demonstrations, RECIPE.env
+SOKOBAN = load_recipe("sokoban")
 
 
-def rows(count, style, seed=0, family=FAMILY):
-    return list(itertools.islice(practice_rows(PracticeMix(HOTPOT), CODEC, seed, style, family), count))
+def rows(count, style, seed=0, seen=SEEN):
+    return list(itertools.islice(practice_rows(PracticeMix(RECIPE, HOTPOT), CODEC, seed, style, seen), count))
 
 
 def imitated(row, codec=CODEC):
@@ -44,7 +46,7 @@ def imitated(row, codec=CODEC):
 
 
 def test_only_whole_replies_are_imitated():
-    for row in rows(40, DemonstrationStyle(mistake=0.3)):
+    for row in rows(40, dataclasses.replace(STYLE, mistake=0.3)):
         stretches = imitated(row)
         assert stretches
         for text in stretches:
@@ -52,13 +54,13 @@ def test_only_whole_replies_are_imitated():
 
 
 def test_mistakes_are_shown_and_not_imitated():
-    shown = rows(60, DemonstrationStyle(mistake=0.5, contrast=0.0, no_thought=0.0))
+    shown = rows(60, dataclasses.replace(STYLE, mistake=0.5, contrast=0.0, no_thought=0.0))
     replies = sum(CODEC.decode(r.ids).count("\nAction:") for r in shown)
     assert sum(len(imitated(r)) for r in shown) < 0.8 * replies
 
 
 def test_contrast_rows_imitate_one_reply_after_both_branches():
-    chosen = [r for r in rows(60, DemonstrationStyle(contrast=1.0)) if HEADER_FAILED in CODEC.decode(r.ids)]
+    chosen = [r for r in rows(60, dataclasses.replace(STYLE, contrast=1.0)) if HEADER_FAILED in CODEC.decode(r.ids)]
     assert len(chosen) > 10
     for row in chosen:
         text = CODEC.decode(row.ids)
@@ -66,30 +68,30 @@ def test_contrast_rows_imitate_one_reply_after_both_branches():
 
 
 def test_some_turns_have_no_thought():
-    stretches = [s for r in rows(80, DemonstrationStyle(no_thought=0.5, contrast=0.0)) for s in imitated(r)]
+    stretches = [s for r in rows(80, dataclasses.replace(STYLE, no_thought=0.5, contrast=0.0)) for s in imitated(r)]
     assert 0.3 < sum(s.startswith("Action:") for s in stretches) / len(stretches) < 0.7
 
 
 def test_as_many_wordings_are_shown_as_the_style_says():
     """Sokoban's thoughts without places and directions are as many as its wordings, one for walking and one for pushing each."""
-    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
+    codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
     places = re.compile(r"\(\d, \d\)|\b(up|down|left|right)\b", re.IGNORECASE)
     for wordings in (1, 3):
-        style = dataclasses.replace(style_of(family), wordings=wordings, contrast=0.0, no_thought=0.0)
-        shown = itertools.islice(practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family), 150)
+        style = dataclasses.replace(SOKOBAN.warm_start.demonstrations, wordings=wordings, contrast=0.0, no_thought=0.0)
+        shown = itertools.islice(practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env), 150)
         thoughts = {places.sub("?", parse_reply(text).thought) for row in shown for text in imitated(row, codec)}
         assert len(thoughts) == 2 * wordings
 
 
 def test_a_share_of_the_rows_is_kept_and_shows_as_many_more_tasks():
-    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
-    practice = PracticeMix(find_entry("sokoban-easy"), only=True)
+    codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
+    practice = PracticeMix(SOKOBAN, find_entry("sokoban-easy"), only=True)
 
     def sets_played(kept):
         """How many practice sets 1,500 rows take."""
         seeds: list[str] = []
-        style = dataclasses.replace(style_of(family), kept=kept)
-        shown = practice_rows(lambda seed: seeds.append(seed) or practice(seed), codec, 0, style, family)
+        style = dataclasses.replace(SOKOBAN.warm_start.demonstrations, kept=kept)
+        shown = practice_rows(lambda seed: seeds.append(seed) or practice(seed), codec, 0, style, SOKOBAN.env)
         assert all(any(row.mask) for row in itertools.islice(shown, 1_500))
         return len(seeds)
 
@@ -97,12 +99,12 @@ def test_a_share_of_the_rows_is_kept_and_shows_as_many_more_tasks():
 
 
 def test_same_seed_same_rows():
-    assert rows(5, DemonstrationStyle(), seed=3) == rows(5, DemonstrationStyle(), seed=3) != rows(5, DemonstrationStyle(), seed=4)
+    assert rows(5, STYLE, seed=3) == rows(5, STYLE, seed=3) != rows(5, STYLE, seed=4)
 
 
 def test_loss_is_the_plain_cross_entropy_of_the_masked_tokens():
-    model = new_tiny(tokenizer(), 0)
-    chosen = rows(3, DemonstrationStyle())
+    model = new_tiny(tokenizer(), 0, RECIPE.model)
+    chosen = rows(3, STYLE)
     ids, mask = pad_rows([*chosen, Row([5, 6], [0, 0])], CODEC.pad)
     total, count = 0.0, 0
     with torch.no_grad():
@@ -116,9 +118,9 @@ def test_loss_is_the_plain_cross_entropy_of_the_masked_tokens():
 
 
 def test_batches_alike_in_context_mix_turns_with_and_without_thought():
-    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
-    style = dataclasses.replace(style_of(family), no_thought=0.12)
-    pool = list(itertools.islice(practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family), 192))
+    codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
+    style = dataclasses.replace(SOKOBAN.warm_start.demonstrations, no_thought=0.12)
+    pool = list(itertools.islice(practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env), 192))
 
     def most_without(batches):
         return max(sum(imitated(row, codec)[0].startswith("Action:") for row in batch) / len(batch) for batch in batches)
@@ -145,11 +147,11 @@ def test_a_pool_passes_every_row_on_once(held):
 
 
 def test_a_pool_parts_the_turns_of_a_level():
-    codec, family = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False), tiny_family("sokoban")
-    style = dataclasses.replace(style_of(family), kept=1.0)
+    codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
+    style = dataclasses.replace(SOKOBAN.warm_start.demonstrations, kept=1.0)
 
     def most_of_a_level(held):
-        fresh = practice_rows(PracticeMix(find_entry("sokoban-easy")), codec, 0, style, family)
+        fresh = practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env)
         batch = list(itertools.islice(shuffled(fresh, held, 0), 24))
         walls = [codec.decode(row.ids).split("Targets")[0].translate(str.maketrans("PSX√O", "_____")) for row in batch]
         return max(walls.count(room) for room in walls)
@@ -167,8 +169,8 @@ def test_a_schedule_of_seconds_ends_where_they_do():
     schedule = ImitationSchedule(seconds=2.0, decay=1.0, warmup=10, batch=2)
     assert schedule.rate(0) == 0.1 and schedule.rate(50_000) == 1.0  # steps do not count, but for the warmup
     assert schedule.rate(500, 1.0) == 0.5 and schedule.rate(30, 2.0) == 0.0
-    model, before = new_tiny(tokenizer(), 0), time.process_time()
-    made = imitate(model, practice_rows(PracticeMix(HOTPOT), CODEC, 0, DemonstrationStyle(), FAMILY), schedule, CODEC.pad, lambda *_: None)
+    model, before = new_tiny(tokenizer(), 0, RECIPE.model), time.process_time()
+    made = imitate(model, practice_rows(PracticeMix(RECIPE, HOTPOT), CODEC, 0, STYLE, SEEN), schedule, CODEC.pad, lambda *_: None)
     spent = time.process_time() - before
     assert made > 1 and 2.0 <= spent < 2.0 + 3 * spent / made + 1.0  # the last step began within them
     assert imitate(model, iter(()), ImitationSchedule(steps=0), CODEC.pad, lambda *_: None) == 0
@@ -184,19 +186,23 @@ def test_seconds_that_cannot_be_kept_are_refused(wrong):
 
 def test_weights_are_made_and_recorded(tmp_path, monkeypatch):
     # A tokenizer of the shipped size from fewer demonstrations: these take longer than the steps.
-    monkeypatch.setattr(build, "tiny_family", lambda name: dataclasses.replace(tiny_family(name), tokenizer_rows=1_500))
+    fewer = dataclasses.replace(RECIPE, tokenizer=dataclasses.replace(RECIPE.tokenizer, rows=1_500))
+    monkeypatch.setattr(build, "recipe_of", lambda entry: fewer)
     build_weights(HOTPOT, tmp_path, seed=0, steps=3, console=Console(quiet=True))
     record = json.loads((tmp_path / "training.json").read_text())
     assert [s["schedule"]["steps"] for s in record["stages"]] == [3, 3]
     policy = load_policy(str(tmp_path), "search_qa")
-    assert len(policy.tokenizer) == FAMILY.vocabulary
+    assert len(policy.tokenizer) == RECIPE.tokenizer.vocabulary
     assert policy.parameters < 5_000_000 and policy.model.config.tstar_policy == record["policy"] == "search_qa"
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
 
 
 def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path, monkeypatch):
     # In this process alone: two are had above.
-    monkeypatch.setitem(SCHEDULES, "sokoban_hard", tuple(dataclasses.replace(s, processes=1) for s in SCHEDULES["sokoban_hard"]))
+    hard = load_recipe("sokoban_hard")
+    alone = tuple(dataclasses.replace(stage, processes=1) for stage in hard.warm_start.stages)
+    changed = dataclasses.replace(hard, warm_start=dataclasses.replace(hard.warm_start, stages=alone))
+    monkeypatch.setattr(build, "recipe_of", lambda entry: changed)
     hard, before = find_entry("sokoban-hard"), load_policy("tiny", "sokoban_harder")
     build_weights(hard, tmp_path, seed=0, steps=0, console=Console(quiet=True))
     policy, record = load_policy(str(tmp_path), "sokoban_hard"), json.loads((tmp_path / "training.json").read_text())
@@ -207,9 +213,9 @@ def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path, monk
 
 
 def test_step_contexts_give_a_row_per_turn_with_what_the_policy_will_see():
-    family = dataclasses.replace(FAMILY, context="step", history=1)
-    style = DemonstrationStyle(mistake=0.3, contrast=0.0)
-    whole, turns = rows(12, style), rows(60, style, family=family)
+    seen = dataclasses.replace(SEEN, context="step", history=1)
+    style = dataclasses.replace(STYLE, mistake=0.3, contrast=0.0)
+    whole, turns = rows(12, style), rows(60, style, seen=seen)
     assert [s for r in turns for s in imitated(r)][:20] == [s for r in whole for s in imitated(r)][:20]
     for row in turns:
         first = row.mask.index(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,14 @@ from tstar_envs import BadData, EnvEntry, MissingData, TStarError, list_envs, re
 from tstar_train.policy.claims import check_claims, check_weights
 from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
-from tstar_train.policy.family import policy_name
 from tstar_train.policy.look_back import look_back
 from tstar_train.policy.tokenizer import END, PAD
+from tstar_train.recipes.built_in import policy_name
+from tstar_train.recipes.recipe import ModelRecipe
 
 WEIGHTS = Path(__file__).parent / "weights"
 # Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
 ONE_THREAD_BELOW = 5_000_000
-ROPE_BASE = 100.0
 # Of a tiny model's configuration: by which settings it learnt to play.
 POLICY_FIELD = "tstar_policy"
 _OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
@@ -61,11 +60,10 @@ class Policy:
         return sum(p.numel() for p in self.model.parameters())
 
 
-def tiny_config(vocabulary: int, pad: int, end: int, base: float = ROPE_BASE) -> Qwen2Config:
+def tiny_config(vocabulary: int, pad: int, end: int, base: float) -> Qwen2Config:
     """The built-in architecture: Qwen2, about 1.1M parameters.
 
-    RoPE's ``base`` is small: contexts are some hundred tokens long, and the usual base of 10,000 leaves most of a 32-dimensional
-    head's rotations unused there.
+    ``base`` is that of the rotary position embedding (``ModelRecipe.rope_base``).
     """
     return Qwen2Config(
         vocab_size=vocabulary, hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4,
@@ -75,15 +73,13 @@ def tiny_config(vocabulary: int, pad: int, end: int, base: float = ROPE_BASE) ->
     )  # fmt: skip
 
 
-def new_tiny(
-    tokenizer: PreTrainedTokenizerBase, seed: int, offsets: Sequence[Sequence[int]] = (), base: float = ROPE_BASE, copying: bool = False
-) -> Qwen2ForCausalLM:
-    """A tiny model with random weights, the same for the same seed; ``offsets``: see ``look_back``; ``copying``: ``copy_heads``."""
+def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int, recipe: ModelRecipe) -> Qwen2ForCausalLM:
+    """A tiny model with random weights, the same for the same seed, whose heads begin as the recipe says."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, base))
-    look_back(model, offsets, base)
-    if copying:
+        model = Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, recipe.rope_base))
+    look_back(model, recipe.look_back, recipe.rope_base)
+    if recipe.copying:
         copy_heads(model, seed)
     model.eval()
     return model
@@ -107,7 +103,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
 
     Args:
         name: ``tiny`` (shipped with the package), or a Hugging Face name or path.
-        built_in: which of the shipped ones ``tiny`` is (see ``family.policy_name``).
+        built_in: which of the shipped ones ``tiny`` is (see ``recipes.built_in.policy_name``).
         device: torch device.
 
     Raises:
@@ -196,7 +192,7 @@ def is_tiny(name: str) -> bool:
 
 
 def settings_name(name: str, entry: EnvEntry) -> str:
-    """By which built-in policy's settings a policy of the tiny kind plays an environment (for ``family.tiny_family``).
+    """By which built-in policy's recipe a policy of the tiny kind plays an environment (for ``load_recipe``).
 
     Those it was made with, which its ``config.json`` names and its checkpoints keep, where they are of the environment's family;
     otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several moves a turn.
@@ -220,5 +216,5 @@ def _record(folder: str, file: str) -> dict[str, Any]:
 
 
 def has_tiny(built_in: str) -> bool:
-    """Whether the package ships tiny weights of this name (see ``family.policy_name``)."""
+    """Whether the package ships tiny weights of this name (see ``recipes.built_in.policy_name``)."""
     return (WEIGHTS / built_in / "model.safetensors").is_file()

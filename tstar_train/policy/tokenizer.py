@@ -19,7 +19,7 @@ _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocabulary: int, symbols: str = "", fixed: Sequence[str] = (), units: str = ""
+    texts: Iterable[str], vocabulary: int, symbols: str = "", fixed: Sequence[str] = (), units: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
     """Train on text.
 
@@ -29,14 +29,14 @@ def train_tokenizer(
         symbols: regular expression of characters that are always a token of their own (the cells of a grid, whose place in a
             row must not change how they are cut).
         fixed: texts that are always one token each; they come on top of ``vocabulary``.
-        units: regular expression of texts that are words of their own whatever they are made of, so that letters and digits in
+        units: regular expressions of texts that are words of their own whatever they are made of, so that letters and digits in
             one are not parted (the parts of a product's code).
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(Regex(r"\[(?=\S)"), "[ ")
     words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if units:
-        own = pre_tokenizers.Split(Regex(f"{units}|{_WORDS}"), "isolated")
+        own = pre_tokenizers.Split(Regex("|".join([*units, _WORDS])), "isolated")
         words = pre_tokenizers.Sequence([own, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(symbols), "isolated"), words]) if symbols else words

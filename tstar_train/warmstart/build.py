@@ -16,72 +16,22 @@ import torch
 import torch.distributed
 from rich.console import Console
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tstar_envs import EnvEntry, TextEnv, find_entry, write_whole
 from tstar_train.claim import claimed
 from tstar_train.finite import NotFinite
 from tstar_train.policy.checksums import sha256_of
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.family import TinyFamily, policy_name, tiny_family
 from tstar_train.policy.limit import position_limit
 from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, load_policy, load_tokenizer, new_tiny, save_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.warmstart.demonstrations import DemonstrationStyle, practice_rows, shuffled
-from tstar_train.warmstart.imitate import ImitationSchedule, imitate
+from tstar_train.recipes.built_in import recipe_of
+from tstar_train.recipes.recipe import Recipe
+from tstar_train.recipes.warm_start import ImitationSchedule
+from tstar_train.warmstart.demonstrations import practice_rows, shuffled
+from tstar_train.warmstart.imitate import imitate
 from tstar_train.warmstart.quoting import quoting_rows
-
-SCHEDULES: dict[str, tuple[ImitationSchedule, ...]] = {
-    "search_qa": (
-        ImitationSchedule(steps=12_000),
-        ImitationSchedule(steps=5_000, matrix_rate=0.01, other_rate=1.5e-3, decay=1.0, processes=2),
-    ),
-    "question_sets": (
-        ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
-        ImitationSchedule(steps=2_600, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
-    ),
-    # Rows are single turns here, about a third as long as a whole conversation.
-    # Batches of 24 find out how to plan, which batches of 8 alone do not; after that small batches at a low rate make the most of a
-    # minute (docs/results/planning_imitation.md). This policy is a start (.56 on stacking): an hour of imitation (.88) left training
-    # little to show.
-    "blocksworld": (
-        ImitationSchedule(steps=2_000, batch=24, matrix_rate=0.007, other_rate=1.2e-3),
-        ImitationSchedule(steps=4_500, batch=8, matrix_rate=0.002, other_rate=4e-4, decay=1.0, warmup=50),
-    ),
-    # Rows are whole episodes, about three times as long as those of search-QA.
-    "alfworld": (
-        ImitationSchedule(steps=4_000, matrix_rate=0.01, other_rate=1.5e-3),
-        ImitationSchedule(steps=2_500, matrix_rate=0.008, other_rate=1.2e-3, decay=1.0),
-    ),
-    # Rows are single turns with the page before, twice as long as those of the planning families. At a rate of .007 the quoting
-    # is lost again within 300 updates, at .004 it is kept.
-    "webshop": (
-        ImitationSchedule(steps=400, batch=24, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=20, rows="quotes"),
-        ImitationSchedule(steps=2_800, batch=12, matrix_rate=0.004, other_rate=1.2e-3, decay=0.8, processes=2),
-    ),
-    # A start, like Blocksworld's: steps count here, and batches of 8 at a low rate make the most of a minute
-    # (docs/results/planning_imitation.md). 1,500 steps solve .68 of the validation levels instead of .47.
-    "sokoban": (ImitationSchedule(steps=850, batch=8, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context"),),
-    # Two hours on two cores, the longest of all: an hour of CPU time, at other rates, left hard levels at .02. Steps count here too:
-    # in 17 CPU-minutes batches of 24 solve half as many medium levels as batches of 8. The second stage was added later; a pool from the
-    # beginning would have cost nothing (docs/results/planning_imitation.md).
-    "sokoban_harder": (
-        ImitationSchedule(steps=40_000, batch=4, matrix_rate=0.003, other_rate=7e-4, decay=0.9, alike="context", processes=2),
-        ImitationSchedule(
-            steps=27_000, batch=4, matrix_rate=0.002, other_rate=5e-4, decay=0.9, alike="context", processes=2, held=2048
-        ),
-    ),
-    "sokoban_hard": (
-        ImitationSchedule(
-            steps=18_000, batch=4, matrix_rate=0.002, other_rate=5e-4, decay=0.9, alike="context", processes=2, held=2048
-        ),
-    ),
-}
-
-
-def style_of(family: TinyFamily) -> DemonstrationStyle:
-    """How the demonstrations of a family vary."""
-    return DemonstrationStyle(mistake=family.mistakes, no_thought=family.no_thought, wordings=family.wordings, kept=family.kept_rows)
 
 
 class TextCodec:
@@ -110,18 +60,17 @@ class TextCodec:
 
 
 class PracticeMix:
-    """Fresh practice environments of a family, under the options that its tiny policy plays with.
+    """Fresh practice environments, under the options that a built-in policy plays with.
 
     Args:
-        entry: any environment of the family; which ones are practised, and how often, ``TinyFamily.mix`` says.
-        only: practise this environment alone.
-        settings: the built-in policy whose options they have, None for the environment's own.
+        recipe: of that policy; which environments are practised, and how often, its ``mix`` says.
+        entry: what is practised where there is no mix.
+        only: practise this environment alone, whatever the mix.
     """
 
-    def __init__(self, entry: EnvEntry, only: bool = False, settings: str | None = None) -> None:
-        family = tiny_family(settings or policy_name(entry))
-        mix = {entry.name: 1.0} if only or not family.mix else family.mix
-        self._options = family.env_options
+    def __init__(self, recipe: Recipe, entry: EnvEntry, only: bool = False) -> None:
+        mix = {entry.name: 1.0} if only or not recipe.warm_start.mix else recipe.warm_start.mix
+        self._options = recipe.env.options
         self._entries = [find_entry(name) for name in mix]
         self._weights = list(mix.values())
 
@@ -134,13 +83,13 @@ class PracticeMix:
 
 
 def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
-    """Train a tiny policy for a family, from nothing or from the built-in policy that it begins with, and write it.
+    """Make the built-in policy that plays an environment, from nothing or from the one that it begins with, and write it.
 
     Args:
-        entry: any environment of the family.
+        entry: the environment; the policy's recipe says all but what follows.
         out: folder, new or empty; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
         seed: of weights and demonstrations.
-        steps: updates of each stage, None for the family's schedules.
+        steps: updates of each stage, None for the recipe's.
         console: for progress.
 
     Raises:
@@ -158,25 +107,22 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
 
 def _build(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
     torch.set_num_threads(1)
-    family = tiny_family(policy_name(entry))
+    recipe = recipe_of(entry)
     made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
-    if family.begins_with:
-        start = load_policy("tiny", family.begins_with)
-        tokenizer, model = start.tokenizer, start.model
-        made = json.loads((WEIGHTS / family.begins_with / "training.json").read_text(encoding="utf-8"))["stages"]
+    if start := recipe.warm_start.begins_with:
+        policy = load_policy("tiny", start)
+        tokenizer, model = policy.tokenizer, policy.model
+        made = json.loads((WEIGHTS / start / "training.json").read_text(encoding="utf-8"))["stages"]
     else:
-        texts = itertools.islice(practice_rows(PracticeMix(entry), TextCodec(), 999, style_of(family), family), family.tokenizer_rows)
-        pieces = (str(piece) for row in texts for piece in row.ids)
-        tokenizer = train_tokenizer(pieces, family.vocabulary, family.symbols, family.words, family.units)
-        model = new_tiny(tokenizer, seed, family.look_back, family.rope_base, family.copying)
-    setattr(model.config, POLICY_FIELD, policy_name(entry))
+        tokenizer, model = new_policy(recipe, entry, seed)
+    setattr(model.config, POLICY_FIELD, recipe.name)
     save_tiny(model, tokenizer, out)
-    stages = SCHEDULES[policy_name(entry)]
+    stages = recipe.warm_start.stages
     if steps is not None:
         stages = tuple(replace(stage, steps=steps) for stage in stages)
     record: dict[str, Any] = {
         "made_by": f"python -m tstar_train warmstart --env {entry.name} --seed {seed}",
-        "policy": policy_name(entry),
+        "policy": recipe.name,
         "rules_version": entry.rules_version,
         "torch": torch.__version__,
         "stages": made,
@@ -186,6 +132,15 @@ def _build(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Co
         run_stage(entry, out, seed + 1000 * number, schedule, console, record)
         record["sha256"] = {p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")}
         write_whole(out / "training.json", json.dumps(record, indent=1) + "\n")
+
+
+def new_policy(recipe: Recipe, entry: EnvEntry, seed: int) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """A tokenizer of the demonstrations, and a model with random weights that begins as the recipe says."""
+    tokens = recipe.tokenizer
+    texts = practice_rows(PracticeMix(recipe, entry), TextCodec(), 999, recipe.warm_start.demonstrations, recipe.env)
+    pieces = (str(piece) for row in itertools.islice(texts, tokens.rows) for piece in row.ids)
+    tokenizer = train_tokenizer(pieces, tokens.vocabulary, tokens.symbols, tokens.words, tokens.units)
+    return tokenizer, new_tiny(tokenizer, seed, recipe.model)
 
 
 def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule, console: Console, record: dict[str, Any]) -> None:
@@ -205,7 +160,7 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
                 told = json.loads(broken.read_text(encoding="utf-8"))
                 raise NotFinite(told["message"], told["batch"]) from None
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
-    style = style_of(tiny_family(policy_name(entry)))
+    style = recipe_of(entry).warm_start.demonstrations
     record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})
     loss = f"loss {stage['losses'][-1][1]:.4f}" if stage["losses"] else "no steps"
     console.print(f"stage done: {loss}", highlight=False)
@@ -221,7 +176,8 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     started = time.process_time()
     tokenizer = load_tokenizer(out)
     codec = PlainCodec(tokenizer, with_prompt=False)
-    model = load_policy(str(out), policy_name(entry)).model
+    recipe = recipe_of(entry)
+    model = load_policy(str(out), recipe.name).model
     losses: list[tuple[int, float]] = []
 
     def report(step: int, loss: float, seconds: float) -> None:
@@ -229,11 +185,11 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
         if rank == 0:
             print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True)
 
-    family = tiny_family(policy_name(entry))
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
-        rows = practice_rows(PracticeMix(entry), codec, seed + rank, style_of(family), family, position_limit(model.config))
+        practice, style = PracticeMix(recipe, entry), recipe.warm_start.demonstrations
+        rows = practice_rows(practice, codec, seed + rank, style, recipe.env, position_limit(model.config))
     try:
         imitate(model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average)
     except NotFinite as error:

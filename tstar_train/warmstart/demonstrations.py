@@ -15,20 +15,10 @@ from dataclasses import dataclass
 from tstar_envs import TextEnv, parse_reply, render_reply
 from tstar_train.grafting.prompt import Branch, contrast_context
 from tstar_train.policy.codec import Codec
-from tstar_train.policy.family import TinyFamily
 from tstar_train.policy.limit import ContextTooLong
+from tstar_train.recipes.recipe import EnvRecipe
+from tstar_train.recipes.warm_start import DemonstrationStyle
 from tstar_train.rollout.transcript import Transcript
-
-
-@dataclass(frozen=True)
-class DemonstrationStyle:
-    """Shares of what makes demonstrations varied, each in [0, 1]."""
-
-    mistake: float = 0.08  # of turns
-    no_thought: float = 0.12  # of turns
-    contrast: float = 0.03  # of turns also written as a contrast prompt
-    wordings: int = 4  # how many wordings of each thought
-    kept: float = 1.0  # of the rows
 
 
 @dataclass
@@ -40,7 +30,7 @@ class Row:
 
 
 def practice_rows(
-    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle, family: TinyFamily,
+    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle, seen: EnvRecipe,
     limit: int | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """Rows without end.
@@ -50,7 +40,7 @@ def practice_rows(
         codec: turns to ids.
         seed: same seed, same rows.
         style: how varied.
-        family: which context the policy sees. ``concat`` gives a row per episode, ``step`` one per imitated turn.
+        seen: how the policy sees the environment. ``concat`` gives a row per episode, ``step`` one per imitated turn.
         limit: most tokens of a row, None for any number. Contexts are shortened as in play; an episode that cannot go on is left out.
     """
     world = 0
@@ -58,7 +48,7 @@ def practice_rows(
         env = practice(f"{seed}/{world}")
         chance = random.Random(f"demonstrations/{seed}/{world}")
         for task_id in env.task_ids("train"):
-            rows = _episode_rows(env, task_id, codec, chance, style, family, limit)
+            rows = _episode_rows(env, task_id, codec, chance, style, seen, limit)
             yield from (row for row in rows if style.kept == 1.0 or chance.random() < style.kept)
         world += 1
 
@@ -83,11 +73,11 @@ def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
 
 
 def _episode_rows(
-    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle, family: TinyFamily,
+    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle, seen: EnvRecipe,
     limit: int | None,
 ) -> list[Row]:  # fmt: skip
     observation, info = env.reset(options={"task": task_id})
-    transcript = Transcript(codec, env.prompt(), str(info["instruction"]), observation, family.context, family.history)
+    transcript = Transcript(codec, env.prompt(), str(info["instruction"]), observation, seen.context, seen.history)
     turns: list[Row] = []
     extra: list[Row] = []
     over = False
@@ -96,7 +86,7 @@ def _episode_rows(
         if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
             return []
         try:
-            context = transcript.context(None if limit is None else limit - family.max_tokens)
+            context = transcript.context(None if limit is None else limit - seen.max_tokens)
         except ContextTooLong:
             return []
         if chance.random() < style.contrast:
@@ -113,7 +103,7 @@ def _episode_rows(
             transcript.add(ids, observation)
     if not info["success"]:
         return []
-    rows = [*(_whole(turns) if family.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+    rows = [*(_whole(turns) if seen.context == "concat" else (t for t in turns if any(t.mask))), *extra]
     return [row for row in rows if limit is None or len(row.ids) <= limit]
 
 

@@ -6,8 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -15,60 +14,8 @@ from transformers import PreTrainedModel
 
 from tstar_train.finite import NotFinite
 from tstar_train.policy.head import output_logits
+from tstar_train.recipes.warm_start import ImitationSchedule
 from tstar_train.warmstart.demonstrations import Row
-
-
-@dataclass(frozen=True)
-class ImitationSchedule:
-    """How long and how fast.
-
-    Attributes:
-        steps: updates.
-        batch: rows per update.
-        matrix_rate: peak learning rate of Muon on the weight matrices.
-        other_rate: peak learning rate of AdamW on embeddings, norms and biases.
-        decay: share of the steps over which the rates fall linearly to zero at the end.
-        warmup: steps over which they rise at the start.
-        processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
-        rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
-        alike: what the rows of a batch have nearly the same length of, so that little is padded: the whole ``row``, or the ``context``
-            alone, which is what is not imitated. Where a row is a turn take ``context``: by the whole row all turns without a thought
-            come into batches of their own, whose steps go to guessing actions (docs/results/planning_imitation.md).
-        held: rows that wait in a pool, from which the next one is drawn at random, so that the turns of a level, which come one
-            after another, do not share a batch; 0 takes them as they come.
-        seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
-            alone can be repeated exactly.
-
-    Raises:
-        ValueError: a negative ``held``; ``seconds`` that are not positive, or with several processes, which would end after different
-            steps.
-    """
-
-    steps: int = 20_000
-    batch: int = 8
-    matrix_rate: float = 0.02
-    other_rate: float = 3e-3
-    decay: float = 0.7
-    warmup: int = 100
-    processes: int = 1
-    rows: Literal["expert", "quotes"] = "expert"
-    alike: Literal["row", "context"] = "row"
-    held: int = 0
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.held < 0:
-            raise ValueError(f"held={self.held}: give the number of rows that wait in the pool, or 0 to take them as they come")
-        if self.seconds is not None and self.seconds <= 0:
-            raise ValueError(f"seconds={self.seconds}: give a positive number of CPU seconds, or None to end after steps={self.steps}")
-        if self.seconds is not None and self.processes > 1:
-            raise ValueError(f"seconds={self.seconds} with processes={self.processes}: use processes=1, or steps instead of seconds")
-
-    def rate(self, step: int, spent: float = 0.0) -> float:
-        """Factor of the peak rates at a step that begins after ``spent`` CPU seconds; 0 or less where the schedule has ended."""
-        end, at = (self.steps, step) if self.seconds is None else (self.seconds, spent)
-        start = end * (1 - self.decay)
-        return min(1.0, (step + 1) / self.warmup, (end - at) / max(1.0, end - start))
 
 
 def batches_of(rows: Sequence[Row], schedule: ImitationSchedule) -> list[list[Row]]:

@@ -1,0 +1,5 @@
+"""How each built-in policy is made, sees its environments and is trained: one TOML file a policy, and what reads them.
+
+A file has the tables of ``recipe.Recipe`` and may name another one that it ``extends``: what it does not say is as there. Files whose
+name begins with ``_`` are no policies, only there to be extended. ``built_in`` finds the recipe of an environment.
+"""
