@@ -16,18 +16,18 @@ import dataclasses
 
 import torch
 from torch import Tensor
-from tstar_train.rollout.share import Share
 
 from tstar_envs import find_entry
+from tstar_train.build import trainer_of
 from tstar_train.config import Config
+from tstar_train.loop import iterate
 from tstar_train.policy.model import Policy, load_policy, settings_name
 from tstar_train.presets import tiny
 from tstar_train.recipes.built_in import load_recipe
-from tstar_train.rollout.collect import EnvSpec
-from tstar_train.run import make_env, tasks_of_iteration, training_tasks
 from tstar_train.warmstart.build import PracticeMix
 from tstar_train.warmstart.demonstrations import practice_rows
 from tstar_train.warmstart.imitate import imitation_loss, pad_rows
+from tstar_train.world import Alone
 
 STEPS = (0.1, 0.3, 1.0)
 
@@ -63,17 +63,18 @@ def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str,
     """Gradients of the base loss without fines, shape (iterations, weights), by part; those above and below zero add up to the whole."""
     rollout = dataclasses.replace(config.rollout, invalid_penalty=0.0, revisit_penalty=0.0, progress_credit=0.0)
     graft = dataclasses.replace(config.graft, enabled=False)
-    spec, tasks = EnvSpec(config.env, dict(config.env_options)), training_tasks(make_env(config), config)
-    shares = {}
+    found: dict[str, list[Tensor]] = {"whole": [], "above": []}
     for part, weight in (("whole", 1.0), ("above", 0.0)):
         optim = dataclasses.replace(config.optim, updates=1, negative_weight=weight)
-        shares[part] = Share(policy, None, dataclasses.replace(config, rollout=rollout, graft=graft, optim=optim), spec)
-    found: dict[str, list[Tensor]] = {part: [] for part in shares}
-    for number in range(iterations):
-        for part, share in shares.items():
-            share.play(tasks_of_iteration(tasks, config, number), number, 0)  # the same episodes for both: seeds say what is drawn
-            found[part].append(share.base_gradient(0, float(config.rollout.tasks * config.rollout.group))[0])
-        print(f"iteration {number + 1}/{iterations}", flush=True)
+        changed = dataclasses.replace(config, rollout=rollout, graft=graft, optim=optim, processes=1)
+        one = trainer_of(changed, policy, Alone())
+        learner = one.learner
+        # No step is taken: both parts are of the same episodes, since seeds say what is drawn.
+        learner.apply = lambda factor, learner=learner, part=part: found[part].append(learner._gradient) or 0.0
+        for number in range(iterations):
+            learner.discard()
+            iterate(one, number)
+            print(f"{part}: iteration {number + 1}/{iterations}", flush=True)
     whole, above = torch.stack(found["whole"]), torch.stack(found["above"])
     return {"whole": whole, "above zero": above, "below zero": whole - above, "above, and a tenth of below": above + 0.1 * (whole - above)}
 

@@ -12,17 +12,19 @@ import argparse
 import dataclasses
 
 import torch
-from tstar_train.rollout.share import Share, sampling_of
 
 from tstar_envs import find_entry
+from tstar_train.build import trainer_of
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import graft
 from tstar_train.grafting.verify import verify
+from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.run import make_env
+from tstar_train.rollout.select import sampling_of
+from tstar_train.world import Alone
 
 KINDS = {
     "written at temperature 1": {"temperature": 1.0, "fallback": "none"},
@@ -43,7 +45,10 @@ def main() -> None:
     config = dataclasses.replace(preset, graft=dataclasses.replace(preset.graft, enabled=False))
     policy = load_policy(options.model, policy_name(entry))
     spec = EnvSpec(config.env, dict(config.env_options))
-    played = Share(policy, None, config, spec).play(list(make_env(config).task_ids("train"))[: options.tasks], 0, 0)
+    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks=options.tasks), processes=1)
+    one = trainer_of(config, policy, Alone())
+    one.learner.apply = lambda factor: 0.0  # plays as an iteration of training does, and learns nothing
+    played = iterate(one, 0).played
     found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
     engine = LocalEngine(policy)
     print(f"{len(found)} divergences\n| grafts | kept | won at temperature 1 | won greedily |\n|---|---|---|---|")

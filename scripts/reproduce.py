@@ -20,20 +20,21 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from tstar_train.rollout.team import Team
 
 from tstar_envs import find_entry, parse_options
+from tstar_train.build import build, held_out_tasks, make_env, trainer_of
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
-from tstar_train.policy.model import Policy, load_policy
+from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
-from tstar_train.recipes.built_in import policy_name, recipe_of
+from tstar_train.ranks import all_ranks, order
+from tstar_train.recipes.built_in import recipe_of
 from tstar_train.recipes.warm_start import ImitationSchedule
-from tstar_train.rollout.collect import EnvSpec
-from tstar_train.run import held_out_tasks, make_env, resume_run, train
+from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import PracticeMix
 from tstar_train.warmstart.demonstrations import practice_rows, shuffled
 from tstar_train.warmstart.imitate import imitate
+from tstar_train.world import Alone
 
 METHODS = ("tstar", "grpo", "imitation")
 # Of the control's practice; far from the seeds of the stages of a warm start (1,000 apart), whose demonstrations the policy has seen.
@@ -57,21 +58,19 @@ def preset(options: argparse.Namespace, seed: int = 0) -> Config:
     return dataclasses.replace(config, seed=seed, processes=options.processes, evaluation=evaluation, env_options=env_options)
 
 
-def held_out(policy: Policy, config: Config) -> Measurement:
-    """A policy on the held-out tasks."""
-    team = Team(policy, None, config, EnvSpec(config.env, dict(config.env_options)), config.processes or 1)
-    result = measure(team, held_out_tasks(make_env(config), config), config.evaluation)
-    team.close()
-    return result
+def held_out(config: Config) -> Measurement:
+    """The start policy on the held-out tasks."""
+    with all_ranks(config) as world:
+        measured: Measurement = order(build(config, world), "measure", held_out_tasks(make_env(config), config))
+    return measured
 
 
 def start_measurement(config: Config, out: Path, console: Console) -> Measurement:
     """The start policy, measured once for all."""
     path = out / "start.json"
     if not path.is_file():
-        policy = load_policy("tiny", policy_name(find_entry(config.env)))
         console.print("measuring the start policy ...")
-        path.write_text(json.dumps(held_out(policy, config).report()))
+        path.write_text(json.dumps(held_out(config).report()))
     return Measurement.from_report(json.loads(path.read_text()))
 
 
@@ -104,7 +103,7 @@ def more_imitation(config: Config, path: Path, seconds: float, rates: tuple[floa
     steps = imitate(policy.model, rows, schedule, policy.codec.pad, lambda *_: None)
     used = time.process_time() - begun
     console.print(f"imitation, seed {config.seed}: {steps} steps in {used:.0f} CPU-seconds")
-    after = held_out(policy, config)
+    after = measure(trainer_of(config, policy, Alone()), held_out_tasks(make_env(config), config))
     path.mkdir(parents=True, exist_ok=True)
     (path / "evaluation.json").write_text(json.dumps({"before": before.report(), "after": after.report()}))
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": used, "steps": steps, "rates": rates}))

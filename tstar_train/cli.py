@@ -19,9 +19,12 @@ from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_
 from tstar_train.claim import new_folder, remove_unused
 from tstar_train.config import Config
 from tstar_train.config_check import flag, options
-from tstar_train.presets import choose
+from tstar_train.launch import from_torchrun
+from tstar_train.presets import choose, with_algorithm
+from tstar_train.ranks import follow_torchrun
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
+from tstar_train.world import World
 
 _USAGE = """python -m tstar_train --env ENV [options]
        python -m tstar_train --resume RUN [--iterations N]
@@ -48,16 +51,31 @@ def train_command(arguments: Sequence[str]) -> int:
     first = _first_options()
     known, rest = first.parse_known_args(list(arguments))
     if any(a in ("-h", "--help") for a in rest):
-        _print_help(first, known.env, known.model)
+        _print_help(first, known.env, known.model, rest)
         return 0
     console = Output()
+    torchrun = from_torchrun(Config.helper_minutes)
+    if torchrun is not None and torchrun.rank:
+        follow_torchrun(torchrun)  # the options are the first rank's to read, and it says what is wrong with them
+        return 0
+    try:
+        return _lead(known, rest, console, torchrun)
+    except BaseException:
+        if torchrun is not None:
+            torchrun.close()
+        raise
+
+
+def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: World | None) -> int:
+    """What a run's first rank does, which in most runs is the only process of the user's."""
     if known.resume is not None:
-        _resume(known, rest, console)
+        _resume(known, rest, console, torchrun)
         return 0
     if known.env is None:
         raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)")
     entry = find_entry(known.env)
     preset, reason = choose(entry, known.model or "auto")
+    preset = for_algorithm(preset, rest)
     config, unknown = tyro.cli(Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV")
     if unknown:
         raise UnknownOption(_no_such_option(unknown[0], config))
@@ -68,15 +86,22 @@ def train_command(arguments: Sequence[str]) -> int:
         config, env=entry.id, env_options={**config.env_options, **own}, training_options={**config.training_options, **further}
     )
     if known.out is not None:
-        train(config, known.out, console)
+        train(config, known.out, console, torchrun=torchrun)
         return 0
     method = f"tstar-{config.algo}" if config.tstar else config.algo
     out = new_folder(Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
-        train(config, out, console)
+        train(config, out, console, torchrun=torchrun)
     finally:
         remove_unused(out)
     return 0
+
+
+def for_algorithm(preset: Config, arguments: Sequence[str]) -> Config:
+    """A preset with what the algorithm asked for sets; the command line ranks above both."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--algo", default=preset.algo)
+    return with_algorithm(preset, early.parse_known_args(list(arguments))[0].algo)
 
 
 def _first_options() -> argparse.ArgumentParser:
@@ -107,16 +132,17 @@ def _first_options() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_help(first: argparse.ArgumentParser, env: str | None, model: str | None) -> None:
+def _print_help(first: argparse.ArgumentParser, env: str | None, model: str | None, arguments: Sequence[str]) -> None:
     """Both parts of the options; with an environment the defaults are its preset's."""
     print(first.format_help())
     preset = choose(find_entry(env), model or "auto")[0] if env is not None else Config(env=list_envs()[0].id)
+    preset = for_algorithm(preset, arguments)
     whose = f"the preset for {env}" if env is not None else "the paper; with --env ENV (and --model) those of its preset are shown"
     prog = "python -m tstar_train --env ENV"
     tyro.cli(Config, default=preset, args=["--help"], prog=prog, description=f"Defaults are those of {whose}.")
 
 
-def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console) -> None:
+def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, torchrun: World | None) -> None:
     more = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     more.add_argument("--iterations")
     found, left = more.parse_known_args(list(rest))
@@ -126,7 +152,7 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console) ->
     iterations = found.iterations
     if iterations is not None and not (iterations.isascii() and iterations.isdigit() and len(iterations) < 10):
         raise UnknownOption(f"--iterations must be a whole number, got {iterations!r:.40}")
-    resume_run(known.resume, console, None if iterations is None else int(iterations))
+    resume_run(known.resume, console, None if iterations is None else int(iterations), torchrun)
 
 
 def _no_such_option(given: str, config: Config) -> str:

@@ -6,8 +6,10 @@ A preset is only a set of defaults: every option on the command line wins over i
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tstar_envs import EnvEntry, UnknownOption, find_entry
+from tstar_train.algorithms import ALGORITHMS
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart_advice
 from tstar_train.recipes.built_in import load_recipe, policy_name
@@ -44,6 +46,20 @@ def require_train_split(entry: EnvEntry) -> None:
             f"{entry.id} is for evaluation only (its splits: {', '.join(entry.splits)}): train with --env {other}, "
             f"then evaluate with: python -m tstar_envs eval --env {entry.name} --agent tiny:RUN/checkpoints/NUMBER"
         )
+
+
+def with_algorithm(config: Config, name: str) -> Config:
+    """A preset with a base algorithm and the options that it sets, which rank above the preset's."""
+    if name not in ALGORITHMS:
+        return config  # whoever reads the options says what is valid
+    changed: dict[str, Any] = {"algo": name}
+    for option, value in ALGORITHMS[name][1].items():
+        part, _, field = option.rpartition(".")
+        if part:
+            changed[part] = replace(changed.get(part, getattr(config, part)), **{field: value})
+        else:
+            changed[field] = value
+    return replace(config, **changed)
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:

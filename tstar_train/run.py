@@ -288,9 +288,9 @@ def _percent(mean: float | None, greedy: float | None) -> str:
     return ("-" if mean is None else f"{mean:.1%}") + (f" ({greedy:.1%})" if greedy is not None else "")
 
 
-def resume_run(out: Path, console: Console, iterations: int | None = None) -> dict[str, Any]:
+def resume_run(out: Path, console: Console, iterations: int | None = None, torchrun: World | None = None) -> dict[str, Any]:
     """Continue a run by the options it was started with, up to more iterations if so many are named."""
     path = out / "config.json"
     if not path.is_file():
         raise UnknownOption(f"{out} holds no config.json, so there is no run to resume there: start one with --env ENV --out {out}")
-    return train(Config.from_json(path), out, console, resume=True, iterations=iterations)
+    return train(Config.from_json(path), out, console, resume=True, iterations=iterations, torchrun=torchrun)

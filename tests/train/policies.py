@@ -8,12 +8,15 @@ from functools import lru_cache
 import torch
 
 from tstar_envs import find_entry
+from tstar_train.build import trainer_of
+from tstar_train.loop import Trainer
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.model import Policy, new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.recipes.built_in import load_recipe
 from tstar_train.warmstart.build import PracticeMix, TextCodec
 from tstar_train.warmstart.demonstrations import practice_rows
+from tstar_train.world import Alone
 
 HOTPOT = find_entry("hotpotqa")
 RECIPE = load_recipe("search_qa")
@@ -34,3 +37,21 @@ def random_policy(seed: int = 0, spread: float = 0.3) -> Policy:
         for parameter in model.parameters():
             parameter.add_(spread * 0.1 * torch.randn_like(parameter))
     return Policy(model, PlainCodec(tokenizer(), with_prompt=False), tokenizer(), "random")
+
+
+class Given:
+    """A stream of tasks that always begins with the same ones."""
+
+    def __init__(self, tasks):
+        self._tasks = list(tasks)
+
+    def take(self, cursor, count):
+        return self._tasks[:count]
+
+
+def trainer(config, policy, tasks=None, world=None) -> Trainer:
+    """What iterates, around a policy; ``tasks`` are those of every iteration, None for the run's own."""
+    made = trainer_of(config, policy, world or Alone())
+    if tasks is not None:
+        made.stream = Given(tasks)
+    return made

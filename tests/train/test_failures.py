@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 from loopback import QuietHandler, listening
+from policies import trainer
 from service_process import ServiceProcess
 from train_process import TrainProcess, run
-from tstar_train.rollout.team import Team
 
 from tstar_envs import Episode, InfrastructureError
 from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
@@ -22,8 +22,8 @@ from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
-from tstar_train.evaluate import Measurement, differences, measure, paired_difference
-from tstar_train.loop import Learner, iterate
+from tstar_train.evaluate import Measurement, differences, measure, paired_difference, play_held_out
+from tstar_train.loop import iterate
 from tstar_train.policy.model import has_tiny, load_policy
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
@@ -103,20 +103,17 @@ CONFIG = Config(
 )  # fmt: skip
 
 
-def learner_over(spec):
-    policy = load_policy("tiny", "search_qa")
-    reference = copy.deepcopy(policy.model)
-    team = Team(policy, reference, CONFIG, spec, processes=1)
-    return Learner(policy, reference, torch.optim.AdamW(policy.model.parameters(), lr=1e-4), team)
+def over(spec, config=CONFIG):
+    """What iterates over a service."""
+    return trainer(dataclasses.replace(config, env_options=dict(spec.options)), load_policy("tiny", "search_qa"), TASKS)
 
 
 def test_an_iteration_learns_from_the_rest_and_counts_what_failed():
     count: list[int] = []
     with service(lambda asked: False, count) as spec:
-        assert iterate(learner_over(spec), CONFIG, TASKS, 0).metrics["failed_episodes"] == 0
+        assert iterate(over(spec), 0).metrics["failed_episodes"] == 0
     with service(lambda asked: asked == count[0]) as spec:  # the last one, so that only the longest episodes fail
-        learner = learner_over(spec)
-        result = iterate(learner, CONFIG, TASKS, 0)
+        result = iterate(over(spec), 0)
     groups, lost = result.played.groups, result.played.failed
     left = [t for g in groups for t in g.trajectories]
     assert 0 < len(lost) == result.metrics["failed_episodes"] and len(left) + len(lost) == len(TASKS) * SIZE
@@ -133,35 +130,30 @@ def test_an_iteration_learns_from_the_rest_and_counts_what_failed():
 
 def test_an_iteration_of_which_most_failed_changes_nothing():
     with service(lambda asked: True) as spec:
-        learner = learner_over(spec)
-        before = copy.deepcopy(learner.policy.model.state_dict())
+        one = over(spec)
+        before = copy.deepcopy(one.policy.model.state_dict())
         with pytest.raises(InfrastructureError, match=r"of 16 episodes failed.*answered 503.*python -m retriever serve"):
-            iterate(learner, CONFIG, TASKS, 0)
-    assert all(torch.equal(before[name], value) for name, value in learner.policy.model.state_dict().items())
+            iterate(one, 0)
+    assert all(torch.equal(before[name], value) for name, value in one.policy.model.state_dict().items())
 
 
 def test_measurements_leave_failed_episodes_out():
     config = dataclasses.replace(CONFIG, evaluation=dataclasses.replace(CONFIG.evaluation, split="train", tasks=4, samples=4, greedy=False))
     count: list[int] = []
     with service(lambda asked: False, count) as spec:
-        team = Team(load_policy("tiny", "search_qa"), None, config, spec, processes=1)
-        whole = measure(team, TASKS, config.evaluation)
+        whole = measure(over(spec, config), TASKS)
     with service(lambda asked: asked == count[0]) as spec:
-        team = Team(load_policy("tiny", "search_qa"), None, config, spec, processes=1)
-        part = measure(team, TASKS, config.evaluation)
+        part = measure(over(spec, config), TASKS)
     with service(lambda asked: asked == count[0]) as spec:
-        team = Team(load_policy("tiny", "search_qa"), None, config, spec, processes=1)
-        episodes = team.evaluate(TASKS, "train", 4, 1.0, "evaluation")
+        episodes = play_held_out(over(spec, config), TASKS, "train", 4, 1.0, "evaluation")
     assert whole.failed == 0 < part.failed == sum(map(failed, episodes))
     for n, value in enumerate(part.per_task):
         good = [e.reward for e in episodes[4 * n : 4 * n + 4] if not failed(e)]
         assert value == (pytest.approx(sum(good) / len(good)) if good else None)
     assert part.solved_per_task == part.per_task, "in question answering success is exact match"
     assert Measurement.from_report(json.loads(json.dumps(part.report()))) == part
-    with service(lambda asked: True) as spec:
-        team = Team(load_policy("tiny", "search_qa"), None, config, spec, processes=1)
-        with pytest.raises(InfrastructureError, match="episodes failed"):
-            measure(team, TASKS, config.evaluation)
+    with service(lambda asked: True) as spec, pytest.raises(InfrastructureError, match="episodes failed"):
+        measure(over(spec, config), TASKS)
 
 
 def test_a_task_without_any_result_is_in_no_figure():

@@ -11,18 +11,19 @@ import pickle
 
 import pytest
 import torch
-from policies import HOTPOT, random_policy
-from tstar_train.rollout.team import Team
+from policies import HOTPOT, random_policy, trainer
 
 from tstar_envs import find_entry
+from tstar_train import loop
 from tstar_train.__main__ import main
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import NotFinite, checked_norm
-from tstar_train.loop import Learner, iterate
-from tstar_train.optim.update import UpdateStats
+from tstar_train.launch import launched
+from tstar_train.loop import iterate
+from tstar_train.optim.batch import dealt_steps
+from tstar_train.optim.stats import UpdateStats
 from tstar_train.recipes.warm_start import ImitationSchedule
-from tstar_train.rollout.collect import EnvSpec
 from tstar_train.warmstart.demonstrations import Row
 from tstar_train.warmstart.imitate import imitate
 
@@ -35,32 +36,28 @@ FINED = Config(
 TASKS = ["hotpotqa-mini-train-0000", "hotpotqa-mini-train-0001"]
 
 
-def learner(config, processes=1):
-    policy = random_policy(spread=0.02)
-    reference = copy.deepcopy(policy.model).requires_grad_(False) if config.tstar or config.optim.kl_coefficient else None
-    team = Team(policy, reference, config, EnvSpec(config.env, dict(config.env_options)), processes)
-    return Learner(policy, reference, torch.optim.AdamW(policy.model.parameters(), lr=1e-3), team)
+def one_of(config):
+    return trainer(config, random_policy(spread=0.02), TASKS)
 
 
 def state(one):
-    return copy.deepcopy([one.policy.model.state_dict(), one.optimizer.state_dict()])
+    return copy.deepcopy([one.policy.model.state_dict(), one.learner.optimizer.state_dict()])
 
 
 def unchanged(one, before):
     assert all(torch.equal(before[0][name], value) for name, value in one.policy.model.state_dict().items())
-    assert one.optimizer.state_dict()["state"] == before[1]["state"] == {} and one.whole
+    assert one.learner.optimizer.state_dict()["state"] == before[1]["state"] == {} and one.whole
 
 
 @pytest.mark.parametrize("what", ["advantage", "large advantage", "sampling log-probability", "gradient", "loss by overflow"])
 @pytest.mark.parametrize("tstar", [False, True])
 def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatch):
-    one = learner(dataclasses.replace(FINED, tstar=tstar))
-    share, before = one.team._own, state(one)
-    play = share.play
+    one = one_of(dataclasses.replace(FINED, tstar=tstar))
+    before, dealt = state(one), []
 
     def spoil(*arguments):
-        played = play(*arguments)
-        row = share._sequences[0][-1]
+        steps = dealt_steps(*arguments)
+        row = steps[0].sequences[-1]
         own = row.mask.index(1)
         if "advantage" in what:
             row.advantages[own] = math.nan if what == "advantage" else 1e300
@@ -70,30 +67,33 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
             row.advantages = [3e38] * len(row.ids)
         else:
             next(one.policy.model.parameters()).register_hook(lambda gradient: gradient * math.nan)
-        return played
+        dealt.extend(steps)
+        return steps
 
-    monkeypatch.setattr(share, "play", spoil)
+    monkeypatch.setattr(loop, "dealt_steps", spoil)
     with pytest.raises(NotFinite, match="NaN or infinite|overflows") as caught:
-        iterate(one, one.team._own._config, TASKS, 0)
+        iterate(one, 0)
     unchanged(one, before)
     batch = caught.value.batch
-    assert batch["loss"] == "base" and batch["optimizer_step"] == 0 and len(batch["rows"]) == len(share._sequences[0])
+    assert batch["loss"] == "base" and batch["optimizer_step"] == 0 and len(batch["rows"]) == len(dealt[0].sequences)
     assert str(pickle.loads(pickle.dumps(caught.value)).batch) == str(batch), "it travels from a helper"
-    assert str(batch["rows"]) == str([dataclasses.asdict(s) for s in share._sequences[0]])
+    assert str(batch["rows"]) == str([dataclasses.asdict(s) for s in dealt[0].sequences])
+
+
+def broken_helper(world):
+    """A rank whose fines are no numbers any more once they are numbers of single precision."""
+    spoilt = dataclasses.replace(FINED, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=1e300))
+    iterate(trainer(spoilt, random_policy(spread=0.02), TASKS, world), 0)
 
 
 def test_a_helpers_share_counts_as_much():
-    config = dataclasses.replace(FINED, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=1e300))
-    one = learner(config, processes=2)
-    try:
-        one.team._own._config = FINED  # what this process plays is sound
+    with launched(2, broken_helper, 5.0) as world:
+        one = trainer(FINED, random_policy(spread=0.02), TASKS, world)  # what this process plays is sound
         before = state(one)
         with pytest.raises(NotFinite, match="log-probabilities, advantages and weights") as caught:
-            iterate(one, config, TASKS, 0)
+            iterate(one, 0)
         unchanged(one, before)
         assert caught.value.batch["rows"]
-    finally:
-        one.team.close()
 
 
 def test_broken_weights_are_told_where_they_are_first_used():
@@ -109,12 +109,12 @@ def test_broken_weights_are_told_where_they_are_first_used():
 
 def test_a_reference_that_is_broken(monkeypatch):
     config = dataclasses.replace(FINED, optim=OptimConfig(kl_coefficient=0.1))
-    one = learner(config)
+    one = one_of(config)
     with torch.no_grad():
-        next(one.reference.parameters()).fill_(math.inf)
+        next(one.learner.average.parameters()).fill_(math.inf)
     before = state(one)
     with pytest.raises(NotFinite, match="reference"):
-        iterate(one, config, TASKS, 0)
+        iterate(one, 0)
     unchanged(one, before)
 
 
@@ -180,7 +180,7 @@ def test_figures_are_of_the_steps_that_had_something_to_measure():
 
 def test_an_iteration_of_equal_groups_has_figures_for_what_was_there_alone():
     config = dataclasses.replace(FINED, tstar=True, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=0.0))
-    metrics = iterate(learner(config), config, TASKS, 0).metrics
+    metrics = iterate(one_of(config), 0).metrics
     assert metrics["zero_variance_groups"] == metrics["invalid_rate"] == 1.0 and metrics["gradient_norm"] == 0.0
     for name in (
         "entropy", "clip_fraction", "logprob_difference_mean", "logprob_difference_max", "surgical_loss", "surgical_accuracy",

@@ -6,13 +6,13 @@ import dataclasses
 from functools import cache
 
 import torch
-from tstar_train.rollout.team import Team
+from policies import trainer
 
 from tstar_envs import find_entry
+from tstar_train.build import make_env
+from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
-from tstar_train.rollout.collect import EnvSpec
-from tstar_train.run import make_env
 
 EASY = find_entry("tstar/Sokoban-easy")
 
@@ -26,9 +26,11 @@ def gradient(weight: float, *, fined: bool, progress_credit: float) -> torch.Ten
         rollout = dataclasses.replace(rollout, invalid_penalty=0.0, revisit_penalty=0.0)
     optim = dataclasses.replace(preset.optim, updates=1, negative_weight=weight)
     config = dataclasses.replace(preset, processes=1, rollout=rollout, optim=optim, graft=dataclasses.replace(preset.graft, enabled=False))
-    team = Team(load_policy("tiny", "sokoban"), None, config, EnvSpec(config.env, dict(config.env_options)), 1)
-    team.play(make_env(config).task_ids("train")[:2], 0)
-    return team.gradient("base", 0, 16.0)[0]
+    one = trainer(config, load_policy("tiny", "sokoban"), make_env(config).task_ids("train")[:2])
+    kept = []
+    one.learner.apply = lambda factor: kept.append(one.learner._gradient) or 0.0
+    iterate(one, 0)
+    return kept[0]
 
 
 def test_the_gradient_is_linear_in_the_weight_and_fines_are_not_weighed():

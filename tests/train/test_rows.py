@@ -9,17 +9,25 @@ import random
 import numpy as np
 import pytest
 import torch
-from policies import HOTPOT, random_policy
-from tstar_train.rollout.share import Share
+from policies import HOTPOT, Given, random_policy
 
+from tstar_train.algorithms.grpo import GRPO
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
-from tstar_train.optim.update import UpdateStats, base_backward, deal, micro_batches, surgical_backward, thought_logprobs
+from tstar_train.optim.batch import Micro, Step, dealt_steps, micro_batches, spans_padded
+from tstar_train.optim.forward import forward
+from tstar_train.optim.rows import make_rows
+from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm, span_sums
+from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.optim.update import Batching, update
 from tstar_train.policy.codec import thought_length
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.group import GroupResult, Played
+from tstar_train.rollout.select import sample_groups
 from tstar_train.rollout.types import TokenSequence, join_rows, rows_of
+from tstar_train.world import Alone
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +50,27 @@ def single(row):
     return TokenSequence(row.ids, row.mask, row.logprobs, [row.advantage] * len(row.ids))
 
 
-def gradient(policy, sequences, config):
-    policy.model.zero_grad(set_to_none=True)
-    stats = UpdateStats()
-    base_backward(policy.model, None, sequences, config, 1.0, policy.codec.pad, sum(s.own_tokens for s in sequences), stats)
-    return torch.cat([p.grad.flatten() for p in policy.model.parameters()]), stats
+class Kept(TorchLearner):
+    """Keeps the step's gradient and takes no step."""
+
+    def apply(self, factor):
+        self.gradient, self._gradient = self._gradient, None
+        return 0.0
+
+
+def gradient(policy, sequences, config, reference=None, pairs=(), graft=None):
+    """Of one optimizer step, and what it measured."""
+    learner = Kept(policy.model, reference, Alone(), learning_rate=0.0)
+    terms = [PolicyTerm(config.clip_low, config.clip_high), KLTerm(config.kl_coefficient)]
+    surgical = None if graft is None else SurgicalTerm(graft.weight, graft.beta)
+    batching = Batching(config.micro_tokens, 1.0, policy.codec.pad, policy.model.device)
+    stats = update(learner, [Step(list(sequences), list(pairs))], terms, surgical, Alone(), factor=1.0, batching=batching)
+    return learner.gradient, stats
+
+
+def thought_logprobs(model, spans):
+    ids, wanted, _, owner = spans_padded(spans, 0, model.device)
+    return span_sums(forward(model, Micro(ids, wanted)).logprobs, owner, len(spans))
 
 
 def test_contexts_are_what_the_transcript_says(played):
@@ -103,17 +127,14 @@ def test_rows_with_the_same_ids_give_the_gradient_of_each_alone(played, kl):
     reference = random_policy(seed=4).model if kl else None
     config = OptimConfig(kl_coefficient=kl, micro_tokens=900)
 
-    def of(part):
-        policy.model.zero_grad(set_to_none=True)
-        stats = UpdateStats()
-        base_backward(policy.model, reference, part, config, 1.0, policy.codec.pad, 100.0, stats)
-        return torch.cat([p.grad.flatten() for p in policy.model.parameters()]), stats
-
-    together, stats = of(sequences)
-    alone = [of([s]) for s in sequences]
-    np.testing.assert_allclose(together, sum(g for g, _ in alone), atol=2e-6)
-    for name in ("base_loss", "kl_sum", "kl_tokens", "entropy_sum", "logprob_difference_sum", "tokens"):
+    together, stats = gradient(policy, sequences, config, reference)
+    alone = [gradient(policy, [s], config, reference) for s in sequences]
+    shares = [s.weight * s.own_tokens for s in sequences]  # each alone is divided by its own weight
+    np.testing.assert_allclose(together * sum(shares), sum(g * w for (g, _), w in zip(alone, shares, strict=True)), atol=2e-4)
+    for name in ("kl_sum", "kl_tokens", "entropy_sum", "logprob_difference_sum", "tokens"):
         assert getattr(stats, name) == pytest.approx(sum(getattr(s, name) for _, s in alone), rel=1e-4, abs=1e-6), name
+    losses = sum(s.base_loss * w for (_, s), w in zip(alone, shares, strict=True))
+    assert stats.base_loss * sum(shares) == pytest.approx(losses, rel=1e-4, abs=1e-4)
     assert stats.clip_fraction > 0
 
 
@@ -134,7 +155,7 @@ def test_dealing_loses_no_row_and_keeps_equal_ones_together(played, steps):
     chance = random.Random(7)
     sequences = [copied(single(r), chance) for r in rows_with_random_advantages(step) for _ in range(chance.randrange(1, 4))]
     chance.shuffle(sequences)
-    dealt = deal(sequences, steps)
+    dealt = [step.sequences for step in dealt_steps(sequences, [], steps)]
     assert sorted(map(id, (s for part in dealt for s in part))) == sorted(map(id, sequences))
     homes = {}
     for number, part in enumerate(dealt):
@@ -189,15 +210,18 @@ def test_surgical_gradient_by_finite_differences(played):
 
     def loss(model):
         with torch.no_grad():
-            ours, theirs = thought_logprobs(model, spans, 0), thought_logprobs(reference, spans, 0)
+            ours, theirs = thought_logprobs(model, spans), thought_logprobs(reference, spans)
             margin = (ours[0] - theirs[0]) - (ours[1] - theirs[1])
             return float(-config.weight * torch.nn.functional.logsigmoid(config.beta * margin))
 
-    model = copy.deepcopy(policy.model).double()
-    surgical_backward(model, reference, [graft], config, 3000, 0, 1, UpdateStats())
-    parameter = next(p for n, p in model.named_parameters() if n.endswith("layers.1.mlp.up_proj.weight"))
+    policy.model = model = copy.deepcopy(policy.model).double()
+    vector, _ = gradient(policy, [], OptimConfig(), reference, [graft], config)
+    names = [n for n, _ in model.named_parameters()]
+    sizes = [p.numel() for p in model.parameters()]
+    place = next(i for i, n in enumerate(names) if n.endswith("layers.1.mlp.up_proj.weight"))
+    parameter = list(model.parameters())[place]
     direction = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    analytic = float((parameter.grad * direction).sum())
+    analytic = float((vector.split(sizes)[place].view_as(parameter) * direction).sum())
     step = 1e-4  # the model's norms compute in single precision, so a smaller step would measure their rounding
     with torch.no_grad():
         parameter.add_(step * direction)
@@ -217,7 +241,7 @@ def test_surgical_gradient_enters_at_the_thought_span_alone():
         output.register_hook(lambda g: entered.append(g.abs().sum(dim=-1) > 0))
 
     handle = final.register_forward_hook(watch)
-    surgical_backward(policy.model, reference, [graft], GraftConfig(), 3000, 0, 1, UpdateStats())
+    gradient(policy, [], OptimConfig(), reference, [graft], GraftConfig())
     handle.remove()
     start = len(graft.context) - 1  # the position that predicts the first thought token
     for row, thought in zip(entered[0], (graft.rectified, graft.rejected), strict=True):
@@ -227,8 +251,7 @@ def test_surgical_gradient_enters_at_the_thought_span_alone():
 def test_first_surgical_loss_is_ln_2():
     policy = random_policy()
     graft, *_ = a_graft(policy)
-    stats = UpdateStats()
-    surgical_backward(policy.model, copy.deepcopy(policy.model), [graft], GraftConfig(), 3000, 0, 1, stats)
+    _, stats = gradient(policy, [], OptimConfig(), copy.deepcopy(policy.model), [graft], GraftConfig())
     assert math.isclose(stats.surgical_loss, math.log(2), rel_tol=1e-6)
 
 
@@ -237,21 +260,24 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
     tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:4]
     for context in ("concat", "step"):
         config = Config(
-            env="hotpotqa", tstar=False, rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
+            env="hotpotqa", tstar=False, env_options={"topk": 1}, rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
             optim=OptimConfig(aggregation="episode-mean", micro_tokens=700),
         )  # fmt: skip
-        share = Share(policy, None, config, EnvSpec("hotpotqa", {"topk": 1}))
-        share.play(tasks, 0, 0)
+        played = Played()
+        groups = sample_groups(
+            config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, 0, 1.0, Alone(), played
+        )  # fmt: skip
+        results = [GroupResult(g, GRPO(config).episode(g), None, []) for g in groups]
+        rows = [sequence for _, sequences in make_rows(config, results) for sequence in sequences]
         episodes = {}
-        [rows] = share._sequences
         for chance, sequence in enumerate(rows):
             # A random policy earns nothing: advantages are put in by hand.
             sequence.advantages = [math.sin(chance + 1)] * len(sequence.ids)
             episodes.setdefault(round(1 / sequence.weight), []).append(sequence)
         assert len({s.weight for s in rows}) > 1
-        [(weight, _)] = share.sizes()
+        weight = Step(rows).weight
         assert weight == pytest.approx(len(tasks) * 4)
-        ours, _ = share.base_gradient(0, weight)
+        ours, _ = gradient(policy, rows, config.optim)
         # Episodes of one length are taken together: every token of theirs counts alike.
         total = 0.0
         for own, sequences in episodes.items():

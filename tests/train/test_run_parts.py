@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import errno
 import json
@@ -13,22 +12,27 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from policies import HOTPOT, random_policy
-from tstar_train.rollout.team import Team
+from policies import HOTPOT, Given, random_policy, trainer
 
-from tstar_envs import BadData, UnknownOption, find_entry
+from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry
 from tstar_envs.bench.runner import play_episode
-from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, load_checkpoint, save_checkpoint
+from tstar_train import evaluate
+from tstar_train.build import make_env
+from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, load_state, read_state, save_checkpoint
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
-from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference
-from tstar_train.loop import Learner, follow, iterate, rate
+from tstar_train.evaluate import Measurement, bootstrap_interval, measure, paired_difference, play_held_out
+from tstar_train.launch import launched
+from tstar_train.loop import iterate, rate
+from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.collect import EnvSpec, Sampling, collect
-from tstar_train.run import _summary, make_env, tasks_of_iteration
+from tstar_train.rollout.stream import TaskStream
+from tstar_train.run import _summary
 from tstar_train.tracking import RunFolder
+from tstar_train.world import Alone
 
 SMALL = Config(
     env="tstar/HotpotQA", iterations=2, env_options={"topk": 1}, rollout=RolloutConfig(tasks=2, group=4, max_tokens=8),
@@ -62,12 +66,13 @@ def test_a_checkpoint_of_the_tiny_policy_gets_the_tiny_preset(tmp_path):
 
 @given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))
 def test_each_pass_shows_every_task_at_most_once(seed, count, size):
-    config = dataclasses.replace(SMALL, seed=seed, rollout=RolloutConfig(tasks=size))
-    tasks = [f"t{i}" for i in range(count)]
-    per_pass = count // size
-    first = [t for n in range(per_pass) for t in tasks_of_iteration(tasks, config, n)]
-    assert len(first) == len(set(first)) == per_pass * size
-    assert tasks_of_iteration(tasks, config, 0) == tasks_of_iteration(tasks, config, 0)
+    stream = TaskStream([f"t{i}" for i in range(count)], size, seed)
+    usable = count // size * size
+    for turn in (0, 1):
+        one = stream.take(turn * usable, usable)
+        assert len(one) == len(set(one)) == usable
+    # However many are taken at once, the stream is the same: resampling and resuming are one thing.
+    assert stream.take(0, 2 * usable) == stream.take(0, size) + stream.take(size, 2 * usable - size)
 
 
 def test_learning_rate_falls_at_the_end():
@@ -87,9 +92,9 @@ def test_interval_covers_the_mean_as_often_as_it_says(monkeypatch):
 
 
 class Buyers:
-    """A team that plays by the expert's advice; at temperature 1 it buys without choosing options."""
+    """Plays by the expert's advice; at temperature 1 it buys without choosing options."""
 
-    def evaluate(self, tasks, split, samples, temperature, purpose):
+    def play(self, trainer, tasks, split, samples, temperature, purpose):
         entry = find_entry("webshop")
         self.env, self.temperature = entry.load_class()(data="mini", split=split), temperature
         return [play_episode(self.env, entry, self, name="n", task=task, sample=n) for task in tasks for n in range(samples)]
@@ -102,10 +107,12 @@ class Buyers:
         return "click[buy now]" if self.temperature and "(not chosen)" in observation else reply
 
 
-def test_where_success_is_not_the_reward_both_are_measured():
+def test_where_success_is_not_the_reward_both_are_measured(monkeypatch):
     env = find_entry("webshop").load_class()(data="mini", split="valid")
     tasks = env.task_ids()[::9]
-    measured = measure(Buyers(), tasks, EvaluationConfig(split="valid", tasks=len(tasks), samples=2))
+    monkeypatch.setattr(evaluate, "play_held_out", Buyers().play)
+    config = dataclasses.replace(SMALL, evaluation=EvaluationConfig(split="valid", tasks=len(tasks), samples=2))
+    measured = measure(trainer(config, random_policy()), tasks)
     plain = [not env.reset(options={"task": task})[0].count(", in ") for task in tasks]
     assert measured.solved_per_task == plain and 0 < measured.success == np.mean(plain) < 1
     assert measured.success < measured.mean < 1 == measured.greedy == measured.greedy_success
@@ -148,11 +155,11 @@ def test_cut_drops_what_came_after_a_checkpoint(tmp_path):
     assert [p.name for p in (tmp_path / "trees").iterdir()] == ["0002.json"]
 
 
-def learner(config, processes=1):
-    policy = random_policy(spread=0.02)
-    reference = copy.deepcopy(policy.model).requires_grad_(False) if config.tstar else None
-    team = Team(policy, reference, config, EnvSpec(config.env, dict(config.env_options)), processes)
-    return Learner(policy, reference, torch.optim.AdamW(policy.model.parameters(), lr=1e-3), team)
+TASKS = [f"hotpotqa-mini-train-{n:04d}" for n in range(6)]
+
+
+def small(config=SMALL, tasks=2, world=None):
+    return trainer(config, random_policy(spread=0.02), TASKS[:tasks], world)
 
 
 def weights(one):
@@ -160,16 +167,16 @@ def weights(one):
 
 
 def test_zero_variance_changes_nothing():
-    one = learner(SMALL)
+    one = small()
     before = weights(one)
-    result = iterate(one, SMALL, ["hotpotqa-mini-train-0000", "hotpotqa-mini-train-0001"], 0)
+    result = iterate(one, 0)
     assert result.metrics["zero_variance_groups"] == 1.0 and result.metrics["grafts"] == 0
     assert result.metrics["tree_nodes_before"] > 0  # statistics_everywhere: trees of equal rewards are in the figures
     assert torch.equal(weights(one), before)
 
 
 def test_a_disk_that_fills_at_a_checkpoint_is_told_and_the_one_before_stays(tmp_path):
-    one = learner(SMALL)
+    one = small()
     save_checkpoint(tmp_path, one, Progress(1, 2.0, 8, 3.0), keep=2)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))  # a write beyond fails, as on a full disk
@@ -179,75 +186,89 @@ def test_a_disk_that_fills_at_a_checkpoint_is_told_and_the_one_before_stays(tmp_
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert caught.value.errno == errno.ENOSPC
-    assert load_checkpoint(latest_checkpoint(tmp_path), one) == Progress(1, 2.0, 8, 3.0)
+    newest = latest_checkpoint(tmp_path)
+    assert Progress.of(read_state(newest)) == Progress(1, 2.0, 8, 3.0)
+    load_state(one, newest)
     save_checkpoint(tmp_path, one, Progress(2, 4.0, 16, 6.0), keep=2)
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["000001", "000002"]
 
 
 def test_a_checkpoint_with_a_damaged_state_is_named(tmp_path):
-    one = learner(SMALL)
+    one = small()
     path = save_checkpoint(tmp_path, one, Progress(1), keep=2)
     good = json.loads((path / "state.json").read_text())
     for text in ("[]", "{", json.dumps({k: v for k, v in good.items() if k != "grafted"})):
         (path / "state.json").write_text(text)
         with pytest.raises(BadCheckpoint, match="delete it to resume"):
-            load_checkpoint(path, one)
+            read_state(path)
 
 
 def test_only_divergences_that_got_a_graft_are_remembered():
     config = dataclasses.replace(
         SMALL, rollout=RolloutConfig(tasks=6, group=6, max_tokens=48), graft=GraftConfig(verify=True, fallback="none")
     )
-    policy = load_policy("tiny", "search_qa")
-    team = Team(policy, copy.deepcopy(policy.model), config, EnvSpec(config.env, dict(config.env_options)), 1)
-    one = Learner(policy, None, torch.optim.AdamW(policy.model.parameters(), lr=0.0), team)
-    played = iterate(one, config, [f"hotpotqa-mini-train-{n:04d}" for n in range(6)], 0).played
+    one = trainer(config, load_policy("tiny", "search_qa"), TASKS)
+    played = iterate(one, 0).played
     found = sum(len(g.divergences) for g in played.groups)
     assert 0 < len(one.grafted) <= len(played.grafts.kept) < found
 
 
-def test_processes_share_one_result_and_a_failing_helper_is_told_with_its_cause():
-    tasks = [f"hotpotqa-mini-train-{i:04d}" for i in range(3)]
-    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=3, invalid_penalty=0.5))
-    alone, shared = learner(config), learner(config, processes=2)
-    try:
-        first, second = iterate(alone, config, tasks, 0), iterate(shared, config, tasks, 0)
+SHARED = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=2, invalid_penalty=0.5))
+
+
+def second_rank(world):
+    """What the other rank does in the test below: the same."""
+    other = small(SHARED, 2, world)
+    iterate(other, 0)
+    other.stream = Given([TASKS[0], "nowhere"])
+    iterate(other, 1)
+
+
+def test_ranks_share_one_result_and_what_fails_on_one_is_told_by_all():
+    alone = small(SHARED)
+    first = iterate(alone, 0)
+    with launched(2, second_rank, 5.0) as world:
+        shared = small(SHARED, 2, world)
+        second = iterate(shared, 0)
         assert [t.episode for g in first.played.groups for t in g.trajectories] == [
             t.episode for g in second.played.groups for t in g.trajectories
         ]
         assert first.metrics["gradient_norm"] > 0
         assert second.metrics["gradient_norm"] == pytest.approx(first.metrics["gradient_norm"], rel=1e-4)
-        torch.testing.assert_close(weights(alone), weights(shared), atol=2e-4, rtol=0)
-        with pytest.raises(Exception, match="no task 'nowhere'"):
-            shared.team.play([tasks[0], "nowhere"], 1)
-    finally:
-        shared.team.close()
+        assert second.metrics["base_gradient_norm"] == pytest.approx(first.metrics["base_gradient_norm"], rel=1e-4)
+        torch.testing.assert_close(weights(alone), weights(shared), atol=1e-5, rtol=0)
+        shared.stream = Given([TASKS[0], "nowhere"])
+        with pytest.raises(UnknownTask, match="no task 'nowhere'"):
+            iterate(shared, 1)
+
+
+def longest(trajectories_or_episodes):
+    return max(len(t.steps) for t in trajectories_or_episodes)
 
 
 def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
-    config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, horizon=2))
-    team = learner(config).team
-    played = team.play(["hotpotqa-mini-train-0000"], 0)
-    assert max(len(t.steps) for g in played.groups for t in g.trajectories) == 2
-    assert max(len(e.steps) for e in team.evaluate(["hotpotqa-mini-train-0000"], "train", 4, 1.0, "x")) == 6
-    longer = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, horizon=20))
-    assert max(len(t.steps) for g in learner(longer).team.play(["hotpotqa-mini-train-0000"], 0).groups for t in g.trajectories) == 6
+    for horizon, wanted in ((2, 2), (20, 6)):
+        config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=1, horizon=horizon))
+        one = small(config, 1)
+        assert longest(t for g in iterate(one, 0).played.groups for t in g.trajectories) == wanted
+    assert longest(play_held_out(one, TASKS[:1], "train", 4, 1.0, "x")) == 6
 
 
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
     config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=1, group=6, max_tokens=48, context="step"))
     assert config.training_options == {"end_when_lost": True}
     policy = load_policy("tiny", policy_name(find_entry("sokoban-hard")))
-    team = Team(policy, None, dataclasses.replace(config, tstar=False), EnvSpec(config.env, {**config.env_options, "horizon": 25}), 1)
+    config = dataclasses.replace(config, tstar=False, env_options={**config.env_options, "horizon": 25})
     tasks = make_env(config).task_ids("train")[:1]
-    trained = [t.episode for g in team.play(tasks, 0).groups for t in g.trajectories]
+    one = trainer(config, policy, tasks)
+    trained = [t.episode for g in iterate(one, 0).played.groups for t in g.trajectories]
     early = [e for e in trained if e.ended == "terminated" and not e.success]
     assert early and all(len(e.steps) < 25 for e in early), "hard levels are lost by a push sooner or later"
-    assert all(e.success or len(e.steps) == 25 for e in team.evaluate(tasks, "train", 1, 1.0, "x"))
+    assert all(e.success or len(e.steps) == 25 for e in play_held_out(one, tasks, "train", 1, 1.0, "x"))
 
 
 def test_reference_follows_by_alpha():
     model, reference = random_policy(0).model, random_policy(1).model
     start, target = next(reference.parameters()).clone(), next(model.parameters())
-    follow(reference, model, 0.9)
+    TorchLearner(model, reference, Alone(), learning_rate=0.1, alpha=0.9).end_iteration()
     torch.testing.assert_close(next(reference.parameters()), 0.9 * start + 0.1 * target)

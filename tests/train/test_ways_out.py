@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,15 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from policies import random_policy
 from train_process import TrainProcess
-from tstar_train.rollout.team import HelperFailed, Team
 
-from tstar_envs import find_entry
 from tstar_train.checkpoint import latest_checkpoint
-from tstar_train.config import Config, RolloutConfig
-from tstar_train.rollout.collect import EnvSpec
+from tstar_train.launch import launched
 from tstar_train.stopping import stop_signals
+from tstar_train.world import RankFailed, World
 
 RUN = (
     "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 "
@@ -96,23 +94,19 @@ def test_who_started_it_with_nohup_is_obeyed() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def patient(world: World) -> None:
+    """A rank that waits for the first one."""
+    world.first(None)
+
+
 def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at_all() -> None:
-    policy = random_policy()
-    config = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks=2, group=2, max_tokens=4))
-    team = Team(policy, None, config, EnvSpec("tstar/HotpotQA", {"horizon": 1}), 2)
-    tasks = find_entry("hotpotqa").load_class()().task_ids("train")[:2]
-    try:
-        process, _ = team._helpers[0]
-        os.kill(process.pid, signal.SIGSTOP)
-        team._patience_seconds = 1.0
-        begun = time.monotonic()
-        with pytest.raises(HelperFailed, match="--helper-minutes"):
-            team.evaluate(tasks, "train", 1, 1.0, "seed")
-        assert time.monotonic() - begun < 60
-        os.kill(process.pid, signal.SIGKILL)
-        team._patience_seconds = 600.0
-        with pytest.raises(HelperFailed, match="died by signal SIGKILL"):
-            team.evaluate(tasks, "train", 1, 1.0, "seed")
-    finally:
-        team.close()
-    assert not process.is_alive()
+    for signum, minutes, told in ((signal.SIGSTOP, 1 / 60, "--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")):
+        with launched(2, patient, 10.0) as world:
+            [process] = [p for p in multiprocessing.active_children() if p.pid is not None]
+            world._patience_seconds = 60 * minutes  # type: ignore[attr-defined]
+            os.kill(process.pid or 0, signum)
+            begun = time.monotonic()
+            with pytest.raises(RankFailed, match=told):
+                world.gather("what")
+            assert time.monotonic() - begun < 60
+        assert not process.is_alive()
