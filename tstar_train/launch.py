@@ -22,7 +22,8 @@ from tstar_envs import TStarError
 from tstar_train.stopping import unheard_by_children
 from tstar_train.world import Alone, Distributed, RankFailed, World
 
-_END_SECONDS = 10.0  # for a process to end by itself
+_END_SECONDS = 10.0  # for a process to end by itself, its work done
+_FAILED_SECONDS = 1.0  # the same where the run has failed, so that it may wait for what never comes
 _POLL_SECONDS = 0.05
 
 # What a rank other than the first does, given its world; it must be importable by name, since the processes are spawned.
@@ -41,10 +42,10 @@ class Helpers:
         # One that was killed comes first: the others may have ended because of it.
         return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
 
-    def close(self) -> None:
-        """Wait for them to end, and end those that do not."""
+    def close(self, seconds: float = _END_SECONDS) -> None:
+        """Wait for them to end, and end those that do not within so many seconds each."""
         for process in self.processes:
-            process.join(timeout=_END_SECONDS)
+            process.join(timeout=seconds)
             if process.is_alive():  # stopped, or within a long call
                 process.kill()
                 process.join()
@@ -92,10 +93,14 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
         _stay_on_this_machine()
         world = Distributed(0, size, store, minutes, helpers.complaint)
         yield world
+    except BaseException:
+        helpers.close(_FAILED_SECONDS)
+        raise
     finally:
+        # First the others: a group is left only when nothing is under way in it, and one that is stopped keeps it under way.
+        helpers.close()
         if world is not None:
             world.close()
-        helpers.close()
         atexit.unregister(helpers.close)
         shutil.rmtree(meeting, ignore_errors=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -141,15 +142,19 @@ def small(env, algo, tstar, iterations=2):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("env", ["hotpotqa", pytest.param("sokoban-easy", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("algo", "tstar"), COMBINATIONS)
+# By default one combination of each algorithm but GRPO, which other modules train.
+ALWAYS = {("hotpotqa", "dapo", True), ("hotpotqa", "gigpo", True), ("hotpotqa", "ppo", False)}
+MATRIX = [(env, algo, tstar) for env in ("hotpotqa", "sokoban-easy") for algo, tstar in COMBINATIONS]
+
+
+@pytest.mark.parametrize(("env", "algo", "tstar"), [c if c in ALWAYS else pytest.param(*c, marks=pytest.mark.slow) for c in MATRIX])
 def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
     out, quiet = tmp_path / "run", Console(quiet=True)
     summary = train(small(env, algo, tstar), out, quiet)
     assert (summary["algo"], summary["tstar"], summary["iterations"]) == (algo, tstar, 2)
     whole = (out / "metrics.jsonl").read_text()
-    for rest in ("summary.json", "checkpoints/000002"):
-        (out / rest).rename(out / rest.replace("/", "-").replace("000002", "old"))
+    (out / "summary.json").unlink()  # as if it had been killed after the first checkpoint
+    shutil.rmtree(out / "checkpoints" / "000002")
     resume_run(out, quiet)
     assert (out / "metrics.jsonl").read_text() == whole, "an interrupted run and a whole one are the same"
     metrics = json.loads(whole.splitlines()[-1])
