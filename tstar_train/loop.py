@@ -15,9 +15,9 @@ from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.metrics import anchor, summarize
 from tstar_train.optim.batch import dealt_steps
+from tstar_train.optim.learner import Learner
 from tstar_train.optim.rows import make_rows
 from tstar_train.optim.terms import SurgicalTerm
-from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.optim.update import Batching, annotate_values, update
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.group import GroupResult, Played
@@ -48,7 +48,7 @@ class Trainer:
     world: World
     policy: Policy
     engine: Engine
-    learner: TorchLearner
+    learner: Learner
     algorithm: Algorithm
     stream: TaskStream
     cursor: int = 0

@@ -18,6 +18,10 @@ class Learner(Protocol):
     An optimizer step is: for each part of the loss any number of ``backward``, then ``end_part`` and ``reduce``; then ``apply``.
     """
 
+    @property
+    def steps(self) -> int:
+        """Optimizer steps begun: whether the weights are still those of before."""
+
     def forward(self, micro: Micro) -> Outputs:
         """With a gradient, under the current weights."""
 

@@ -59,7 +59,12 @@ class TorchLearner:
         self.optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
         self._part: Tensor | None = None
         self._gradient: Tensor | None = None
-        self.steps = 0  # optimizer steps taken since the last iteration was complete
+        self._steps = 0
+
+    @property
+    def steps(self) -> int:
+        """See ``Learner``."""
+        return self._steps
 
     def forward(self, micro: Micro) -> Outputs:
         """See ``Learner``."""
@@ -128,7 +133,7 @@ class TorchLearner:
         if any(norms):  # else no group had different rewards: a step would only move along the optimizer's old momentum
             for options, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 options["lr"] = rate * factor
-            self.steps += 1
+            self._steps += 1
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norms[0]
