@@ -47,7 +47,13 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
 
 
 def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
-    """As ``build``, around a policy that is there already."""
+    """As ``build``, around a policy that is there already.
+
+    Raises:
+        UnknownOption: the ranks, which ``torchrun`` may have started, do not share the tasks evenly.
+    """
+    if config.rollout.tasks % world.size:  # a rest would never be played
+        raise UnknownOption(f"--rollout.tasks {config.rollout.tasks} does not divide by the {world.size} processes of this run")
     reference = copy.deepcopy(policy.model).requires_grad_(False) if config.needs_reference else None
     algorithm = algorithm_class(config.algo)(config)
     critic = Critic(policy.model, config.ppo.critic == "separate") if algorithm.needs_values else None

@@ -55,15 +55,14 @@ def train_command(arguments: Sequence[str]) -> int:
         return 0
     console = Output()
     torchrun = from_torchrun(Config.helper_minutes)
-    if torchrun is not None and torchrun.rank:
-        follow_torchrun(torchrun)  # the options are the first rank's to read, and it says what is wrong with them
-        return 0
     try:
+        if torchrun is not None and torchrun.rank:
+            follow_torchrun(torchrun)  # the options are the first rank's to read, and it says what is wrong with them
+            return 0
         return _lead(known, rest, console, torchrun)
-    except BaseException:
+    finally:
         if torchrun is not None:
             torchrun.close()
-        raise
 
 
 def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: World | None) -> int:

@@ -9,6 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
+from policies import random_policy
 from rich.console import Console
 
 from tstar_envs import Episode, Step, UnknownOption, find_entry
@@ -16,6 +17,7 @@ from tstar_train.algorithms import ALGORITHMS, algorithm_class
 from tstar_train.algorithms.advantages import soft_overlong
 from tstar_train.algorithms.gigpo import turn_rewards
 from tstar_train.algorithms.ppo import rewards_by_token
+from tstar_train.build import trainer_of
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GiGPOConfig, PPOConfig, RolloutConfig
 from tstar_train.config_check import check
 from tstar_train.presets import choose, with_algorithm
@@ -173,3 +175,7 @@ def test_ppo_carries_no_tstar_and_says_so():
 def test_tasks_divide_by_processes():
     with pytest.raises(UnknownOption, match=r"--rollout.tasks 4 does not divide by --processes 3: give 1 or 2 or 4 processes"):
         check(Config(env="hotpotqa", processes=3))
+    three = Alone()
+    three.size = 3  # as torchrun may start, whatever the options say
+    with pytest.raises(UnknownOption, match="--rollout.tasks 4 does not divide by the 3 processes"):
+        trainer_of(Config(env="hotpotqa"), random_policy(), three)
