@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from tstar_envs import find_entry, parse_options
+from tstar_envs import cluster_bootstrap, find_entry, parse_options
 from tstar_train.build import build, held_out_tasks, make_env, trainer_of
 from tstar_train.config import Config
-from tstar_train.evaluate import Measurement, bootstrap_interval, differences, measure, paired_difference
+from tstar_train.evaluate import Measurement, differences, measure, paired_difference
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.ranks import all_ranks, order
@@ -151,7 +151,7 @@ def mean_cell(per_seed: list[np.ndarray]) -> str:
     """The mean over seeds of differences per task, with its interval over tasks."""
     mean = np.mean(per_seed, axis=0)
     mean = mean[~np.isnan(mean)]  # tasks that infrastructure kept one of the runs from
-    low, high = bootstrap_interval(mean)
+    low, high = cluster_bootstrap([[gain] for gain in mean.tolist()])
     return f"**{mean.mean():+.3f}** ({low:+.3f} to {high:+.3f})"
 
 

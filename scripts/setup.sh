@@ -14,6 +14,6 @@ mark=.venv/.installed-$extras
 sum=$(cat pyproject.toml constraints.txt | sha256sum)
 if [ "$(cat "$mark" 2>/dev/null)" != "$sum" ]; then
   echo "installing tstar[$extras] into .venv (the first time takes some minutes) ..." >&2
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+  .venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
   printf '%s\n' "$sum" >"$mark"
 fi

@@ -4,6 +4,7 @@ import gymnasium as gym, tstar_envs
 env = gym.make("tstar/HotpotQA")
 """
 
+from tstar_envs.bench.bootstrap import cluster_bootstrap
 from tstar_envs.core import TextEnv
 from tstar_envs.data.files import parse_json, read_json, write_whole
 from tstar_envs.data.lock import only_writer
@@ -23,6 +24,7 @@ from tstar_envs.errors import (
 )
 from tstar_envs.group import GroupEnv, make_group
 from tstar_envs.options import parse_options
+from tstar_envs.playing import StepResult, new_episode, play_group
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
 from tstar_envs.registry import EnvEntry, find_entry, list_envs, register_all
@@ -33,10 +35,11 @@ from tstar_envs.stable_random import StableRandom
 __version__ = "0.1.0"
 
 __all__ = [
-    "BadData", "EnvEntry", "Episode", "GroupEnv", "InUse", "InfrastructureError", "MissingData", "MissingExtra", "Reply", "ResetNeeded",
-    "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask",
-    "WriteFailed", "append_episode", "find_entry", "list_envs", "make_group", "only_writer", "parse_json", "parse_options", "parse_reply",
-    "read_episodes", "read_json", "register_all", "render_reply", "write_whole",
+    "BadData", "EnvEntry", "Episode", "GroupEnv", "InUse", "InfrastructureError", "MissingData", "MissingExtra", "Reply",
+    "ResetNeeded", "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "StepResult", "TStarError", "TextEnv",
+    "Unicode", "UnknownOption", "UnknownTask", "WriteFailed", "append_episode", "cluster_bootstrap", "find_entry", "list_envs",
+    "make_group", "new_episode", "only_writer", "parse_json", "parse_options", "parse_reply", "play_group", "read_episodes",
+    "read_json", "register_all", "render_reply", "write_whole",
 ]  # fmt: skip
 
 register_all()

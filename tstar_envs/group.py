@@ -125,6 +125,16 @@ class GroupEnv:
                 self._running[row] = not (results[row][2] or results[row][3])
         return results
 
+    def leave(self, row: int) -> None:
+        """Give a running row up: it takes no more replies until ``reset``.
+
+        Raises:
+            ResetNeeded: the row does not run.
+        """
+        if not self._running[row]:
+            raise ResetNeeded(f"row {row} does not run and cannot leave; call reset() to start anew")
+        self._running[row] = False
+
     @property
     def running(self) -> list[bool]:
         """Which rows still play."""

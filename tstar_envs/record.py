@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tstar_envs.data.files import parse_json, regular_file
-from tstar_envs.errors import BadData
+from tstar_envs.errors import BadData, TStarError
 
 SCHEMA_VERSION = 1
 _BLOCK = 65_536  # bytes read at a time, from the end
@@ -97,6 +97,26 @@ class Episode:
         shortest solution is, where that is known.
         """
         return {name: info[name] for name in ("kind", "tagger", "optimal_length") if info.get(name) is not None}
+
+    def begin(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Write what ``TextEnv.reset`` returned."""
+        self.split, self.instruction, self.first_observation = info["split"], info["instruction"], observation
+        self.extra.update(self.facts(info))
+
+    def add(self, reply: str, observation: str, info: dict[str, Any]) -> None:
+        """Write a turn: the reply, and what ``TextEnv.step`` returned."""
+        self.steps.append(Step.from_info(reply, observation, info))
+
+    def end(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> None:
+        """Write what the last step returned; figures of the family that come with the end, such as em and f1, go to ``extra``."""
+        self.ended = "terminated" if terminated else "truncated"
+        self.reward, self.success = float(reward), bool(info["success"])
+        self.extra.update({name: value for name, value in info.items() if isinstance(value, float) and name != "score"})
+
+    def fail(self, error: TStarError) -> None:
+        """Write why the episode has no result: its reward, 0, means nothing."""
+        self.ended, self.error = "error", f"{type(error).__name__}: {error}"
+        self.reward, self.success = 0.0, False
 
     def to_json(self) -> str:
         """One line of JSON (lone surrogates are escaped, so any reply can be written)."""

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tstar_envs import BadData, EnvEntry, Episode
+from tstar_envs import BadData, EnvEntry, Episode, cluster_bootstrap
 from tstar_train.loop import Trainer
-from tstar_train.rollout.collect import EnvSpec, collect, overlong
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
+from tstar_train.rollout.player import overlong
 from tstar_train.rollout.select import sampling_of
 from tstar_train.world import dealt, together
-
-_RESAMPLES = 10_000
 
 
 def metric_name(entry: EnvEntry) -> str:
@@ -97,7 +96,7 @@ class Measurement:
 
     def report(self) -> dict[str, Any]:
         """For ``evaluation.json``."""
-        low, high = bootstrap_interval(np.array([value for value in self.per_task if value is not None]))
+        low, high = cluster_bootstrap([[value] for value in self.per_task if value is not None])
         figures = {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy}
         return {**figures, "success": self.success, "greedy_success": self.greedy_success, "by_kind": self.by_kind(), **asdict(self)}
 
@@ -186,21 +185,6 @@ def _kind(episode: Episode) -> str:
     return str(episode.extra.get("kind", ""))
 
 
-def bootstrap_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean; each value is one task, so samples of a task stay together.
-
-    Args:
-        values: shape (tasks,).
-        level: coverage.
-    """
-    if len(values) == 0:
-        return 0.0, 0.0
-    generator = np.random.Generator(np.random.Philox(key=12345))
-    means = np.array([values[generator.integers(0, len(values), len(values))].mean() for _ in range(_RESAMPLES)])
-    tail = (1 - level) / 2
-    return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
-
-
 def differences(before: Measurement, after: Measurement) -> np.ndarray:
     """What each task gained; NaN where one of the two is not known."""
     # None becomes NaN.
@@ -212,5 +196,5 @@ def paired_difference(before: Measurement, after: Measurement) -> tuple[float, f
     """(difference of the means, lower and upper end of its 95 % interval), paired by task."""
     difference = differences(before, after)
     difference = difference[~np.isnan(difference)]
-    low, high = bootstrap_interval(difference)
+    low, high = cluster_bootstrap([[gain] for gain in difference.tolist()])
     return float(difference.mean()) if len(difference) else 0.0, low, high

@@ -2,10 +2,12 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from tstar_envs import Episode, Step
-from tstar_envs.bench.stats import cluster_bootstrap, summarise, wilson
+from tstar_envs.bench.bootstrap import cluster_bootstrap
+from tstar_envs.bench.stats import summarise, wilson
 
 
 def episode(task: str, success: bool, ended: str = "terminated", valid: int = 1, invalid: int = 0, sample: int = 0) -> Episode:
@@ -42,6 +44,13 @@ def test_bootstrap_follows_the_clusters() -> None:
     assert high - low == pytest.approx(2 * 1.96 * (0.25 / 200) ** 0.5, rel=0.15)
     assert cluster_bootstrap(alike) == (low, high)
     assert low < sum(map(sum, alike)) / 2000 < high
+
+
+def test_the_bootstrap_covers_the_mean_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    intervals = [cluster_bootstrap([[v] for v in generator.normal(0.3, 1.0, 80).tolist()], draws=1000) for _ in range(60)]
+    assert 50 <= sum(low <= 0.3 <= high for low, high in intervals) <= 60
+    assert cluster_bootstrap([]) == (0.0, 0.0)
 
 
 def test_errors_enter_no_rate() -> None:

@@ -11,8 +11,9 @@ import tstar_envs  # noqa: F401  (registers the ids)
 from tstar_envs import find_entry
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import load_policy
-from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.credit import progress_made
+from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.types import Turn
 
 CASES = {

@@ -25,8 +25,9 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference, play_held_out
 from tstar_train.loop import iterate
 from tstar_train.policy.model import has_tiny, load_policy
-from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
+from tstar_train.rollout.player import Sampling
 
 pytestmark = pytest.mark.skipif(not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet")
 TASKS = [f"hotpotqa-mini-train-{n:04d}" for n in range(4)]

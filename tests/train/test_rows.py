@@ -23,8 +23,9 @@ from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm, span_sums
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.optim.update import Batching, update
 from tstar_train.policy.codec import thought_length
-from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.group import GroupResult, Played
+from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.select import sample_groups
 from tstar_train.rollout.types import TokenSequence, join_rows, rows_of
 from tstar_train.world import Alone

@@ -14,7 +14,8 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import graft
 from tstar_train.grafting.verify import verify
 from tstar_train.policy.model import load_policy
-from tstar_train.rollout.collect import EnvSpec, Sampling, collect
+from tstar_train.rollout.collect import EnvSpec, collect
+from tstar_train.rollout.player import Sampling
 from tstar_train.tree import build_tree
 
 OPTIONS = {"observation": "grid_coords", "multi_action": True, "horizon": 12, "reward": "shaped"}

@@ -11,7 +11,9 @@ from tstar_envs.bench.agents import Agent
 from tstar_envs.bench.results import Key
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
-from tstar_envs.record import Episode, Step
+from tstar_envs.group import GroupEnv
+from tstar_envs.playing import StepResult, new_episode, play_group
+from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 
 ERRORS_IN_A_ROW = 5  # then something is broken for good, and going on would only fill the file
@@ -50,17 +52,15 @@ def play_episode(
     Returns:
         The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
     """
-    episode = Episode(
-        env=entry.id, tier=env.tier, task=task, split=env.split, rules_version=entry.rules_version, agent=name,
-        instruction="", first_observation="", seed=seed, sample=sample,
-    )  # fmt: skip
+    episode = new_episode(env, entry, name, task, sample=sample, seed=seed)
     try:
-        _play(env, agent, episode)
+        group = GroupEnv([env], [task], 1)
+        (observation,), (info,) = group.reset()
+        episode.begin(observation, info)
+        play_group(group, [episode], _AgentPlayer(agent, episode, observation, info))
     except TStarError as error:
-        episode.ended, episode.error = "error", f"{type(error).__name__}: {error}"
-        episode.reward, episode.success = 0.0, False
-        return episode
-    if progress:
+        episode.fail(error)
+    if progress and episode.ended != "error":
         try:
             episode.extra["progress"] = env.progress()
         except TStarError as error:  # a measurement that fails says nothing about the episode, which was played
@@ -68,23 +68,22 @@ def play_episode(
     return episode
 
 
-def _play(env: TextEnv[Any, Any], agent: Agent, episode: Episode) -> None:
-    observation, info = env.reset(options={"task": episode.task})
-    episode.split, episode.instruction, episode.first_observation = info["split"], info["instruction"], observation
-    episode.extra.update(Episode.facts(info))
-    seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
-    _call(agent.reset, observation, {**info, "agent_seed": seed, "sample": episode.sample})
-    terminated = truncated = False
-    while not (terminated or truncated):
-        reply = _call(agent.act, observation, info)
+class _AgentPlayer:
+    """An agent as the player of one episode."""
+
+    def __init__(self, agent: Agent, episode: Episode, observation: str, info: dict[str, Any]) -> None:
+        self._agent, self._observation, self._info = agent, observation, info
+        seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
+        _call(agent.reset, observation, {**info, "agent_seed": seed, "sample": episode.sample})
+
+    def replies(self, rows: Sequence[int]) -> dict[int, str]:
+        reply = _call(self._agent.act, self._observation, self._info)
         if not isinstance(reply, str):
             raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
-        observation, reward, terminated, truncated, info = env.step(reply)
-        episode.steps.append(Step.from_info(reply, observation, info))
-    episode.ended = "terminated" if terminated else "truncated"
-    episode.reward, episode.success = float(reward), bool(info["success"])
-    # Figures of the family that come with the end, such as em and f1.
-    episode.extra.update({name: value for name, value in info.items() if isinstance(value, float) and name != "score"})
+        return {0: reply}
+
+    def played(self, row: int, result: StepResult) -> None:
+        self._observation, self._info = result.observation, result.info
 
 
 def _call(function: Any, observation: str, info: dict[str, Any]) -> Any:

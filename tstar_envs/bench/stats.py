@@ -10,12 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from tstar_envs.bench.bootstrap import cluster_bootstrap
 from tstar_envs.record import Episode
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
-BOOTSTRAP_DRAWS = 2000
 FACTS = frozenset({"progress", "optimal_length"})  # where one is missing it is not known, and that is not 0
 
 
@@ -67,25 +65,6 @@ def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     half = z / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
     # At the ends the bound is exact, and rounding must not move it.
     return (0.0 if successes == 0 else max(0.0, centre - half)), (1.0 if successes == trials else min(1.0, centre + half))
-
-
-def cluster_bootstrap(values: Sequence[Sequence[float]], seed: int = 0, draws: int = BOOTSTRAP_DRAWS) -> tuple[float, float]:
-    """95 % percentile interval of the mean over all values when whole clusters (tasks) are drawn with replacement.
-
-    Args:
-        values: one sequence per cluster, none of them empty.
-        seed: of the draws.
-        draws: how many.
-    """
-    sums = np.array([sum(cluster) for cluster in values], dtype=np.float64)
-    sizes = np.array([len(cluster) for cluster in values], dtype=np.float64)
-    generator = np.random.default_rng(seed)
-    means = np.empty(draws)
-    for draw in range(draws):  # one draw at a time: a whole table of draws would not fit for large benchmarks
-        chosen = generator.integers(len(values), size=len(values))
-        means[draw] = sums[chosen].sum() / sizes[chosen].sum()
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:

@@ -11,8 +11,9 @@ from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
-from tstar_train.rollout.collect import EnvSpec, Sampling
+from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.group import GroupResult
+from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.types import Trajectory
 from tstar_train.tree import Divergence, Tree, build_tree
 

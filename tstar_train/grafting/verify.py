@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tstar_envs import play_group
 from tstar_train.engines.base import Engine
 from tstar_train.grafting.graft import Graft, Grafts, thought_text
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.collect import EnvSpec, Sampling, play_on, transcript_of
-from tstar_train.rollout.failures import failed, mark_failed
+from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.failures import failed
+from tstar_train.rollout.player import PolicyPlayer, Sampling, transcript_of
 from tstar_train.rollout.types import Trajectory
 
 
@@ -89,9 +91,10 @@ def _play_on(
         lines.append(line)
         episode = replace(lost.episode, steps=list(lost.steps[:turn]), extra={}, reward=0.0, success=False)
         if error is not None:
-            mark_failed(episode, error)
+            episode.fail(error)
         trajectories.append(Trajectory(lost.group, number, episode, list(lost.turns[:turn])))
     begun = [graft.rectified for graft, _ in cases]
-    play_on(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
+    player = PolicyPlayer(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
+    play_group(group, [t.episode for t in trajectories], player)
     for (graft, _), trajectory in zip(cases, trajectories, strict=True):
         graft.verified = None if failed(trajectory.episode) else trajectory.reward

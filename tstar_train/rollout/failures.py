@@ -18,11 +18,6 @@ def failed(episode: Episode) -> bool:
     return episode.ended == "error"
 
 
-def mark_failed(episode: Episode, error: InfrastructureError) -> None:
-    """Write into an episode why it has no result, in the benchmark's form."""
-    episode.ended, episode.error = "error", f"{type(error).__name__}: {error}"
-
-
 def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
     """Refuse to go on with too little.
 

@@ -11,9 +11,10 @@ from tstar_train.algorithms.base import Algorithm
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.collect import EnvSpec, Sampling, collect, overlong
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.group import Played, without_failed
+from tstar_train.rollout.player import Sampling, overlong
 from tstar_train.rollout.stream import TaskStream
 from tstar_train.rollout.types import Trajectory
 from tstar_train.world import World, together

@@ -1,0 +1,117 @@
+"""The policy as the player of a group: an engine samples the replies of all rows side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tstar_envs import Episode, GroupEnv, StepResult
+from tstar_train.engines.base import Engine, Sample
+from tstar_train.policy.codec import Codec, thought_length
+from tstar_train.policy.limit import ContextTooLong
+from tstar_train.rollout.transcript import Transcript
+from tstar_train.rollout.types import Trajectory, Turn
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How replies are sampled.
+
+    Attributes:
+        max_tokens: longest reply.
+        temperature: 1 in training; 0 is greedy.
+        context: ``concat`` (the whole transcript) or ``step`` (task, the last ``history`` turns and the current observation).
+        history: turns kept by ``step``, 0 or more.
+        progress: whether ``Turn.progress`` is recorded.
+    """
+
+    max_tokens: int = 64
+    temperature: float = 1.0
+    context: str = "concat"
+    history: int = 2
+    progress: bool = False
+
+
+def overlong(episode: Episode) -> bool:
+    """Whether an episode ended because its context left no room for a reply."""
+    return bool(episode.extra.get("overlong", False))
+
+
+def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
+    """The transcript of an episode that has not begun."""
+    return Transcript(codec, prompt, episode.instruction, episode.first_observation, sampling.context, sampling.history)
+
+
+class PolicyPlayer:
+    """Samples replies, and keeps what was sampled in the rows' trajectories and transcripts.
+
+    A row whose context leaves no room for a reply, however many turns are left out, cannot go on: it is truncated there with a
+    reward of 0, and marked (``overlong``).
+
+    Args:
+        group: environments, one per row.
+        engine: samples replies.
+        codec: turns to ids.
+        trajectories: one per row.
+        lines: one per row.
+        seed: the samples of a row depend on it, on the task, the member and the turn alone.
+        sampling: temperature, lengths, context form.
+        begun: per row, the ids that its first reply begins with (a thought that is given, not sampled); they are not
+            counted in ``max_tokens`` and their log-probabilities are recorded as 0.
+    """
+
+    def __init__(
+        self, group: GroupEnv, engine: Engine, codec: Codec, trajectories: Sequence[Trajectory], lines: Sequence[Transcript], *,
+        seed: str, sampling: Sampling, begun: Sequence[Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        self._group, self._engine, self._codec, self._trajectories, self._lines = group, engine, codec, trajectories, lines
+        self._seed, self._sampling, self._begun = seed, sampling, begun
+        self._turn = 0
+        self._said: dict[int, Turn] = {}  # joins its trajectory once it was played
+
+    def replies(self, rows: Sequence[int]) -> dict[int, str]:
+        """Sample the reply of each row that has room for one.
+
+        Raises:
+            NotFinite: the log-probabilities are no numbers.
+        """
+        sampling = self._sampling
+        offered: dict[int, tuple[list[int], list[int]]] = {}
+        for row in rows:
+            first = list(self._begun[row]) if self._begun is not None and self._turn == 0 else []
+            try:
+                offered[row] = first, self._lines[row].context(self._engine.limit - sampling.max_tokens - len(first))
+            except ContextTooLong:
+                self._cut(row)
+        if not offered:
+            return {}
+        seeds = [f"{self._seed}/{t.episode.task}/{t.member}/{self._turn}" for t in map(self._trajectories.__getitem__, offered)]
+        samples = self._engine.generate(
+            [context + first for first, context in offered.values()], seeds,
+            max_tokens=sampling.max_tokens, temperature=sampling.temperature, keys=[(self._seed, row) for row in offered],
+        )  # fmt: skip
+        self._turn += 1
+        self._said = {}
+        for (row, (first, context)), sample in zip(offered.items(), samples, strict=True):
+            ids, logprobs = Sample(first + sample.ids, [0.0] * len(first) + sample.logprobs)
+            self._said[row] = Turn(context, ids, logprobs, thought_length(self._codec, ids))
+        # Kept as sampled: what is decoded here is never encoded again.
+        return {row: self._codec.decode(turn.reply) for row, turn in self._said.items()}
+
+    def played(self, row: int, result: StepResult) -> None:
+        """Keep the turn, and what the environment made of it."""
+        turn, trajectory = self._said[row], self._trajectories[row]
+        trajectory.turns.append(turn)
+        turn.next_actions = result.info["admissible_actions"]
+        if self._sampling.progress:
+            turn.progress = float(result.info["success"]) if result.over else self._group.envs[row].progress()
+        if not result.over:
+            turn.shaping = result.reward
+            self._lines[row].add(turn.reply, result.observation)
+
+    def _cut(self, row: int) -> None:
+        trajectory = self._trajectories[row]
+        trajectory.episode.ended = "truncated"
+        trajectory.episode.extra["overlong"] = True
+        if self._sampling.progress and trajectory.turns:
+            trajectory.turns[-1].progress = 0.0  # as for every other end without success
