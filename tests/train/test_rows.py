@@ -16,10 +16,9 @@ from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
-from tstar_train.optim.batch import Micro, Step, dealt_steps, micro_batches, spans_padded
-from tstar_train.optim.forward import forward
+from tstar_train.optim.batch import Step, dealt_steps, micro_batches
 from tstar_train.optim.rows import make_rows
-from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm, span_sums
+from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.optim.update import Batching, update
 from tstar_train.policy.codec import thought_length
@@ -59,19 +58,23 @@ class Kept(TorchLearner):
         return 0.0
 
 
-def gradient(policy, sequences, config, reference=None, pairs=(), graft=None):
+def gradient(policy, sequences, config, reference=None, pairs=(), graft=None, temperature=1.0):
     """Of one optimizer step, and what it measured."""
     learner = Kept(policy.model, reference, Alone(), learning_rate=0.0)
     terms = [PolicyTerm(config.clip_low, config.clip_high), KLTerm(config.kl_coefficient)]
     surgical = None if graft is None else SurgicalTerm(graft.weight, graft.beta)
-    batching = Batching(config.micro_tokens, 1.0, policy.codec.pad, policy.model.device)
+    batching = Batching(config.micro_tokens, temperature, policy.codec.pad, policy.model.device)
     stats = update(learner, [Step(list(sequences), list(pairs))], terms, surgical, Alone(), factor=1.0, batching=batching)
     return learner.gradient, stats
 
 
-def thought_logprobs(model, spans):
-    ids, wanted, _, owner = spans_padded(spans, 0, model.device)
-    return span_sums(forward(model, Micro(ids, wanted)).logprobs, owner, len(spans))
+def thought_logprobs(model, spans, temperature):
+    """By the plain model, one span after the other."""
+    sums = []
+    for context, thought in spans:
+        logits = model(torch.tensor([[*context, *thought]])).logits[0, len(context) - 1 : -1] / temperature
+        sums.append(torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(thought)[:, None]).sum())
+    return sums
 
 
 def test_contexts_are_what_the_transcript_says(played):
@@ -203,7 +206,8 @@ def test_thought_length_ends_where_the_action_begins():
     assert thought_length(codec, codec.reply("Thought: never acts")) == 0
 
 
-def test_surgical_gradient_by_finite_differences(played):
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_surgical_gradient_by_finite_differences(temperature):
     policy, reference = random_policy(), random_policy(seed=1).model.double()
     graft, *_ = a_graft(policy)
     config = GraftConfig(weight=0.5, beta=0.7)
@@ -211,12 +215,12 @@ def test_surgical_gradient_by_finite_differences(played):
 
     def loss(model):
         with torch.no_grad():
-            ours, theirs = thought_logprobs(model, spans), thought_logprobs(reference, spans)
+            ours, theirs = thought_logprobs(model, spans, temperature), thought_logprobs(reference, spans, temperature)
             margin = (ours[0] - theirs[0]) - (ours[1] - theirs[1])
             return float(-config.weight * torch.nn.functional.logsigmoid(config.beta * margin))
 
     policy.model = model = copy.deepcopy(policy.model).double()
-    vector, _ = gradient(policy, [], OptimConfig(), reference, [graft], config)
+    vector, _ = gradient(policy, [], OptimConfig(), reference, [graft], config, temperature)
     names = [n for n, _ in model.named_parameters()]
     sizes = [p.numel() for p in model.parameters()]
     place = next(i for i, n in enumerate(names) if n.endswith("layers.1.mlp.up_proj.weight"))

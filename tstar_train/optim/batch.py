@@ -145,19 +145,22 @@ def sequence_micros(
         )  # fmt: skip
 
 
-def pair_micros(pairs: Sequence[Graft], most_tokens: int, pad: int, device: torch.device) -> Iterator[PairMicro]:
+def pair_micros(
+    pairs: Sequence[Graft], most_tokens: int, temperature: float, pad: int, device: torch.device
+) -> Iterator[PairMicro]:
     """Preference pairs in micro-batches of at most ``most_tokens`` padded tokens."""
     for batch in micro_batches([len(g.context) + max(len(g.rectified), len(g.rejected)) for g in pairs], most_tokens // 2):
         part = [pairs[i] for i in batch]
         spans = [(g.context, g.rectified) for g in part] + [(g.context, g.rejected) for g in part]
-        yield PairMicro(*spans_padded(spans, pad, device), pairs=len(part))
+        ids, wanted, owner = spans_padded(spans, pad, device)
+        yield PairMicro(ids, wanted, temperature, owner=owner, pairs=len(part))
 
 
-def spans_padded(spans: Sequence[tuple[list[int], list[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor, float, Tensor]:
-    """(ids, wanted, temperature 1, owner of each wanted token) of continuations after their contexts."""
+def spans_padded(spans: Sequence[tuple[list[int], list[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, wanted, owner of each wanted token) of continuations after their contexts."""
     ids, wanted = _padded([([*c, *t], [0] * len(c) + [1] * len(t)) for c, t in spans], pad, device)
     owner = torch.arange(len(spans), device=device)[:, None].expand_as(wanted)[wanted]
-    return ids, wanted, 1.0, owner
+    return ids, wanted, owner
 
 
 def _padded(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

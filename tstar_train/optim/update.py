@@ -28,7 +28,7 @@ class Batching(NamedTuple):
 
     Attributes:
         micro_tokens: most padded tokens at once; changes memory and float rounding, not the result.
-        temperature: at which the rows were sampled, and so at which their log-probabilities are taken.
+        temperature: at which the rows were sampled, and so at which all log-probabilities are taken, those of the pairs too.
         pad: id of padding.
         device: of the learner's model.
     """
@@ -77,7 +77,7 @@ def update(
         norm = {"base_gradient_norm": learner.reduce("base")}
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
-                for pairs in pair_micros(step.pairs, batching.micro_tokens, batching.pad, batching.device):
+                for pairs in pair_micros(step.pairs, *batching):
                     loss, figures = surgical(learner.forward(pairs), pairs, totals, partial(learner.reference, pairs))
                     learner.backward(loss)
                     stats.add(figures)
