@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from chat_models import OPEN, SHAPES, shaped
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.small_tokenizers import OPEN, SHAPES, shaped
 from tstar_envs import BadData
 from tstar_train.policy.chat import ChatCodec, SearchR1Codec
 from tstar_train.policy.codec import PlainCodec

@@ -41,6 +41,8 @@ class LocalEngine:
         self._batch = batch
         self._positions = position_limit(policy.model.config)
         self._limit = context_limit(policy.model.config, limit)
+        # Attention written out (Gemma 2, which bounds its scores) adds the mask; torch's own takes what is true as seen.
+        self._adds_mask = policy.model.config._attn_implementation == "eager"
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
         self._prefixes: dict[tuple[int, ...], tuple[list[tuple[Tensor, Tensor]], Tensor]] = {}  # ids -> cache row, logits
@@ -191,6 +193,8 @@ class LocalEngine:
     def _hidden(self, ids: Tensor, positions: Tensor, seen: Tensor, cache: RaggedCache) -> Tensor:
         # Padding may stand beyond the last position that there is; nobody looks at it.
         where = positions.clamp(max=self._positions - 1)
+        if self._adds_mask:
+            seen = torch.where(seen, 0.0, torch.finfo(self._model.dtype).min).to(self._model.dtype)
         output = self._model.base_model(
             input_ids=ids, position_ids=where, attention_mask=seen, past_key_values=cache, use_cache=True
         )

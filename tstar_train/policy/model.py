@@ -24,6 +24,7 @@ from transformers import (
 from transformers.utils import logging
 
 from tstar_envs import BadData, EnvEntry, MissingData, TStarError, list_envs, read_json
+from tstar_train.policy.capability import require_text_model
 from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.claims import check_claims, check_weights
 from tstar_train.policy.codec import Codec, PlainCodec
@@ -126,6 +127,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
         )
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
+        require_text_model(model, tokenizer, name)
     except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(

@@ -1,4 +1,4 @@
-"""Tokenizers and chat templates in the shapes of public models, small enough to be made on the spot."""
+"""Tokenizers and chat templates in the shapes of public models, small enough to be made on the spot (for tests and smoke_models.py)."""
 
 from __future__ import annotations
 
