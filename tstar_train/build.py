@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from typing import Any
 
@@ -15,10 +14,12 @@ from tstar_train.config import Config
 from tstar_train.engines.check import check_agreement
 from tstar_train.engines.local import LocalEngine
 from tstar_train.loop import Trainer
+from tstar_train.optim.reference import AdapterReference, CopiedReference, Reference
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.limit import context_limit
-from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, has_few_parameters, is_tiny, load_policy
+from tstar_train.policy.lora import add_adapters, has_adapters
+from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, has_few_parameters, is_tiny, load_policy, recompute_layers
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.stream import TaskStream
@@ -31,7 +32,10 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
     Raises:
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
     """
-    policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config))
+    dtype = torch.bfloat16 if config.optim.precision == "half" else torch.float32
+    policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config), dtype)
+    if config.lora.rank:
+        add_adapters(policy.model, config.lora.rank, config.lora.alpha)
     limit = context_limit(policy.model.config, config.rollout.context_tokens)
     if config.rollout.max_tokens >= limit:
         raise UnknownOption(
@@ -54,12 +58,17 @@ def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
     """
     if config.rollout.tasks % world.size:  # a rest would never be played
         raise UnknownOption(f"--rollout.tasks {config.rollout.tasks} does not divide by the {world.size} processes of this run")
-    reference = copy.deepcopy(policy.model).requires_grad_(False) if config.needs_reference else None
+    reference: Reference | None = None
+    if config.needs_reference:
+        reference = AdapterReference(policy.model) if has_adapters(policy.model) else CopiedReference(policy.model)
+    if config.optim.recompute:
+        recompute_layers(policy.model)
     algorithm = algorithm_class(config.algo)(config)
     critic = Critic(policy.model, config.ppo.critic == "separate") if algorithm.needs_values else None
     learner = TorchLearner(
         policy.model, reference, world, learning_rate=config.optim.learning_rate, max_norm=config.optim.max_gradient_norm,
         alpha=config.graft.alpha, critic=critic, critic_rate=config.ppo.critic_learning_rate,
+        recompute=config.optim.recompute,
     )  # fmt: skip
     engine = LocalEngine(policy, config.rollout.batch, config.rollout.context_tokens)
     stream = TaskStream(training_tasks(make_env(config), config), config.rollout.tasks, config.seed)

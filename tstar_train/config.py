@@ -68,6 +68,16 @@ class GraftConfig:
 
 
 @dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters on a model that is itself left as it is (extra `lora`)."""
+
+    rank: int = 0
+    """Of the adapters on every linear layer; 0 trains the whole model."""
+    alpha: int = 32
+    """They are scaled by alpha / rank."""
+
+
+@dataclass(frozen=True)
 class OptimConfig:
     """The update."""
 
@@ -95,6 +105,11 @@ class OptimConfig:
     max_logprob_difference: float | None = None
     """Most nats by which sampler and trainer may differ about a sampled token before an iteration's first step; beyond it the run stops,
     since it would learn from other probabilities than it sampled with. None: 0.05 in single precision, 2 in half."""
+    precision: Literal["single", "half"] = "single"
+    """Of the model's weights while it computes: float32, or bfloat16 (what is trained is kept in float32 beside it)."""
+    recompute: bool = False
+    """Compute layers again in the backward pass instead of keeping what they gave (gradient checkpointing): a third more work, a fraction
+    of the memory."""
     micro_tokens: int = 3_072
     """Most padded tokens computed at once; changes memory and float rounding, not the result."""
 
@@ -237,6 +252,7 @@ class Config:
     tree: TreeConfig = field(default_factory=TreeConfig)
     graft: GraftConfig = field(default_factory=GraftConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dapo: DAPOConfig = field(default_factory=DAPOConfig)
     gigpo: GiGPOConfig = field(default_factory=GiGPOConfig)

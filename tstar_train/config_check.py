@@ -43,6 +43,8 @@ RANGES = {
     "processes": _FROM_1,
     "helper_minutes": Range(0, 10_000, open_low=True),
     "optim.max_logprob_difference": _ABOVE_0,
+    "lora.rank": _FROM_0,
+    "lora.alpha": _ABOVE_0,
     "rollout.tasks": _FROM_1,
     "rollout.group": Range(2),  # a group of one has nothing to be compared with: its advantage is 0
     "rollout.max_tokens": _FROM_1,

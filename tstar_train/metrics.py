@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
             "kl_rejected_early": work.rejected_early,
         }
         for name in ("surgical_loss", "surgical_accuracy", "surgical_margin", "surgical_gradient_norm"):
-            metrics[name] = getattr(stats, name) if stats.surgical_steps else None  # without grafts there is nothing to measure
+            metrics[name] = _known(getattr(stats, name)) if stats.surgical_steps else None  # without grafts there is nothing to measure
     if config.needs_reference:
         metrics["kl_reference"] = stats.kl_reference
     if config.algo.startswith("dapo"):
@@ -77,7 +78,7 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
     return metrics | {
         "base_loss": stats.base_loss,
         "clip_fraction": stats.clip_fraction if stats.tokens else None,
-        "base_gradient_norm": stats.base_gradient_norm,
+        "base_gradient_norm": _known(stats.base_gradient_norm),
         "gradient_norm": stats.gradient_norm,
         "logprob_difference_mean": stats.logprob_difference_mean,
         "logprob_difference_max": stats.logprob_difference_max if stats.tokens else None,
@@ -110,6 +111,11 @@ def _weight_change(results: Sequence[GroupResult]) -> float | None:
     if not any(np.any(row) for row in (*ours, *theirs)):
         return None
     return float(relative_weight_change(ours, theirs, keys))
+
+
+def _known(figure: float) -> float | None:
+    """None for what the learner did not measure, which is NaN."""
+    return None if math.isnan(figure) else figure
 
 
 def _mean(values: Sequence[float]) -> float | None:

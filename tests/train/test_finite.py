@@ -111,7 +111,7 @@ def test_a_reference_that_is_broken(monkeypatch):
     config = dataclasses.replace(FINED, optim=OptimConfig(kl_coefficient=0.1))
     one = one_of(config)
     with torch.no_grad():
-        next(one.learner.average.parameters()).fill_(math.inf)
+        next(one.learner.average.model.parameters()).fill_(math.inf)
     before = state(one)
     with pytest.raises(NotFinite, match="reference"):
         iterate(one, 0)

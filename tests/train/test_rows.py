@@ -18,6 +18,7 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
 from tstar_train.optim.batch import Step, dealt_steps, micro_batches
+from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.rows import make_rows
 from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm
 from tstar_train.optim.torch_learner import TorchLearner
@@ -61,7 +62,8 @@ class Kept(TorchLearner):
 
 def gradient(policy, sequences, config, reference=None, pairs=(), graft=None, temperature=1.0):
     """Of one optimizer step, and what it measured."""
-    learner = Kept(policy.model, reference, Alone(), learning_rate=0.0)
+    average = None if reference is None else CopiedReference(policy.model, reference)
+    learner = Kept(policy.model, average, Alone(), learning_rate=0.0)
     terms = [PolicyTerm(config.clip_low, config.clip_high), KLTerm(config.kl_coefficient)]
     surgical = None if graft is None else SurgicalTerm(graft.weight, graft.beta)
     batching = Batching(config.micro_tokens, temperature, policy.codec.pad, policy.model.device)

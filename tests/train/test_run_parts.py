@@ -24,6 +24,7 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
 from tstar_train.launch import launched
 from tstar_train.loop import iterate, rate
+from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
@@ -261,5 +262,5 @@ def test_options_of_training_alone_are_no_options_of_the_evaluation():
 def test_reference_follows_by_alpha():
     model, reference = random_policy(0).model, random_policy(1).model
     start, target = next(reference.parameters()).clone(), next(model.parameters())
-    TorchLearner(model, reference, Alone(), learning_rate=0.1, alpha=0.9).end_iteration()
+    TorchLearner(model, CopiedReference(model, reference), Alone(), learning_rate=0.1, alpha=0.9).end_iteration()
     torch.testing.assert_close(next(reference.parameters()), 0.9 * start + 0.1 * target)

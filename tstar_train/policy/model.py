@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from tstar_envs import BadData, EnvEntry, MissingData, TStarError, list_envs, read_json
+from tstar_envs import BadData, EnvEntry, MissingData, TStarError, UnknownOption, list_envs, read_json
 from tstar_train.policy.capability import require_text_model
 from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.claims import check_claims, check_weights
@@ -103,13 +103,14 @@ def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
     tokenizer.save_pretrained(folder)
 
 
-def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
+def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Policy:
     """Load a policy.
 
     Args:
         name: ``tiny`` (shipped with the package), or a Hugging Face name or path.
         built_in: which of the shipped ones ``tiny`` is (see ``recipes.built_in.policy_name``).
         device: torch device.
+        dtype: of the weights.
 
     Raises:
         MissingData: ``tiny`` has no weights of this name, or nothing is at that name or path.
@@ -123,7 +124,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
         tokenizer = load_tokenizer(source)
         # safetensors only and never remote code: loading weights must not run anybody's program.
         read: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
@@ -152,6 +153,25 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
         else PlainCodec(tokenizer, with_prompt=not ours, ends=named_ends(tokenizer, settings))
     )
     return Policy(model, codec, tokenizer, name)
+
+
+def recompute_layers(model: PreTrainedModel) -> None:
+    """Let layers be computed again in the backward pass wherever the model is in training mode, in which nothing is dropped.
+
+    Raises:
+        UnknownOption: the architecture cannot.
+    """
+    try:
+        # The older name is what transformers before 5.20 knows.
+        getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    except ValueError as error:
+        raise UnknownOption(f"--optim.recompute: {model.config.model_type} cannot compute its layers again ({error})") from error
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "dropout", "activation_dropout", "layerdrop"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
 
 
 def _source(name: str, built_in: str) -> str | Path:

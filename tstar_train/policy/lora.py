@@ -1,0 +1,67 @@
+"""LoRA adapters by peft, put into the model where it stands: engine and learner see the same model class as without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from tstar_envs import MissingExtra, UnknownOption
+
+_MARK = ".lora_"  # in the names of all that an adapter holds
+_BASE = ".base_layer"  # what a layer under an adapter is called
+
+
+def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
+    """Put an adapter on every linear layer but the output matrix, and let nothing else be trained.
+
+    Args:
+        model: changed in place; its own weights keep their precision, the adapters are in single precision.
+        rank: of the adapters.
+        alpha: they are scaled by ``alpha / rank``.
+
+    Raises:
+        MissingExtra: peft is not installed.
+        UnknownOption: peft cannot put adapters on this model.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ModuleNotFoundError as error:
+        raise MissingExtra("--lora.rank", error.name or "peft", "lora") from error
+    model.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # every rank begins with the same adapters
+        try:
+            turned = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2 keeps its matrices the other way round
+            wanted = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0, fan_in_fan_out=turned)
+            inject_adapter_in_model(wanted, model)
+        except ValueError as error:
+            raise UnknownOption(f"--lora.rank {rank}: peft cannot put adapters on {model.config.model_type} ({error})") from error
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(_MARK in name)
+        if _MARK in name:
+            parameter.data = parameter.data.float()
+    model.eval()
+
+
+def has_adapters(model: PreTrainedModel) -> bool:
+    """Whether ``add_adapters`` was here."""
+    return any(_MARK in name for name, _ in model.named_parameters())
+
+
+@torch.no_grad()
+def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """The weights that the model computes with, under the names that it has without adapters; the model stays as it is."""
+    modules = dict(model.named_modules())
+    for name, tensor in model.state_dict().items():
+        if _MARK in name:
+            continue
+        before, base, after = name.partition(_BASE)
+        if base and after == ".weight":
+            delta = modules[before].get_delta_weight("default")
+            yield before + after, (tensor.float() + delta).to(tensor.dtype)
+        else:
+            yield before + after, tensor.detach()
