@@ -171,10 +171,12 @@ class RunFolder:
         if self._events is None:
             from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
 
-            self._events = SummaryWriter(str(self.path / "tensorboard"))
+            # Points from here on that a killed run left in other files are not shown twice.
+            self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=number)
         for name, value in {**result.metrics, **{f"seconds/{k}": v for k, v in result.seconds.items()}}.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
+        self._events.flush()  # else a kill takes up to two minutes of points, which the resumed run does not draw again
 
 
 def _most_telling(groups: list[GroupResult]) -> list[GroupResult]:
