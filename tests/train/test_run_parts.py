@@ -27,6 +27,7 @@ from tstar_train.loop import iterate, rate
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny
+from tstar_train.ranks import order
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
@@ -235,6 +236,19 @@ def test_ranks_share_one_result_and_what_fails_on_one_is_told_by_all():
 
 def longest(trajectories_or_episodes):
     return max(len(t.steps) for t in trajectories_or_episodes)
+
+
+def test_what_draws_from_torch_draws_alike_however_a_process_came_to_an_iteration():
+    drawn = []
+    for before in (1, 2):
+        one = trainer(SMALL, random_policy())
+        torch.manual_seed(before)
+        order(one, "measure", [])
+        drawn.append(torch.rand(1).item())
+        one.cursor += SMALL.rollout.tasks
+        order(one, "measure", [])
+        drawn.append(torch.rand(1).item())
+    assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
 
 
 def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
