@@ -197,7 +197,7 @@ def first_difference(whole: Path, killed: Path) -> str | None:
     names = [{str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and p.parent.name != "tensorboard"} for out in (whole, killed)]
     if odd := names[0] ^ names[1]:
         return f"only one has {min(odd)}"
-    for name in sorted(names[0], key=lambda name: (not name.startswith(LOGS), name)):
+    for name in sorted(names[0], key=lambda name: (name not in LOGS, name != LOGS[0], name)):
         one, two = (out / name for out in (whole, killed))
         if name == "report.html" or name == "timings.jsonl":
             continue
