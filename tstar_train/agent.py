@@ -8,7 +8,7 @@ import torch
 
 from tstar_envs import ResetNeeded, TextEnv, UnknownOption, find_entry
 from tstar_train.engines.local import LocalEngine
-from tstar_train.policy.codec import SearchR1Codec
+from tstar_train.policy.chat import SearchR1Codec
 from tstar_train.policy.limit import ContextTooLong, position_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy, settings_name
 from tstar_train.recipes.built_in import load_recipe, policy_name
@@ -50,7 +50,7 @@ class PolicyAgent:
         """Take the rules from the environment that will be played: they depend on its options, as does the form of a conversation."""
         self._prompt = env.prompt()
         own = self._policy.codec
-        self._codec = SearchR1Codec(self._policy.tokenizer, own.end) if env.prompt_style == "search_r1" else own
+        self._codec = SearchR1Codec(self._policy.tokenizer, own.ends) if env.prompt_style == "search_r1" else own
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""

@@ -92,6 +92,9 @@ class OptimConfig:
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
     """How token losses become one number: every token counts alike (DAPO, and the default), or every episode does (the
     original GRPO), whatever its length. Where losing takes longer than winning, token-mean has more to push down than up."""
+    max_logprob_difference: float | None = None
+    """Most nats by which sampler and trainer may differ about a sampled token before an iteration's first step; beyond it the run stops,
+    since it would learn from other probabilities than it sampled with. None: 0.05 in single precision, 2 in half."""
     micro_tokens: int = 3_072
     """Most padded tokens computed at once; changes memory and float rounding, not the result."""
 

@@ -42,6 +42,7 @@ RANGES = {
     "threads": _FROM_1,
     "processes": _FROM_1,
     "helper_minutes": Range(0, 10_000, open_low=True),
+    "optim.max_logprob_difference": _ABOVE_0,
     "rollout.tasks": _FROM_1,
     "rollout.group": Range(2),  # a group of one has nothing to be compared with: its advantage is 0
     "rollout.max_tokens": _FROM_1,

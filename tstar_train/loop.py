@@ -13,6 +13,7 @@ from tstar_train.algorithms.base import Algorithm
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
+from tstar_train.engines.check import most_nats
 from tstar_train.metrics import anchor, summarize
 from tstar_train.optim.batch import dealt_steps
 from tstar_train.optim.learner import Learner
@@ -81,6 +82,7 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
     Raises:
         InfrastructureError: most episodes failed; nothing has been learnt from the others.
         NotFinite: a loss, log-probability or gradient is no number; the weights are those of before this optimizer step.
+        EngineMismatch: sampler and trainer disagree about the probability of what was sampled; no step was taken.
         RankFailed: another process failed.
     """
     config, algorithm, learner, world, codec = trainer.config, trainer.algorithm, trainer.learner, trainer.world, trainer.policy.codec
@@ -115,7 +117,8 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
 
         # Make rows: credited turns become credited tokens.
         episodes = make_rows(config, played.groups)
-        batching = Batching(config.optim.micro_tokens, temperature, trainer.policy.codec.pad, trainer.policy.model.device)
+        most = most_nats(trainer.policy, config.optim.max_logprob_difference)
+        batching = Batching(config.optim.micro_tokens, temperature, codec.pad, trainer.policy.model.device, most)
         if algorithm.needs_values:
             annotate_values(learner, [s for _, rows in episodes for s in rows], batching)
     algorithm.tokens(episodes, world)

@@ -18,6 +18,7 @@ from tstar_train.checkpoint import Progress, latest_checkpoint, read_state, save
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.engines.check import EngineMismatch
 from tstar_train.evaluate import Measurement, metric_name, paired_difference
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Trainer
@@ -123,9 +124,9 @@ def _run(
             told = f"The rows that it came from are in {out / 'broken_batch.json'}. {_saved(out)}"
             raise NotFinite(f"{error}. {told}", error.batch) from error
         raise
-    except (InfrastructureError, RankFailed) as error:
+    except (InfrastructureError, RankFailed, EngineMismatch) as error:
         again = f"python -m tstar_train --resume {out}"
-        kind = InfrastructureError if isinstance(error, InfrastructureError) else RankFailed
+        kind = next(kind for kind in (InfrastructureError, EngineMismatch, RankFailed) if isinstance(error, kind))
         raise kind(f"{error}. {_saved(out)}; when that is mended, go on with: {again}") from error
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: python -m tstar_train --resume {out}") from None

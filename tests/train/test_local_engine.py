@@ -24,7 +24,7 @@ class EndingCodec:
     """A codec whose end of reply is another token."""
 
     def __init__(self, codec, end):
-        self.codec, self.end = codec, end
+        self.codec, self.end, self.ends = codec, end, frozenset([end])
 
     def __getattr__(self, name):
         return getattr(self.codec, name)

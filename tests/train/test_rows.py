@@ -13,6 +13,7 @@ from policies import HOTPOT, Given, random_policy
 
 from tstar_train.algorithms.grpo import GRPO
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
+from tstar_train.engines.check import EngineMismatch, most_nats
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
@@ -291,3 +292,24 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
             assert count == pytest.approx(round(count))
             total = total + count * gradient(policy, plain, OptimConfig())[0]
         np.testing.assert_allclose(ours, total / weight, atol=2e-6)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.2])
+def test_a_sampler_of_other_weights_stops_the_run_before_its_first_step(played, off):
+    policy, _, step = played
+    rows = rows_with_random_advantages(step[:2])
+    for row in rows:
+        row.logprobs = [p + off * (n % 3 == 0) * m for n, (p, m) in enumerate(zip(row.logprobs, row.mask, strict=True))]
+    model = copy.deepcopy(policy.model)
+    learner = TorchLearner(model, None, Alone(), learning_rate=1e-3)
+    steps = [Step([single(r) for r in rows[:2]], []), Step([single(r) for r in rows[2:]], [])]
+    batching = Batching(512, 1.0, policy.codec.pad, model.device, most_nats(policy, None))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    if off:
+        with pytest.raises(EngineMismatch, match=r"0\.2 nats about a sampled token, and 0\.05 is the most"):
+            update(learner, steps, [PolicyTerm(0.2, 0.2)], None, Alone(), factor=1.0, batching=batching)
+        assert learner.steps == 0 and all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+        assert all(p.grad is None for p in model.parameters())
+    else:  # the second step is after the policy has moved: it may differ
+        update(learner, steps, [PolicyTerm(0.2, 0.2)], None, Alone(), factor=100.0, batching=batching)
+        assert learner.steps == 2

@@ -10,12 +10,12 @@ from policies import random_policy, tokenizer
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.search_r1 import INVALID, PROMPT
 from tstar_train.agent import PolicyAgent
-from tstar_train.policy.codec import ChatCodec, SearchR1Codec
+from tstar_train.policy.chat import ChatCodec, SearchR1Codec
 from tstar_train.recipes.recipe import EnvRecipe
 from tstar_train.rollout.transcript import Transcript
 
 QWEN = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -44,7 +44,7 @@ def agent_of(codec_of, max_tokens=12):
     ],
 )
 def test_a_reply_ends_behind_its_tag(said, kept):
-    codec = SearchR1Codec(tokenizer(), tokenizer().eos_token_id)
+    codec = SearchR1Codec(tokenizer(), [tokenizer().eos_token_id])
     for end in ([], [codec.end]):
         assert codec.decode(codec.closed([*codec.text(said), *end])) == kept
         assert codec.end not in codec.closed([*codec.text(said), *end])
@@ -54,12 +54,12 @@ def test_a_reply_ends_behind_its_tag(said, kept):
 @pytest.mark.parametrize("chat", [True, False])
 def test_all_is_one_turn_behind_one_message(chat):
     chosen = with_template() if chat else tokenizer()
-    codec = SearchR1Codec(chosen, chosen.eos_token_id)
+    codec = SearchR1Codec(chosen, [chosen.eos_token_id])
     env = SearchQAEnv(prompt_style="search_r1", topk=1)
     first, info = env.reset(options={"task": 0})
     line = Transcript(codec, env.prompt(), info["instruction"], first)
     message = f"{PROMPT}Question: {info['question']}\n"
-    shown = f"<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n" if chat else message
+    shown = f"<|im_start|>user\n{message}\n<|im_start|>assistant\n" if chat else message  # the end of the turn is no text
     for _ in range(2):
         assert codec.decode(line.context()) == shown
         reply = codec.text(f"{env.oracle()} and what it believes to find")
@@ -79,7 +79,7 @@ def test_the_agent_speaks_as_its_environment_does(monkeypatch):
     monkeypatch.setattr(agent._engine, "generate", lambda given, *a, **k: contexts.append(given[0]) or generate(given, *a, **k))
     observation, info = env.reset(options={"task": 1})
     agent.reset(observation, info)
-    shown, over = f"<|im_start|>user\n{PROMPT}{observation}<|im_end|>\n<|im_start|>assistant\n", False
+    shown, over = f"<|im_start|>user\n{PROMPT}{observation}<|end|>\n<|im_start|>assistant\n", False
     while not over:
         reply = agent.act(observation, info)
         assert tokenizer().decode(contexts[-1]) == shown
@@ -94,5 +94,5 @@ def test_the_agent_speaks_as_its_environment_does(monkeypatch):
     agent.reset(observation, info)
     agent.act(observation, info)
     assert "5" in env.prompt() and env.prompt() != SearchQAEnv().prompt()
-    expected = f"<|im_start|>system\n{env.prompt()}<|im_end|>\n<|im_start|>user\n{observation}<|im_end|>\n<|im_start|>assistant\n"
+    expected = f"<|im_start|>system\n{env.prompt()}<|end|>\n<|im_start|>user\n{observation}<|end|>\n<|im_start|>assistant\n"
     assert tokenizer().decode(contexts[-1]) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -31,8 +31,9 @@ class Engine(Protocol):
         temperature: float = 1.0,
         keys: Sequence[Hashable] | None = None,
         copies: int = 1,
+        ends: Collection[int] = (),
     ) -> list[Sample]:
-        """Continue each context until the end token, ``max_tokens`` or the limit.
+        """Continue each context until a token that ends a reply, ``max_tokens`` or the limit.
 
         Args:
             contexts: token ids.
@@ -41,6 +42,7 @@ class Engine(Protocol):
             temperature: of the sampling distribution; 0 takes the likeliest token (log-probabilities are then at 1).
             keys: names of the rows, so that a cache kept from an earlier call can be found.
             copies: how many samples per context; they stand side by side in the result.
+            ends: tokens that end a sample besides those that end a reply; not with ``keys``.
 
         Raises:
             ContextTooLong: a context fills the limit.

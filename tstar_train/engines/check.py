@@ -6,48 +6,102 @@ import torch
 
 from tstar_envs import TStarError, UnknownOption
 from tstar_train.engines.base import Engine
-from tstar_train.policy.limit import attention_window
+from tstar_train.policy.head import output_logits
+from tstar_train.policy.limit import attention_window, unscaled_positions
 from tstar_train.policy.model import Policy
 
-_LENGTH, _CONTEXT = 40, 24
-_MOST_NATS = 1e-3  # per token; rounding gives about 1e-5 in single precision
+_LENGTHS = (40, 24, 96)  # rows of several lengths side by side: a model that goes by the place in the batch is found out
+_TAIL = 16  # tokens that are compared, at the end
+_SINGLE, _HALF = 1e-3, 0.25  # nats per token: rounding gives about 1e-5 in single precision and .05 in half
 
 
 class EngineMismatch(TStarError, RuntimeError):
     """Sampler and model disagree about the probability of the same tokens."""
 
 
+def most_nats(policy: Policy, asked: float | None) -> float:
+    """By how many nats sampler and trainer may differ about one token: what was asked for, or what the model's precision explains."""
+    return asked if asked is not None else (0.05 if policy.model.dtype == torch.float32 else 2.0)
+
+
+def require_agreement(difference: float, most: float) -> None:
+    """Refuse to learn from tokens whose probability the trainer sees otherwise than the sampler did.
+
+    Args:
+        difference: largest |log pi(sampler) - log pi(trainer)| of a sampled token, in nats.
+        most: see ``most_nats``.
+
+    Raises:
+        EngineMismatch: it is larger.
+    """
+    if difference > most:
+        raise EngineMismatch(
+            f"sampler and trainer differ by up to {difference:.3g} nats about a sampled token, and {most:g} is the most that is trained "
+            f"on (--optim.max-logprob-difference): the sampler has other weights, or computes this model otherwise; no step was taken"
+        )
+
+
 @torch.no_grad()
 def check_agreement(policy: Policy, engine: Engine) -> float:
-    """Score a fixed text by the engine and by the model's own forward pass.
+    """Score a fixed text by the engine and by the model's own forward pass, at several lengths up to the longest where that matters.
 
     Args:
         policy: model.
         engine: samples for it.
 
     Returns:
-        The difference in nats per token.
+        The largest difference in nats per token.
 
     Raises:
-        EngineMismatch: they differ by more than rounding.
+        EngineMismatch: they differ by more than rounding, or the engine cannot compute this architecture.
         UnknownOption: the model looks back over a few tokens only.
     """
-    window = attention_window(policy.model.config)
-    if window is not None and window < _LENGTH:
+    config = policy.model.config
+    window = attention_window(config)
+    if window is not None and window < _LENGTHS[0]:
         raise UnknownOption(f"{policy.name} attends to the last {window} only, which holds no episode: use another model")
-    size = int(policy.model.get_output_embeddings().weight.shape[0])
-    length = min(_LENGTH, engine.limit)
-    context = length * _CONTEXT // _LENGTH
-    ids = [(7 + 31 * position) % size for position in range(length)]
-    ours = engine.score([ids[:context]], [[ids[context:]]])[0][0]
-    logits = policy.model(input_ids=torch.tensor([ids], device=policy.model.device)).logits[0].float()
-    logprobs = torch.log_softmax(logits, dim=-1)
-    theirs = sum(float(logprobs[p - 1, ids[p]]) for p in range(context, length))
-    difference = abs(ours - theirs) / (length - context)
-    if not difference <= _MOST_NATS:  # not >: it may be no number
+    lengths = [min(length, engine.limit) for length in _LENGTHS]
+    if window is not None or unscaled_positions(config) is not None:
+        lengths.append(engine.limit)
+    rows = [_text(length, number, policy) for number, length in enumerate(lengths)]
+    ends = [min(_TAIL, len(row) // 2) for row in rows]
+    try:
+        cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
+        ours = engine.score([context for context, _ in cut], [tails for _, tails in cut])
+        differences = [abs(mine[0] - _plain(policy, row, end)) / end for mine, row, end in zip(ours, rows, ends, strict=True)]
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:  # what a strange architecture's code raises
+        if isinstance(error, TStarError):
+            raise
         raise EngineMismatch(
-            f"the sampler and {policy.name} disagree by {difference:.3g} nats per token on a fixed probe (at most {_MOST_NATS} is "
-            f"rounding): this architecture ({policy.model.config.model_type}) computes something that the local engine does not; "
-            f"use another model"
+            f"the local engine cannot compute {policy.name} ({config.model_type}; {type(error).__name__}: "
+            f"{' '.join(str(error).split()):.200}): use a model whose attention keeps keys and values as Llama's does"
+        ) from error
+    worst = max(differences, key=lambda d: d if d == d else float("inf"))
+    most = _SINGLE if policy.model.dtype == torch.float32 else _HALF
+    if not worst <= most:  # not >: it may be no number
+        raise EngineMismatch(
+            f"the sampler and {policy.name} disagree by {worst:.3g} nats per token on a fixed probe (at most {most} is rounding): this "
+            f"architecture ({config.model_type}) computes something that the engine does not; use another model"
         )
-    return difference
+    return worst
+
+
+def _text(length: int, number: int, policy: Policy) -> list[int]:
+    size = int(policy.model.get_output_embeddings().weight.shape[0])
+    return [(7 + 31 * (position + 5 * number)) % size for position in range(length)]
+
+
+def _plain(policy: Policy, ids: list[int], end: int) -> float:
+    """The log-probability of the last ids by the model's own forward pass, in nats.
+
+    Where the vocabulary is large only these positions become logits (``output_logits`` is the model's own head, which the first
+    length, computed whole, has vouched for).
+    """
+    model = policy.model
+    given = torch.tensor([ids], device=model.device)
+    if len(ids) <= max(_LENGTHS):
+        logits = model(input_ids=given).logits[0, -end - 1 : -1].float()
+    else:
+        logits = output_logits(model, model.base_model(input_ids=given, use_cache=False).last_hidden_state[0, -end - 1 : -1])
+    logprobs = torch.log_softmax(logits, dim=-1)
+    return float(logprobs.gather(-1, given[0, -end:, None]).sum())

@@ -7,7 +7,7 @@ float rounding. A conversation's cache is kept between turns under its row's key
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -36,11 +36,13 @@ class LocalEngine:
 
     def __init__(self, policy: Policy, batch: int = 256, limit: int | None = None) -> None:
         self._model = policy.model
-        self._end = policy.codec.end
+        self._ends = policy.codec.ends
         self._pad = policy.codec.pad
         self._batch = batch
         self._positions = position_limit(policy.model.config)
         self._limit = context_limit(policy.model.config, limit)
+        # Attention written out (Gemma 2, which bounds its scores) adds the mask; torch's own takes what is true as seen.
+        self._adds_mask = policy.model.config._attn_implementation == "eager"
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
         self._prefixes: dict[tuple[int, ...], tuple[list[tuple[Tensor, Tensor]], Tensor]] = {}  # ids -> cache row, logits
@@ -70,6 +72,7 @@ class LocalEngine:
         temperature: float = 1.0,
         keys: Sequence[Hashable] | None = None,
         copies: int = 1,
+        ends: Collection[int] = (),
     ) -> list[Sample]:
         """See ``Engine``."""
         if len(seeds) != len(contexts) * copies:
@@ -90,7 +93,7 @@ class LocalEngine:
             cache, logits = self._prefilled(part, [copies] * len(part))
             chosen = seeds[first * copies : (first + len(part)) * copies]
             left = [tokens for tokens in room[first : first + step] for _ in range(copies)]
-            samples += self._decode(cache, logits, chosen, left, temperature)
+            samples += self._decode(cache, logits, chosen, left, temperature, ends)
         return samples
 
     @torch.inference_mode()
@@ -190,6 +193,8 @@ class LocalEngine:
     def _hidden(self, ids: Tensor, positions: Tensor, seen: Tensor, cache: RaggedCache) -> Tensor:
         # Padding may stand beyond the last position that there is; nobody looks at it.
         where = positions.clamp(max=self._positions - 1)
+        if self._adds_mask:
+            seen = torch.where(seen, 0.0, torch.finfo(self._model.dtype).min).to(self._model.dtype)
         output = self._model.base_model(
             input_ids=ids, position_ids=where, attention_mask=seen, past_key_values=cache, use_cache=True
         )
@@ -200,9 +205,10 @@ class LocalEngine:
         return output_logits(self._model, hidden)
 
     def _decode(
-        self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], most: Sequence[int], temperature: float
+        self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], most: Sequence[int], temperature: float, ends: Collection[int] = ()
     ) -> list[Sample]:
         """Sample until every row has ended or has ``most`` tokens."""
+        last = torch.tensor(sorted({*self._ends, *ends}), device=self._model.device)
         rows, max_tokens = len(seeds), max(most)
         noise = torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds])) if temperature else None
         ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=self._model.device)
@@ -220,7 +226,7 @@ class LocalEngine:
             token = torch.where(running, token, self._pad)
             ids[live, step] = token
             logprobs[live, step] = scaled.gather(-1, token[:, None])[:, 0]
-            ended = running & ((token == self._end) | (bounds[live] == step + 1))
+            ended = running & (torch.isin(token, last) | (bounds[live] == step + 1))
             lengths[live[ended.cpu()]] = step + 1
             running = running & ~ended
             left = int(running.sum())

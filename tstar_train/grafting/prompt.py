@@ -29,7 +29,7 @@ def contrast_text(failed: Branch, succeeded: Branch) -> str:
 
 def contrast_context(codec: Codec, context: list[int], failed: Branch, succeeded: Branch) -> list[int]:
     """The context in which the rectified thought is written; it never enters a training context of the policy."""
-    return [*context, *codec.text(contrast_text(failed, succeeded))]
+    return codec.asked(context, contrast_text(failed, succeeded))
 
 
 def _branch(branch: Branch) -> str:

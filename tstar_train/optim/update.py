@@ -6,6 +6,7 @@ ranks changes more than float rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tstar_train.engines.check import require_agreement
 from tstar_train.finite import NotFinite, require_finite
 from tstar_train.optim.batch import Step, Totals, pair_micros, sequence_micros
 from tstar_train.optim.learner import Learner
@@ -31,12 +33,19 @@ class Batching(NamedTuple):
         temperature: at which the rows were sampled, and so at which all log-probabilities are taken, those of the pairs too.
         pad: id of padding.
         device: of the learner's model.
+        most_difference: see ``engines.check.require_agreement``.
     """
 
     micro_tokens: int
     temperature: float
     pad: int
     device: torch.device
+    most_difference: float = math.inf
+
+    @property
+    def rows(self) -> tuple[int, float, int, torch.device]:
+        """What ``sequence_micros`` and ``pair_micros`` take besides the rows."""
+        return self.micro_tokens, self.temperature, self.pad, self.device
 
 
 def update(
@@ -65,19 +74,22 @@ def update(
 
     Raises:
         NotFinite: a loss, log-probability or gradient is no number; that step is not taken, and the error holds its rows.
+        EngineMismatch: sampler and trainer disagree about what was sampled; no step is taken.
     """
-    measured, norms = [], []
+    measured, norms, before = [], [], learner.steps
     for number, step in enumerate(steps):
         totals = totals_of(step, world)
         stats = UpdateStats()
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
-            for micro in sequence_micros(needed(step.sequences, terms), *batching):
+            for micro in sequence_micros(needed(step.sequences, terms), *batching.rows):
                 accumulate(learner, micro, terms, totals, stats)
+            if learner.steps == before:  # afterwards the policy has moved, and differs from the one that sampled
+                require_agreement(stats.logprob_difference_max, batching.most_difference)
             learner.end_part("base")
         norm = {"base_gradient_norm": learner.reduce("base")}
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
-                for pairs in pair_micros(step.pairs, *batching):
+                for pairs in pair_micros(step.pairs, *batching.rows):
                     loss, figures = surgical(learner.forward(pairs), pairs, totals, partial(learner.reference, pairs))
                     learner.backward(loss)
                     stats.add(figures)
@@ -117,7 +129,7 @@ def annotate_values(learner: Learner, sequences: Sequence[TokenSequence], batchi
         NotFinite: a value is no number.
         ValueError: there is no critic.
     """
-    for micro in sequence_micros(sequences, *batching):
+    for micro in sequence_micros(sequences, *batching.rows):
         values = learner.frozen(micro).values
         if values is None:
             raise ValueError("values need a critic: give the learner one")

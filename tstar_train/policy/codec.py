@@ -6,13 +6,15 @@ kept as the ids that were sampled; only what the environment says is encoded, on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from tstar_envs import BadData
-from tstar_train.policy.chat_template import render
+from tstar_train.policy.encoder import Encoder
+from tstar_train.policy.turn_end import named_ends
 
 ACTION_CUE = "Action:"
 
@@ -21,13 +23,22 @@ class Codec(Protocol):
     """What the rollout, the tree and grafting need of a tokenizer."""
 
     end: int
+    """The token that is written behind a reply that lacks its end."""
     pad: int
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Every token that ends a reply."""
+
+    @property
+    def line_ends(self) -> frozenset[int]:
+        """Every token whose text has a line break in it."""
 
     def start(self, prompt: str, observation: str) -> list[int]:
         """The context of the first reply."""
 
     def observation(self, text: str) -> list[int]:
-        """What follows a reply (which ends with ``end``) up to the next reply."""
+        """What follows a reply (which ends with one of ``ends``) up to the next reply."""
 
     def reply(self, text: str) -> list[int]:
         """A reply written by somebody else (expert, graft), with its end."""
@@ -35,8 +46,11 @@ class Codec(Protocol):
     def closed(self, reply: Sequence[int]) -> list[int]:
         """A sampled reply as it stands in a context; a reply cut at its longest lacks its end and gets it."""
 
+    def asked(self, context: Sequence[int], text: str) -> list[int]:
+        """A context whose next reply shall answer a request."""
+
     def text(self, text: str) -> list[int]:
-        """Plain text inside a context."""
+        """Plain text inside a context; no control token, whatever it says."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Ids as text, special tokens left out."""
@@ -48,19 +62,39 @@ class PlainCodec:
     Args:
         tokenizer: its ``eos_token`` ends a reply.
         with_prompt: whether a context starts with the environment's rules; a policy trained on one family needs none.
+        ends: tokens that end a reply; None: the tokenizer's ``eos_token``.
+
+    Raises:
+        BadData: there is none.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, with_prompt: bool) -> None:
-        if tokenizer.eos_token_id is None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, with_prompt: bool, ends: Collection[int] | None = None) -> None:
+        own = tokenizer.eos_token_id
+        self._ends = named_ends(tokenizer) if ends is None else frozenset(ends)
+        if not self._ends:
             raise BadData(f"the tokenizer {tokenizer.name_or_path!r} has no eos_token, which ends a reply; set one in its config")
         self._tokenizer = tokenizer
         self._with_prompt = with_prompt
-        self.end = int(tokenizer.eos_token_id)
-        self.pad = int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id)
+        self.end = int(own) if own in self._ends else min(self._ends)
+        self.pad = int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end)
+        self._encoder = Encoder(tokenizer, self._ends)
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """See ``Codec``."""
+        return self._ends
+
+    @cached_property
+    def line_ends(self) -> frozenset[int]:
+        """See ``Codec``."""
+        texts = self._tokenizer.batch_decode([[i] for i in range(len(self._tokenizer))])
+        return frozenset(i for i, text in enumerate(texts) if "\n" in text) - self._ends
 
     def start(self, prompt: str, observation: str) -> list[int]:
-        """See ``Codec``."""
-        return self.text(f"{prompt}\n\n{observation}\n" if self._with_prompt else f"{observation}\n")
+        """See ``Codec``; a document begins with the tokenizer's ``bos_token`` where it has one."""
+        begin = self._tokenizer.bos_token_id
+        said = self.text(f"{prompt}\n\n{observation}\n" if self._with_prompt else f"{observation}\n")
+        return said if begin is None else [int(begin), *said]
 
     def observation(self, text: str) -> list[int]:
         """See ``Codec``."""
@@ -72,87 +106,22 @@ class PlainCodec:
 
     def closed(self, reply: Sequence[int]) -> list[int]:
         """See ``Codec``."""
-        return [*reply] if reply[-1] == self.end else [*reply, self.end]
+        return [*reply] if reply[-1] in self._ends else [*reply, self.end]
+
+    def asked(self, context: Sequence[int], text: str) -> list[int]:
+        """See ``Codec``; the request simply stands there."""
+        return [*context, *self.text(text)]
 
     def text(self, text: str) -> list[int]:
         """See ``Codec``."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return self._encoder.foreign(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See ``Codec``."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
-
-
-class ChatCodec(PlainCodec):
-    """Codec by a model's own chat template: rules as system message, observations as user messages.
-
-    Args:
-        tokenizer: has a ``chat_template``.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(tokenizer, with_prompt=True)
-        # What the template puts between a reply and the next one is found once, by rendering around markers.
-        marker = "\u241etstar\u241f"
-        asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": marker}, {"role": "user", "content": marker}]
-        whole = render(tokenizer, asked)
-        parts = whole.split(marker)
-        if len(parts) != 3:
-            raise BadData(f"the chat template of {tokenizer.name_or_path!r} does not show every message once; use another model")
-        self._between, self._after = parts[1], parts[2]
-        ending = self.text(self._between)
-        self.end = ending[0] if ending else self.end  # the token by which the template closes the assistant's turn
-        self._between_rest = self._tokenizer.decode(ending[1:]) if ending else self._between
-
-    def start(self, prompt: str, observation: str) -> list[int]:
-        """See ``Codec``."""
-        messages = [{"role": "system", "content": prompt}, {"role": "user", "content": observation}]
-        return self.text(render(self._tokenizer, messages))
-
-    def observation(self, text: str) -> list[int]:
-        """See ``Codec``."""
-        return self.text(f"{self._between_rest}{text}{self._after}")
-
-
-class SearchR1Codec(PlainCodec):
-    """The conversation that Search-R1's checkpoints were trained on (``LLMGenerationManager`` in its public code).
-
-    Rules and question are one user message. All that follows is a single turn of the assistant: a reply is cut behind its first
-    ``</search>`` (or else ``</answer>``), encoded again, and what the environment says stands right behind it, as it is.
-
-    Args:
-        tokenizer: one with a ``chat_template`` renders the user message by it; one without has it as plain text.
-        end: the token by which the model ends a turn.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, end: int) -> None:
-        super().__init__(tokenizer, with_prompt=True)
-        self.end = end
-
-    def start(self, prompt: str, observation: str) -> list[int]:
-        """See ``Codec``."""
-        asked = f"{prompt}{observation}"
-        if self._tokenizer.chat_template:
-            messages = [{"role": "user", "content": asked}]
-            asked = render(self._tokenizer, messages)
-        return self.text(asked)
-
-    def observation(self, text: str) -> list[int]:
-        """See ``Codec``."""
-        return self.text(text)
-
-    def reply(self, text: str) -> list[int]:
-        """See ``Codec``; the tag that closes it is its end."""
-        return self.text(text)
-
-    def closed(self, reply: Sequence[int]) -> list[int]:
-        """See ``Codec``; what was written behind the closing tag is dropped, as is the end."""
-        text = self.decode(reply)
-        for tag in ("</search>", "</answer>"):
-            before, found, _ = text.partition(tag)
-            if found:
-                return self.text(before + tag)
-        return self.text(text)
+        kept = list(ids)
+        while kept and kept[-1] in self._ends:  # not every end is called special by its tokenizer
+            kept.pop()
+        return str(self._tokenizer.decode(kept, skip_special_tokens=True))
 
 
 def thought_length(codec: Codec, reply: Sequence[int]) -> int:

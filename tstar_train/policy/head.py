@@ -11,7 +11,8 @@ def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """Logits of some positions only, which saves most of the work of a large vocabulary.
 
     Some families scale what the output matrix gives (Granite divides by ``logits_scaling``, Cohere multiplies by
-    ``logit_scale``); ``engines.check`` compares the result with the model's forward and stops at what is not known here.
+    ``logit_scale``) or bound it (Gemma 2, ``final_logit_softcapping``); ``engines.check`` compares the result with the model's
+    forward pass and stops at what is not known here.
 
     Args:
         model: causal LM.
@@ -28,4 +29,7 @@ def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
         logits = logits / divided
     if multiplied:
         logits = logits * multiplied
+    bound = getattr(config, "final_logit_softcapping", None)
+    if bound:
+        logits = bound * torch.tanh(logits / bound)
     return logits

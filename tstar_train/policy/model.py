@@ -24,11 +24,14 @@ from transformers import (
 from transformers.utils import logging
 
 from tstar_envs import BadData, EnvEntry, MissingData, TStarError, list_envs, read_json
+from tstar_train.policy.capability import require_text_model
+from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.claims import check_claims, check_weights
-from tstar_train.policy.codec import ChatCodec, Codec, PlainCodec
+from tstar_train.policy.codec import Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.look_back import look_back
 from tstar_train.policy.tokenizer import END, PAD
+from tstar_train.policy.turn_end import named_ends
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.recipes.recipe import ModelRecipe
 
@@ -124,6 +127,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
         )
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
+        require_text_model(model, tokenizer, name)
     except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(
@@ -141,7 +145,12 @@ def load_policy(name: str, built_in: str, device: str = "cpu") -> Policy:
     model.eval()
     # A policy of ours (shipped, or a checkpoint of one) never saw the environment's rules in its context.
     ours = (tokenizer.pad_token, tokenizer.eos_token) == (PAD, END)
-    codec: Codec = ChatCodec(tokenizer) if tokenizer.chat_template else PlainCodec(tokenizer, with_prompt=not ours)
+    settings = model.generation_config
+    codec: Codec = (
+        ChatCodec(tokenizer, settings)
+        if tokenizer.chat_template
+        else PlainCodec(tokenizer, with_prompt=not ours, ends=named_ends(tokenizer, settings))
+    )
     return Policy(model, codec, tokenizer, name)
 
 

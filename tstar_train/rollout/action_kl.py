@@ -133,7 +133,9 @@ class ActionKL:
             return
         # Seeds hang on the context, not on the order of trajectories, so a permuted group merges alike.
         seeds = [f"{self.seed}/{hash_ids(s)}/{k}" for s in new for k in range(self.samples)]
-        drawn = self.engine.generate(new, seeds, max_tokens=self._longest_sample(), copies=self.samples)
+        # A model that goes on behind its action (its next thought, what it expects to see) says nothing more about the action.
+        ends = self.codec.line_ends if self.over == "action" else ()
+        drawn = self.engine.generate(new, seeds, max_tokens=self._longest_sample(), copies=self.samples, ends=ends)
         for number, source in enumerate(new):
             part = drawn[number * self.samples : (number + 1) * self.samples]
             self._drawn[source] = Counter(tuple(sample.ids) for sample in part)

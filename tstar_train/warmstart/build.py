@@ -39,6 +39,8 @@ class TextCodec:
 
     end: Any = ""
     pad: Any = ""
+    ends: Any = frozenset([""])
+    line_ends: Any = frozenset(["\n"])
 
     def start(self, prompt: str, observation: str) -> list[Any]:
         return [f"{observation}\n"]
@@ -51,6 +53,9 @@ class TextCodec:
 
     def closed(self, reply: Sequence[Any]) -> list[Any]:
         return [*reply] if reply[-1] == self.end else [*reply, self.end]
+
+    def asked(self, context: Sequence[Any], text: str) -> list[Any]:
+        return [*context, text]
 
     def text(self, text: str) -> list[Any]:
         return [text]

@@ -1,0 +1,33 @@
+"""What of a model is asked once, before anything is measured or written: whether the trainer can compute with it at all."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from tstar_envs import BadData
+
+
+def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Refuse what is no causal language model over its tokenizer's own tokens.
+
+    Args:
+        model: as loaded.
+        tokenizer: as loaded.
+        name: as the user gave it.
+
+    Raises:
+        BadData: one sentence that says what stands against it.
+    """
+    config = model.config
+    kind = config.model_type
+    if config.get_text_config() is not config:
+        raise BadData(f"{name} ({kind}) holds its language model inside a larger one (text_config): name a text-only model")
+    if not getattr(config, "num_attention_heads", None):
+        raise BadData(f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer")
+    size = int(torch.as_tensor(model.get_input_embeddings().weight).shape[0])
+    if len(tokenizer) > size:
+        raise BadData(
+            f"the tokenizer of {name} has {len(tokenizer)} tokens and the model embeds {size}: resize the embedding and save the model "
+            f"again (model.resize_token_embeddings({len(tokenizer)})), or take the tokenizer that it was made with"
+        )
