@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
 from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whole
@@ -92,7 +91,6 @@ def _remove(old: Path) -> None:
 def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     trainer.learner.save(partial)
-    torch.save({"cpu": torch.get_rng_state()}, partial / "random.pt")
     trainer.policy.model.config.save_pretrained(partial)
     trainer.policy.tokenizer.save_pretrained(partial)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
@@ -132,7 +130,7 @@ def read_state(path: Path) -> dict[str, Any]:
                 raise BadData(f"{path / 'state.json'}: no valid {name!r}")
         if state["iteration"] != int(path.name):
             raise BadData(f"{path / 'state.json'} is of iteration {state['iteration']}")
-        needed = {"policy.safetensors", "model.safetensors", "optimizer.pt", "random.pt", "config.json"}
+        needed = {"policy.safetensors", "model.safetensors", "optimizer.pt", "config.json"}
         check_files(path, state["sha256"], needed)
     except TStarError as error:
         raise BadCheckpoint(f"{error}; {path} cannot be used: delete it to resume from the one before") from error
@@ -192,7 +190,6 @@ def load_state(trainer: Trainer, path: Path) -> None:
     try:
         state = read_json(path / "state.json")
         trainer.learner.load(path)
-        torch.set_rng_state(torch.load(path / "random.pt", weights_only=True)["cpu"])
         trainer.grafted = {(task, key) for task, key in state["grafted"]}
         # Older checkpoints do not tell it; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks)

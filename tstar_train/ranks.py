@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+
+import torch
 
 from tstar_train.build import build, processes_of
 from tstar_train.checkpoint import load_state
@@ -33,6 +36,14 @@ def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
         What it gives on the first rank.
     """
     trainer.world.first((name, arguments))
+    return _obey(trainer, name, arguments)
+
+
+def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
+    # Sampling has keys of its own. Whatever else draws (layers of somebody's model) begins anew with every order, by what a checkpoint
+    # tells, so that a resumed run draws as one that nothing interrupted.
+    key = f"{trainer.config.seed}/{name}/{trainer.cursor}/{trainer.world.rank}"
+    torch.manual_seed(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little"))
     return _ORDERS[name](trainer, *arguments)
 
 
@@ -41,7 +52,7 @@ def follow(config: Config, world: World) -> None:
     trainer = build(config, world)
     while (given := world.first(None)) is not None:
         name, arguments = given
-        _ORDERS[name](trainer, *arguments)
+        _obey(trainer, name, arguments)
 
 
 @contextmanager

@@ -70,6 +70,8 @@ def train(
             done = summary["iterations"]
             told = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
             console.print(told, highlight=False, soft_wrap=True)  # a command that is broken into lines cannot be pasted
+            if _lacks_report(out):
+                console.print(f"report: {write_report(out)}", highlight=False, soft_wrap=True)
             return summary
         return _run(config, out, console, checkpoint, before, stop, torchrun)
 
@@ -141,6 +143,12 @@ def _run(
     report = write_report(out)
     _print_result(console, before, after, summary, report)
     return summary
+
+
+def _lacks_report(out: Path) -> bool:
+    """Whether a run with a summary was killed before its report: there is none, or that of before it was made longer."""
+    report = out / "report.html"
+    return not report.exists() or report.stat().st_mtime_ns < (out / "summary.json").stat().st_mtime_ns
 
 
 def _saved(out: Path) -> str:

@@ -8,7 +8,7 @@ import math
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -83,27 +83,29 @@ class RunFolder:
             BadData: a line is damaged, or lines of the iterations before are missing; nothing is changed then.
         """
         kept = {name: self._until(self.path / name, iterations) for name in ("metrics.jsonl", "timings.jsonl", "episodes.jsonl")}
-        for name, lines in kept.items():
-            if lines is None:
-                continue
-            numbers = list(dict.fromkeys(number for number, _ in lines))
-            if name != "timings.jsonl" and numbers != list(range(1, iterations + 1)):  # clock times are missed by nobody
+        wanted = {"metrics.jsonl": list(range(1, iterations + 1))}  # clock times are missed by nobody
+        wanted["episodes.jsonl"] = [line.number for line in kept["metrics.jsonl"] or [] if _has_episodes(line.record)]
+        for name, numbers in wanted.items():
+            lines, comes_after = kept[name], f"the checkpoint comes after {iterations} iterations"
+            if lines is None and numbers:
+                raise BadData(f"{self.path / name} is missing, and {comes_after}: put it back, or start a new run")
+            found = list(dict.fromkeys(line.number for line in lines or []))
+            if found != numbers:
+                which = f"iterations 1 to {iterations}" if len(numbers) == iterations else f"the {len(numbers)} iterations with episodes"
                 raise BadData(
-                    f"{self.path / name} does not hold iterations 1 to {iterations}, which the checkpoint comes after (it has "
-                    f"{len(numbers)} of them): put the file back, or start a new run"
+                    f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): put the file back, or "
+                    f"start a new run"
                 )
         for name, lines in kept.items():
             if lines is not None:
-                self.write(name, "".join(line for _, line in lines))
+                self.write(name, "".join(line.text for line in lines))
         for path in (self.path / "trees").glob("*.json"):
             if path.stem.isdecimal() and int(path.stem) > iterations:
                 path.unlink()
 
-    def _until(self, path: Path, iterations: int) -> list[tuple[int, str]] | None:
-        """The whole lines of a file up to an iteration, with their iterations; None if it is not there and need not be."""
+    def _until(self, path: Path, iterations: int) -> list[_Line] | None:
+        """The whole lines of a file up to an iteration; None if it is not there."""
         if not path.is_file():
-            if iterations and path.name != "timings.jsonl":
-                raise BadData(f"{path} is missing, and the checkpoint comes after {iterations} iterations: put it back, or start a new run")
             return None
         kept = []
         with open(path, encoding="utf-8", errors="backslashreplace") as handle:
@@ -117,7 +119,7 @@ class RunFolder:
                     raise BadData(f"{path}, line {line_number}: no whole number 'iteration'")
                 if number > iterations:  # lines come in order: what stands behind is later still
                     break
-                kept.append((number, line))
+                kept.append(_Line(number, line, record))
         return kept
 
     def close(self) -> None:
@@ -171,10 +173,25 @@ class RunFolder:
         if self._events is None:
             from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
 
-            self._events = SummaryWriter(str(self.path / "tensorboard"))
+            # Points from here on that a killed run left in other files are not shown twice.
+            self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=number)
         for name, value in {**result.metrics, **{f"seconds/{k}": v for k, v in result.seconds.items()}}.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
+        self._events.flush()  # else a kill takes up to two minutes of points, which the resumed run does not draw again
+
+
+class _Line(NamedTuple):
+    """A line of a log: the iteration that it tells of, as it stands there, and what it says."""
+
+    number: int
+    text: str
+    record: dict[str, Any]
+
+
+def _has_episodes(metrics: dict[str, Any]) -> bool:
+    """Whether an iteration with these figures has lines in ``episodes.jsonl``: DAPO may have dropped all that it played."""
+    return metrics.get("reward", 0.0) is not None or bool(metrics.get("failed_episodes"))
 
 
 def _most_telling(groups: list[GroupResult]) -> list[GroupResult]:

@@ -19,6 +19,7 @@ from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.policy.chat_template import render
 from tstar_train.policy.limit import context_limit, position_limit
 from tstar_train.policy.model import load_policy
+from tstar_train.report import write_report
 
 RUN = (
     "--env hotpotqa --iterations 2 --checkpoint-every 1 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 --processes 1 "
@@ -53,6 +54,18 @@ def test_a_finished_run_says_so_and_is_left_alone(run, capsys):
     code, out, _ = tstar_train(capsys, "--resume", run)
     assert code == 0 and "already complete: 2 iterations" in out and f"--resume {run} --iterations N" in out
     assert contents(run) == before
+
+
+@pytest.mark.parametrize("left", [None, "that of a shorter run"])
+def test_a_run_killed_between_its_summary_and_its_report_gets_one(left, run, capsys):
+    report = run / "report.html"
+    report.unlink()
+    if left is not None:
+        report.write_text(left)
+        os.utime(report, (1e9, 1e9))
+    code, out, _ = tstar_train(capsys, "--resume", run)
+    made = report.read_bytes()
+    assert code == 0 and f"report: {report}" in out and made == write_report(run).read_bytes()
 
 
 def test_a_finished_run_can_be_made_longer(run, finished, tmp_path, capsys):

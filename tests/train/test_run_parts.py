@@ -19,7 +19,7 @@ from tstar_envs.bench.runner import play_episode
 from tstar_train import evaluate
 from tstar_train.build import make_env
 from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, load_state, read_state, save_checkpoint
-from tstar_train.config import Config, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
+from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
 from tstar_train.launch import launched
@@ -27,7 +27,8 @@ from tstar_train.loop import iterate, rate
 from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.model import load_policy, save_tiny
-from tstar_train.presets import choose, tiny
+from tstar_train.presets import choose, tiny, with_algorithm
+from tstar_train.ranks import order
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
@@ -147,6 +148,29 @@ def test_cut_drops_what_came_after_a_checkpoint(tmp_path):
     assert [p.name for p in (tmp_path / "trees").iterdir()] == ["0002.json"]
 
 
+def test_an_iteration_that_dropped_every_group_has_no_episodes_to_miss(tmp_path):
+    """All replies alike, however often DAPO played: nothing is learnt, and nothing shown."""
+    one = small(with_algorithm(dataclasses.replace(SMALL, env_options={"topk": 1, "horizon": 1}, dapo=DAPOConfig(rounds=2)), "dapo"))
+    folder = RunFolder(tmp_path, one.config)
+    for number in (1, 2):
+        folder.log(number, iterate(one, number - 1), 1.0)
+    metrics = (tmp_path / "metrics.jsonl").read_text()
+    assert [json.loads(line)["dropped_groups"] for line in metrics.splitlines()] == [4, 4] and not (tmp_path / "episodes.jsonl").exists()
+    folder.cut(2)
+    assert (tmp_path / "metrics.jsonl").read_text() == metrics
+    metrics += '{"iteration": 3, "reward": 0.0}\n{"iteration": 4, "reward": null, "failed_episodes": 1}\n'
+    (tmp_path / "metrics.jsonl").write_text(metrics)
+    with pytest.raises(BadData, match=r"episodes.jsonl is missing"):
+        folder.cut(3)
+    (tmp_path / "episodes.jsonl").write_text('{"extra": {"iteration": 3}}\n')
+    folder.cut(3)
+    with pytest.raises(BadData, match=r"metrics.jsonl does not hold iterations 1 to 4"):
+        folder.cut(4)
+    (tmp_path / "metrics.jsonl").write_text(metrics)
+    with pytest.raises(BadData, match=r"episodes.jsonl does not hold the 2 iterations with episodes"):
+        folder.cut(4)
+
+
 TASKS = [f"hotpotqa-mini-train-{n:04d}" for n in range(6)]
 
 
@@ -236,6 +260,19 @@ def test_ranks_share_one_result_and_what_fails_on_one_is_told_by_all():
 
 def longest(trajectories_or_episodes):
     return max(len(t.steps) for t in trajectories_or_episodes)
+
+
+def test_what_draws_from_torch_draws_alike_however_a_process_came_to_an_iteration():
+    drawn = []
+    for before in (1, 2):
+        one = trainer(SMALL, random_policy())
+        torch.manual_seed(before)
+        order(one, "measure", [])
+        drawn.append(torch.rand(1).item())
+        one.cursor += SMALL.rollout.tasks
+        order(one, "measure", [])
+        drawn.append(torch.rand(1).item())
+    assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
 
 
 def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():

@@ -52,6 +52,15 @@ def test_the_folder_is_complete_and_the_summary_printed(whole):
         assert name in metrics[0]
 
 
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """TensorBoard's points as it shows them, clock times apart."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    names = [name for name in events.Tags()["scalars"] if not name.startswith("seconds/")]
+    return {name: [(point.step, point.value) for point in events.Scalars(name)] for name in names}
+
+
 def test_resume_after_sigkill_gives_the_same_metrics(whole, tmp_path):
     out, _ = whole
     killed = tmp_path / "killed"
@@ -66,6 +75,7 @@ def test_resume_after_sigkill_gives_the_same_metrics(whole, tmp_path):
     run(tmp_path, "--resume", killed)
     assert (killed / "metrics.jsonl").read_bytes() == (out / "metrics.jsonl").read_bytes()
     assert (killed / "episodes.jsonl").read_bytes() == (out / "episodes.jsonl").read_bytes()
+    assert curves(killed) == curves(out) and [step for step, _ in curves(out)["entropy"]] == [1, 2, 3, 4]
     one, two = (json.loads((folder / "summary.json").read_text()) for folder in (out, killed))
     assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in two.items() if k != "seconds"}
 
