@@ -109,5 +109,6 @@ def _aggregate(losses: Tensor, own: Tensor, aggregation: Aggregation, denominato
         denominator = max(counted, 1.0)
     elif not denominator > 0:
         raise ValueError(f"denominator is {denominator}: it must be above 0")
-    weights = token_weight(own.sum(dim=-1, keepdim=True).clamp(min=1), aggregation)
+    # In the losses' own precision: one divided by a whole number would be in single precision.
+    weights = token_weight(own.sum(dim=-1, keepdim=True).clamp(min=1).to(losses.dtype), aggregation)
     return torch.where(own, losses * weights, 0.0).sum() / denominator
