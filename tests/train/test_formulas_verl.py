@@ -6,6 +6,7 @@ The twins keep what those do; where ours differs on purpose, a test says so.
 from __future__ import annotations
 
 import math
+from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,10 @@ from episodes import episode_of, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tstar_train import losses
+from tstar_train.algorithms import advantages as module
 from tstar_train.algorithms.advantages import discounted_returns, gae, gigpo_step, grpo, soft_overlong, whiten
+from tstar_train.algorithms.gae import whitened
 from tstar_train.config import GiGPOConfig
 from tstar_train.losses import clipped_policy_loss, kl_k3, value_loss
 
@@ -75,13 +79,13 @@ def verl_gae(rewards, values, mask, gamma, lam):
 @given(st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=12), st.floats(0, 1), st.floats(0, 1))
 def test_gae_and_whitening_are_verls(tokens, gamma, lam):
     rewards, values, mask = (list(column) for column in zip(*tokens, strict=True))
-    returns, advantages, whitened = verl_gae(rewards, values, mask, gamma, lam)
+    returns, advantages, in_units = verl_gae(rewards, values, mask, gamma, lam)
     ours, our_returns = gae(rewards, values, mask, gamma, lam)
     chosen = np.array(mask)
     assert ours[chosen] == pytest.approx(np.array(advantages)[chosen], abs=1e-9)
     assert our_returns[chosen] == pytest.approx(np.array(returns)[chosen], abs=1e-9)
-    if whitened is not None:
-        assert whiten(ours, mask)[chosen] == pytest.approx(np.array(whitened)[chosen], abs=1e-6)
+    if in_units is not None:
+        assert whiten(ours, mask)[chosen] == pytest.approx(np.array(in_units)[chosen], abs=1e-6)
     else:
         assert not whiten(ours, mask).any(), "fewer than two tokens have no variance"
 
@@ -275,3 +279,11 @@ def test_an_episode_that_was_compared_with_nothing_has_no_credit_where_gigpo_kee
     lone = [episode_of("ab", 1.0)]
     assert gigpo_episode([Row(0, 0, "s", 0.0, 1.0), Row(0, 0, "a", 1.0, 1.0)], "mean_norm") == [1.0, 1.0]
     assert not np.concatenate(made("gigpo").episode(lone)).any()
+
+
+FORMULAS = [getattr(where, name) for where in (losses, module) for name in where.__all__] + [whitened]
+
+
+@pytest.mark.parametrize("formula", [f for f in FORMULAS if isinstance(f, FunctionType)], ids=lambda f: f.__name__)
+def test_every_formula_names_its_source(formula):
+    assert "Source: " in formula.__doc__

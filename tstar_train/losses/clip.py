@@ -66,7 +66,8 @@ def clipped_policy_loss(
     Raises:
         ValueError: shapes that do not fit, or an option out of its range.
 
-    Source: verl `compute_policy_loss_vanilla` and `agg_loss`.
+    Source: verl `compute_policy_loss_vanilla`, without its third bound where A < 0 ("dual clip"), and `agg_loss`; TRL
+    `GRPOTrainer._compute_loss` and the policy loss of its `PPOTrainer`.
     """
     if not 0 <= clip_low < 1 or not clip_high >= 0:
         raise ValueError(
