@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_train.algorithms.advantages import (
+    below_zero,
     discounted_returns,
     gae,
     gigpo_step,
@@ -27,6 +28,12 @@ def test_grpo_by_hand() -> None:
     assert got == pytest.approx(np.array([0.5, 0, -0.5, -0.5, 0, 0.5]) / (std + 1e-6))
     assert grpo([1, 0, 0, 1], [0] * 4, scale=False).tolist() == [0.5, -0.5, -0.5, 0.5]
     assert grpo([1, 0, 0, 1], [0] * 4, eps=1.0)[0] == pytest.approx(0.5 / (std + 1))
+
+
+def test_the_moments_and_the_weight_of_what_is_below_zero_by_hand() -> None:
+    assert reward_moments([1.0, 0.0, 0.0, 1.0]) == pytest.approx((0.5, math.sqrt(4 * 0.25 / 3)))
+    assert reward_moments([0.5]) == (0.5, 0.0)
+    assert below_zero(np.array([-2.0, 0.0, 3.0]), 0.5).tolist() == [-1.0, 0.0, 3.0]
 
 
 def test_grpo_with_nothing_to_compare_is_exactly_zero() -> None:

@@ -9,11 +9,12 @@ import shutil
 
 import numpy as np
 import pytest
+from episodes import episode_of, made
 from policies import random_policy
 from rich.console import Console
 
-from tstar_envs import Episode, Step, UnknownOption, find_entry
-from tstar_train.algorithms import ALGORITHMS, algorithm_class
+from tstar_envs import UnknownOption, find_entry
+from tstar_train.algorithms import ALGORITHMS
 from tstar_train.algorithms.advantages import soft_overlong
 from tstar_train.algorithms.gigpo import turn_rewards
 from tstar_train.algorithms.ppo import rewards_by_token
@@ -21,31 +22,11 @@ from tstar_train.build import trainer_of
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GiGPOConfig, PPOConfig, RolloutConfig
 from tstar_train.config_check import check
 from tstar_train.presets import choose, with_algorithm
-from tstar_train.rollout.types import Trajectory, Turn, join_rows, rows_of
+from tstar_train.rollout.types import join_rows, rows_of
 from tstar_train.run import resume_run, train
 from tstar_train.world import Alone
 
 COMBINATIONS = [(algo, tstar) for algo in ("grpo", "dapo", "dapo-paper", "gigpo") for tstar in (False, True)] + [("ppo", False)]
-
-
-def episode_of(keys, reward, *, success=None, start="start", replies=None, member=0):
-    """A trajectory through states named by their keys; ``replies`` are the lengths of its turns."""
-    won = reward == 1.0 if success is None else success
-    record = Episode("e", "t", "task", "train", "1", "n", "", "", reward=reward, success=won, ended="terminated")
-    for key in keys:
-        facts = {"thought": "", "action": "a", "action_valid": True, "invalid_reason": "", "modifies_state": False, "effect_key": ""}
-        record.steps.append(Step(reply="r", observation="o", **facts, state_key=key))
-    lengths = replies or [1] * len(keys)
-    turns, context = [], [1]
-    for number, length in enumerate(lengths):
-        reply = [10 + number] * length
-        turns.append(Turn(list(context), reply, [-0.5] * length, 0))
-        context += [*reply, 2, 3]
-    return Trajectory(0, member, record, turns, start_key=start)
-
-
-def made(name, **parts):
-    return algorithm_class(name)(dataclasses.replace(with_algorithm(Config(env="hotpotqa"), name), **parts))
 
 
 def test_grpo_compares_episodes_of_a_task():

@@ -15,6 +15,7 @@ from tstar_train.losses import (
     kl_k3,
     loss_denominator,
     surgical_loss,
+    token_weight,
     value_loss,
 )
 
@@ -81,6 +82,7 @@ def test_aggregations_by_hand() -> None:
     }
     assert losses == {"token-mean": -2.0, "seq-mean-token-mean": -3.0, "seq-mean-token-sum": -4.0}
     assert [loss_denominator(mask, a) for a in AGGREGATIONS] == [4, 2, 2]
+    assert [token_weight(4.0, a) for a in AGGREGATIONS] == [1.0, 0.25, 1.0]
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)

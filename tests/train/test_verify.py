@@ -104,6 +104,15 @@ def test_a_thought_that_leads_nowhere_is_replaced_by_the_successful_one(policy, 
     assert grafts.played_on == len(every) + len(replaced)
 
 
+def test_what_an_algorithm_takes_off_a_failed_episode_is_no_reason_to_keep_a_graft(policy, found):
+    kept = []
+    for penalty in (0.0, 0.5):  # DAPO's, for replies that are too long: played on, nothing is taken off
+        grafts, failed = make_grafts(policy, found)
+        run_verify(policy, grafts, [replace(t, penalty=penalty) for t in failed], fallback="none")
+        kept.append([(g.group, g.worst_step, g.verified) for g in grafts.kept])
+    assert kept[0] == kept[1]
+
+
 def test_nothing_to_verify_plays_nothing(policy):
     grafts = Grafts()
     run_verify(policy, grafts, [])

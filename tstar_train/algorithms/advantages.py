@@ -39,6 +39,8 @@ SAME_REWARD = 1e-8
 def reward_moments(rewards: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation of one group's rewards, the pair that GRPO and the tree share.
 
+    mean = sum R_i / M and std = sqrt(sum (R_i - mean)^2 / (M - 1)).
+
     Args:
         rewards: the group's M terminal rewards.
 
@@ -48,6 +50,8 @@ def reward_moments(rewards: Sequence[float]) -> tuple[float, float]:
 
     Raises:
         ValueError: no rewards, or one that is not finite.
+
+    Source: verl `compute_grpo_outcome_advantage`, TRL `nanstd`: both divide by M - 1.
     """
     if not rewards:
         raise ValueError("a group needs at least one reward, got none")
@@ -76,7 +80,8 @@ def grpo(rewards: ArrayLike, groups: Sequence[Hashable], eps: float = 1e-6, scal
     Raises:
         ValueError: lengths differ, `rewards` is not one-dimensional, or a reward is not finite.
 
-    Source: verl `compute_grpo_outcome_advantage`; Dr. GRPO is its `norm_adv_by_std_in_grpo=False`.
+    Source: verl `compute_grpo_outcome_advantage`; Dr. GRPO is its `norm_adv_by_std_in_grpo=False`. TRL's `GRPOTrainer` with
+    `scale_rewards` "group" (eps 1e-4) and "none".
     """
     scores = _vector("rewards", rewards)
     advantages = np.zeros(len(scores))
@@ -114,6 +119,8 @@ def gigpo_step(
 ) -> Floats:
     """GiGPO's step-level advantage: a step's return against all from the same anchor state in its group.
 
+    A_t = (G_t - mean G) / (std G + eps) over the steps of the group with t's anchor; without the division in "mean_norm".
+
     Args:
         returns: [N], the discounted return of each step, over all trajectories (see `discounted_returns`).
         anchors: N hashable keys of the state in which each step was taken; steps at different times may share
@@ -139,12 +146,17 @@ def gigpo_step(
 
 
 def below_zero(advantages: Floats, weight: float) -> Floats:
-    """Advantages with those below zero multiplied by a weight (`optim.negative_weight`), any shape."""
+    """Advantages with those below zero multiplied by a weight (`optim.negative_weight`): max(A, 0) + weight * min(A, 0), any shape.
+
+    Source: this project's own; arXiv 2505.12929 and 2506.01347 are why one would (`OptimConfig.negative_weight`).
+    """
     return np.where(advantages < 0, weight * advantages, advantages)
 
 
 def soft_overlong(length: int, most: int, buffer: int, factor: float = 1.0) -> float:
     """DAPO's soft overlong penalty: 0 up to `most - buffer` tokens, then falling linearly to -factor at `most`.
+
+    factor * min((most - buffer - length) / buffer, 0).
 
     Args:
         length: of the reply, in tokens.
@@ -158,7 +170,7 @@ def soft_overlong(length: int, most: int, buffer: int, factor: float = 1.0) -> f
     Raises:
         ValueError: `buffer` is negative or above `most`.
 
-    Source: verl `DAPORewardManager`, equation 13 of DAPO (arXiv 2503.14476).
+    Source: verl `DAPORewardManager`, equation 13 of DAPO (arXiv 2503.14476), TRL `get_soft_overlong_punishment`.
     """
     if not 0 <= buffer <= most:
         raise ValueError(f"buffer is {buffer}: it must be from 0 to {most}, the longest reply")

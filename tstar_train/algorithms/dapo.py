@@ -45,6 +45,6 @@ class DAPOPaper(DAPO):
     """
 
     def temperature(self, done: float) -> float:
-        """Linear from ``rollout.temperature`` to half of it (1.0 to 0.5)."""
+        """Linear from ``rollout.temperature`` to half of it (1.0 to 0.5): T (1 - done / 2)."""
         start = self.config.rollout.temperature
         return start + (LAST_TEMPERATURE * start - start) * min(max(done, 0.0), 1.0)

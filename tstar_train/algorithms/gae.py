@@ -30,7 +30,7 @@ def gae(
     Raises:
         ValueError: the three shapes differ.
 
-    Source: verl `compute_gae_advantage_return`, before its whitening.
+    Source: verl `compute_gae_advantage_return`, before its whitening; TRL's `PPOTrainer`, which knows no observation tokens.
     """
     reward, value = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
     own = np.asarray(mask).astype(bool)
@@ -52,7 +52,7 @@ def gae(
 
 
 def whiten(values: ArrayLike, mask: ArrayLike, eps: float = 1e-8) -> Floats:
-    """Shift and scale to mean 0 and sample variance 1 over the tokens with mask 1.
+    """Shift and scale to mean 0 and sample variance 1 over the tokens with mask 1: (x - mean) / sqrt(var + eps).
 
     Args:
         values: any shape.
@@ -62,7 +62,7 @@ def whiten(values: ArrayLike, mask: ArrayLike, eps: float = 1e-8) -> Floats:
     Returns:
         float64 of the same shape, 0 on masked tokens; fewer than two tokens have no variance and give 0.
 
-    Source: verl `masked_whiten`.
+    Source: verl and TRL `masked_whiten`.
     """
     array, own = np.asarray(values, dtype=np.float64), np.asarray(mask).astype(bool)
     chosen = array[own]
@@ -73,7 +73,9 @@ def whiten(values: ArrayLike, mask: ArrayLike, eps: float = 1e-8) -> Floats:
 def whitened(
     values: ArrayLike, mask: ArrayLike, mean: float, squares: float, count: int, eps: float = 1e-8
 ) -> Floats:
-    """A part of what is whitened, given the moments of the whole, which several processes may hold.
+    """A part of what is whitened, given the moments of the whole: (x - mean) / sqrt(squares / (count - 1) + eps).
+
+    Several processes may hold parts of the whole.
 
     Args:
         values: any shape.
@@ -85,6 +87,8 @@ def whitened(
 
     Returns:
         As `whiten`.
+
+    Source: as `whiten`.
     """
     array, own = np.asarray(values, dtype=np.float64), np.asarray(mask).astype(bool)
     if count < 2:

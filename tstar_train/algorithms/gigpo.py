@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class GiGPO(Algorithm):
     """An episode's reward is compared with those of the same task, each episode once; and a turn's discounted return with those of all
     turns of the same task's episodes that began in the same state, at whatever depth. A turn's credit is the first plus ``step_weight``
-    times the second. ``mode`` says for both whether the difference is divided by the standard deviation.
+    times the second (its equation 8). ``mode`` says for both whether the difference is divided by the standard deviation.
 
     The T-STAR paper's "outer group size 4 and inner group size 2, 8 trajectories per task" does not exist in GiGPO, whose inner groups
     are as large as the states are often met. It is read as ``rollout.group`` 8 = 4 x 2, and ``inner`` 2 as the least number of turns in

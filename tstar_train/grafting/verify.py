@@ -57,7 +57,8 @@ def verify(
         return [n for n, g in enumerate(grafts.kept) if g.verified is None]
 
     def useless() -> list[int]:
-        return [n for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True)) if g.verified is not None and g.verified <= t.reward]
+        # What was earned on both sides: nothing is taken off what was played on (DAPO's penalty).
+        return [n for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True)) if g.verified is not None and g.verified <= t.earned]
 
     play(range(len(lost)), "first")
     replaced = [n for n in useless() if grafts.kept[n].source == "model" and grafts.kept[n].successful and fallback != "none"]
@@ -97,4 +98,4 @@ def _play_on(
     player = PolicyPlayer(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
     play_group(group, [t.episode for t in trajectories], player)
     for (graft, _), trajectory in zip(cases, trajectories, strict=True):
-        graft.verified = None if failed(trajectory.episode) else trajectory.reward
+        graft.verified = None if failed(trajectory.episode) else trajectory.earned

@@ -14,6 +14,9 @@ Count = TypeVar("Count", float, Tensor)
 def token_weight(own_tokens: Count, aggregation: Aggregation) -> Count:
     """The weight of each of a sequence's tokens in the sum that is divided by ``loss_denominator``.
 
+    L = sum_i w_i sum_t l_it / D, over the own tokens t of sequences i. With n_i own tokens, w_i = 1 / n_i for "seq-mean-token-mean",
+    else 1.
+
     Args:
         own_tokens: how many tokens of the sequence the policy wrote, at least 1; a number or a tensor of any shape.
         aggregation: "token-mean" weighs tokens equally (DAPO), "seq-mean-token-mean" sequences (the original GRPO),
@@ -22,7 +25,7 @@ def token_weight(own_tokens: Count, aggregation: Aggregation) -> Count:
     Raises:
         ValueError: an unknown aggregation.
 
-    Source: verl `agg_loss`.
+    Source: verl `agg_loss`; the loss types "grpo", "bnpo" and "dapo" of TRL's `GRPOTrainer`.
     """
     if aggregation not in get_args(Aggregation):
         raise ValueError(f"aggregation is {aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")
@@ -31,7 +34,7 @@ def token_weight(own_tokens: Count, aggregation: Aggregation) -> Count:
 
 
 def loss_denominator(mask: Tensor, aggregation: Aggregation = "token-mean") -> float:
-    """What an aggregation divides by: the number of own tokens, or of rows that have any.
+    """What an aggregation divides by: D = sum_i n_i, the number of own tokens, for "token-mean", else that of rows with any.
 
     Args:
         mask: [B, L], 1 (True) on the policy's own tokens.
@@ -42,6 +45,8 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation = "token-mean") -> f
 
     Raises:
         ValueError: an unknown aggregation.
+
+    Source: verl `agg_loss`. Dr. GRPO (there "seq-mean-token-sum-norm", in TRL "dr_grpo") divides the sum by a constant instead.
     """
     if aggregation not in get_args(Aggregation):
         raise ValueError(f"aggregation is {aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")

@@ -66,7 +66,8 @@ def clipped_policy_loss(
     Raises:
         ValueError: shapes that do not fit, or an option out of its range.
 
-    Source: verl `compute_policy_loss_vanilla` and `agg_loss`.
+    Source: verl `compute_policy_loss_vanilla`, without its third bound where A < 0 ("dual clip"), and `agg_loss`; TRL
+    `GRPOTrainer._compute_loss` and the policy loss of its `PPOTrainer`.
     """
     if not 0 <= clip_low < 1 or not clip_high >= 0:
         raise ValueError(
@@ -109,5 +110,6 @@ def _aggregate(losses: Tensor, own: Tensor, aggregation: Aggregation, denominato
         denominator = max(counted, 1.0)
     elif not denominator > 0:
         raise ValueError(f"denominator is {denominator}: it must be above 0")
-    weights = token_weight(own.sum(dim=-1, keepdim=True).clamp(min=1), aggregation)
+    # In the losses' own precision: one divided by a whole number would be in single precision.
+    weights = token_weight(own.sum(dim=-1, keepdim=True).clamp(min=1).to(losses.dtype), aggregation)
     return torch.where(own, losses * weights, 0.0).sum() / denominator

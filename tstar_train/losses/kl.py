@@ -29,7 +29,8 @@ def kl_k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     Raises:
         ValueError: the shapes differ.
 
-    Source: verl `kl_penalty_forward` ("low_var_kl"), SkyRL `compute_approx_kl` ("k3").
+    Source: verl `kl_penalty_forward` ("low_var_kl"), SkyRL `compute_approx_kl` ("k3"), TRL `GRPOTrainer._compute_loss` with
+    `use_bias_correction_kl=False` (its default multiplies by pi / pi_old, which GRPO's paper does not).
     """
     inverse = (-_log_ratio(logprobs, ref_logprobs)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     # expm1 keeps the digits that exp(x) - 1 loses where the two policies are close, which is most tokens.

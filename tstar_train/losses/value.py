@@ -44,7 +44,7 @@ def value_loss(
     Raises:
         ValueError: the shapes differ, `clip` is negative, or `denominator` is not above 0.
 
-    Source: verl `compute_value_loss`, with its token mean.
+    Source: verl `compute_value_loss`, with its token mean; the value loss of TRL's `PPOTrainer`.
     """
     if not values.shape == returns.shape == old_values.shape == mask.shape:
         shapes = ", ".join(str(tuple(x.shape)) for x in (values, returns, old_values, mask))

@@ -1,0 +1,235 @@
+"""T-STAR's switches on each base algorithm: iterations that differ in one option, which has its effect and no other.
+
+All cases of an environment have the same episodes, played once at each temperature. By default every switch is tried on one algorithm,
+in turn; `-m slow` tries all on all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from copy import deepcopy
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+from policies import trainer
+
+from tstar_envs import find_entry
+from tstar_train.build import make_env
+from tstar_train.config import DAPOConfig
+from tstar_train.loop import iterate
+from tstar_train.policy.model import has_tiny, load_policy
+from tstar_train.presets import tiny, with_algorithm
+from tstar_train.rollout import select
+from tstar_train.tree.history import history_keys
+
+pytestmark = pytest.mark.skipif(not has_tiny("search_qa") or not has_tiny("sokoban"), reason="the package has no tiny weights yet")
+
+ALGORITHMS = ("grpo", "dapo", "dapo-paper", "gigpo")
+# The second of three iterations: there dapo-paper samples at 0.75.
+ITERATION, ITERATIONS = 1, 3
+# Which training tasks: some with members that win and others that lose, whose ways part with thoughts and meet again.
+TASKS = {"hotpotqa": (0, 1), "sokoban-easy": (14, 19)}
+POLICIES = {"hotpotqa": "search_qa", "sokoban-easy": "sokoban"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def played_once():
+    """Episodes follow from what `collect` is given and the weights, which are the same in all cases, so they are played once."""
+    torch.set_num_threads(1)
+    collect, played = select.collect, {}
+
+    def once(spec, engine, codec, tasks, **named):
+        key = repr((spec, tasks, sorted(named.items())))
+        if key not in played:
+            played[key] = collect(spec, engine, codec, tasks, **named)
+        return deepcopy(played[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(select, "collect", once)
+        yield
+    outcome.cache_clear()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Of one iteration: its figures, what was played, and the reference's weights after it."""
+
+    metrics: dict
+    groups: list
+    grafts: list
+    reference: torch.Tensor | None
+
+    @property
+    def trees(self):
+        return [g.tree for g in self.groups if g.tree is not None]
+
+    @property
+    def credit(self):
+        return np.concatenate([a for g in self.groups for a in g.advantages])
+
+    @property
+    def spreads(self):
+        return [d.spread for g in self.groups for d in g.divergences]
+
+    @property
+    def rectified(self):
+        return [(g.group, g.worst_step, g.rectified) for g in self.grafts]
+
+
+@cache
+def outcome(algorithm, env, *changes):
+    """An iteration with options changed, each (dotted name, value)."""
+    entry = find_entry(env)
+    config = with_algorithm(tiny(entry), algorithm)
+    parts = {
+        "rollout": {"tasks": len(TASKS[env]), "group": 4},
+        "tree": {"kl_samples": 2, "gamma": 0.99, "history": "sequence"},
+        "graft": {"fallback": "z_plus", "weight": 0.15},
+        "optim": {"updates": 1, "decay": 0.0, "learning_rate": 1e-3},
+    }
+    if env == "sokoban-easy":
+        parts["rollout"]["horizon"] = 8
+    whole = {"processes": 1, "iterations": ITERATIONS, "dapo": DAPOConfig(rounds=1)}
+    for name, value in changes:
+        part, _, option = name.rpartition(".")
+        (parts[part] if part else whole)[option] = value
+    config = dataclasses.replace(config, **whole, **{k: dataclasses.replace(getattr(config, k), **v) for k, v in parts.items()})
+    tasks = list(make_env(config).task_ids("train"))
+    one = trainer(config, load_policy("tiny", POLICIES[env]), [tasks[n] for n in TASKS[env]])
+    result = iterate(one, ITERATION)
+    reference = one.learner.average
+    weights = None if reference is None else torch.cat([p.detach().flatten() for p in reference.parameters()])
+    return Outcome(result.metrics, result.played.groups, result.played.grafts.kept, weights)
+
+
+def same_trees(one, other):
+    return [{(n.members, n.value) for n in t.nodes} for t in one.trees] == [{(n.members, n.value) for n in t.nodes} for t in other.trees]
+
+
+def no_grafting(of):
+    on, off = of("hotpotqa"), of("hotpotqa", ("graft.enabled", False))
+    assert on.metrics["grafts"] > 0 and on.metrics["surgical_loss"] is not None
+    assert off.metrics["grafts"] == 0 and not off.metrics["grafts_dropped"] and off.metrics["surgical_loss"] is None
+    assert off.reference is None, "nothing compares with a reference, so none is kept"
+    assert same_trees(on, off) and off.metrics["base_gradient_norm"] == on.metrics["base_gradient_norm"] == off.metrics["gradient_norm"]
+
+
+def no_q_tree(of):
+    on, off, base = of("hotpotqa"), of("hotpotqa", ("tree.enabled", False)), of("hotpotqa", ("tstar", False))
+    np.testing.assert_array_equal(off.credit, base.credit)
+    assert np.abs(on.credit - base.credit).max() > 0.1
+    assert off.metrics["base_gradient_norm"] == base.metrics["base_gradient_norm"] != on.metrics["base_gradient_norm"]
+    assert same_trees(on, off) and off.rectified == on.rectified, "trees still say where to graft"
+    assert off.metrics["surgical_gradient_norm"] > 0
+    assert not base.trees and "grafts" not in base.metrics and base.reference is None
+
+
+def no_surgical_loss(of):
+    on, off = of("hotpotqa"), of("hotpotqa", ("graft.surgical", False))
+    assert off.rectified == on.rectified and off.metrics["grafts"] > 0, "thoughts are written, counted and shown"
+    assert off.metrics["surgical_loss"] is None and off.metrics["surgical_gradient_norm"] is None
+    assert off.metrics["gradient_norm"] == off.metrics["base_gradient_norm"] == on.metrics["base_gradient_norm"]
+    assert on.metrics["gradient_norm"] != on.metrics["base_gradient_norm"]
+
+
+def kl_over(of):
+    action, turn = of("hotpotqa"), of("hotpotqa", ("tree.kl_over", "turn"))
+    assert turn.metrics["kl_scored"] > 0 and turn.metrics["kl_scored"] != action.metrics["kl_scored"]
+    assert not same_trees(action, turn)
+
+
+def kl_estimator(of):
+    drawn, exact = of("sokoban-easy"), of("sokoban-easy", ("tree.kl_estimator", "exact"))
+    assert drawn.metrics["kl_contexts_sampled"] > 0
+    assert exact.metrics["kl_contexts_sampled"] == 0 < exact.metrics["kl_scored"], "actions are listed and scored, none is drawn"
+
+
+def same_parent(of):
+    meeting = ("tree.history", "state")  # ways that part and come to one state again
+    graph, strict = of("sokoban-easy", meeting), of("sokoban-easy", meeting, ("tree.same_parent", True))
+    assert graph.metrics["tree_multi_parent_nodes"] > 0 == strict.metrics["tree_multi_parent_nodes"]
+    assert strict.metrics["tree_nodes_after"] > graph.metrics["tree_nodes_after"]
+    assert strict.metrics["kl_asked"] == graph.metrics["kl_asked"], "the same is asked, the answers are cut up"
+    assert all(tree.stats()["edges"] == len(tree.nodes) - 1 for tree in strict.trees)
+
+
+def history(of):
+    sequence, state = of("sokoban-easy"), of("sokoban-easy", ("tree.history", "state"))
+    for one, kind in ((sequence, "sequence"), (state, "state")):
+        for group in one.groups:
+            keys = history_keys(group.trajectories, kind)
+            nodes = group.tree.nodes[1:] if group.tree is not None else ()
+            assert all(len({keys[i][t] for i, t in node.members}) == 1 for node in nodes)
+    assert not same_trees(sequence, state)
+
+
+def eps_kl(of):
+    nothing, usual, everything = of("hotpotqa", ("tree.eps_kl", 0.0)), of("hotpotqa"), of("hotpotqa", ("tree.eps_kl", math.inf))
+    counts = [o.metrics["tree_nodes_after"] for o in (nothing, usual, everything)]
+    assert counts[0] > counts[1] >= counts[2]
+    assert {o.metrics["tree_nodes_before"] for o in (nothing, usual, everything)} == {usual.metrics["tree_nodes_before"]}
+    for group in everything.groups:  # whatever goes on after one history is one node
+        keys = history_keys(group.trajectories, "sequence")
+        going_on = {(t, keys[i][t]) for i, member in enumerate(group.trajectories) for t in range(len(member.turns) - 1)}
+        assert group.tree is None or sum(not node.ending for node in group.tree.nodes) == len(going_on) + 1
+
+
+def delta(of):
+    usual, none = of("hotpotqa"), of("hotpotqa", ("tree.delta", 1.0))
+    least = min(usual.spreads)
+    wider = of("hotpotqa", ("tree.delta", least))
+    assert wider.spreads == [spread for spread in usual.spreads if spread > least > 0.3]
+    assert none.spreads == [] and none.metrics["grafts"] == 0 < usual.metrics["grafts"]
+    np.testing.assert_array_equal(none.credit, usual.credit)
+
+
+def weight_of_the_surgical_loss(of):
+    usual, double, nothing = of("hotpotqa"), of("hotpotqa", ("graft.weight", 0.3)), of("hotpotqa", ("graft.weight", 0.0))
+    for other, factor in ((double, 2.0), (nothing, 0.0)):
+        assert other.metrics["surgical_gradient_norm"] == pytest.approx(factor * usual.metrics["surgical_gradient_norm"], rel=1e-4)
+        assert other.metrics["base_gradient_norm"] == usual.metrics["base_gradient_norm"] and other.rectified == usual.rectified
+        assert other.metrics["surgical_loss"] == usual.metrics["surgical_loss"], "the figure is that of the loss before it is weighed"
+    assert nothing.metrics["gradient_norm"] == usual.metrics["base_gradient_norm"]
+
+
+def beta(of):
+    # Where policy and reference agree, the loss is ln 2 whatever beta is, and its gradient proportional to it.
+    usual, double = of("hotpotqa"), of("hotpotqa", ("graft.beta", 0.2))
+    assert usual.metrics["surgical_loss"] == double.metrics["surgical_loss"] == pytest.approx(math.log(2), rel=1e-6)
+    assert double.metrics["surgical_gradient_norm"] == pytest.approx(2 * usual.metrics["surgical_gradient_norm"], rel=1e-4)
+    assert double.metrics["base_gradient_norm"] == usual.metrics["base_gradient_norm"]
+
+
+def alpha(of):
+    usual, stays, follows = of("hotpotqa"), of("hotpotqa", ("graft.alpha", 1.0)), of("hotpotqa", ("graft.alpha", 0.0))
+    assert (stays.reference - follows.reference).abs().max() > 1e-4, "the policy has moved"
+    torch.testing.assert_close(usual.reference, 0.95 * stays.reference + 0.05 * follows.reference, rtol=1e-5, atol=1e-7)
+    assert usual.metrics == stays.metrics == follows.metrics, "which only later iterations can tell"
+
+
+def verify(of):
+    usual, checked = of("hotpotqa"), of("hotpotqa", ("graft.verify", True))
+    assert all(g.verified is None for g in usual.grafts) and usual.metrics["grafts_played_on"] == 0
+    lost = {t.group: group.trajectories for group in checked.groups for t in group.trajectories[:1]}
+    assert all(g.verified > lost[g.group][g.worst_step[0]].earned for g in checked.grafts), "a thought stays where it earned more"
+    assert checked.metrics["grafts_verified"] == checked.metrics["grafts"] and checked.metrics["grafts_played_on"] >= len(usual.grafts) > 0
+    assert len(checked.grafts) + checked.metrics["grafts_dropped"].get("earned no more when played on", 0) >= len(usual.grafts)
+
+
+SWITCHES = (
+    no_grafting, no_q_tree, no_surgical_loss, kl_over, kl_estimator, same_parent, history, eps_kl, delta, weight_of_the_surgical_loss,
+    beta, alpha, verify,
+)  # fmt: skip
+MATRIX = [
+    pytest.param(switch, algorithm, marks=[] if n % len(ALGORITHMS) == m else pytest.mark.slow)
+    for n, switch in enumerate(SWITCHES)
+    for m, algorithm in enumerate(ALGORITHMS)
+]
+
+
+@pytest.mark.parametrize(("switch", "algorithm"), MATRIX)
+def test_a_switch_has_its_effect(switch, algorithm):
+    switch(partial(outcome, algorithm))
