@@ -70,7 +70,7 @@ def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
         alpha=config.graft.alpha, critic=critic, critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.recompute,
     )  # fmt: skip
-    engine = LocalEngine(policy, config.rollout.batch, config.rollout.context_tokens)
+    engine = LocalEngine(policy, config.rollout.batch, config.rollout.context_tokens, config.rollout.cache_gib)
     stream = TaskStream(training_tasks(make_env(config), config), config.rollout.tasks, config.seed)
     return Trainer(config, world, policy, engine, learner, algorithm, stream)
 

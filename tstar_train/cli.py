@@ -20,7 +20,8 @@ from tstar_train.claim import new_folder, remove_unused
 from tstar_train.config import Config
 from tstar_train.config_check import flag, options
 from tstar_train.launch import from_torchrun
-from tstar_train.presets import choose, with_algorithm
+from tstar_train.plan import dry_run
+from tstar_train.presets import LARGE, chosen, with_algorithm
 from tstar_train.ranks import follow_torchrun
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
@@ -51,7 +52,7 @@ def train_command(arguments: Sequence[str]) -> int:
     first = _first_options()
     known, rest = first.parse_known_args(list(arguments))
     if any(a in ("-h", "--help") for a in rest):
-        _print_help(first, known.env, known.model, rest)
+        _print_help(first, known, rest)
         return 0
     console = Output()
     torchrun = from_torchrun(Config.helper_minutes)
@@ -73,7 +74,7 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
     if known.env is None:
         raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)")
     entry = find_entry(known.env)
-    preset, reason = choose(entry, known.model or "auto")
+    preset, reason = chosen(entry, known.model, known.preset)
     preset = for_algorithm(preset, rest)
     config, unknown = tyro.cli(Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV")
     if unknown:
@@ -84,6 +85,9 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
     config = dataclasses.replace(
         config, env=entry.id, env_options={**config.env_options, **own}, training_options={**config.training_options, **further}
     )
+    if known.dry_run:
+        dry_run(config, console)
+        return 0
     if known.out is not None:
         train(config, known.out, console, torchrun=torchrun)
         return 0
@@ -116,6 +120,14 @@ def _first_options() -> argparse.ArgumentParser:
         "--model", metavar="MODEL",
         help="auto (the default: the built-in policy where there is one), tiny, or a Hugging Face causal LM by name or path",
     )  # fmt: skip
+    which.add_argument(
+        "--preset", choices=sorted(LARGE), default=None,
+        help="the paper's hyperparameters for one of its models; that model is trained unless --model names another (its path, say)",
+    )  # fmt: skip
+    which.add_argument(
+        "--dry-run", action="store_true",
+        help="say what the run would need (bytes by what they are for, seconds) and what would not fit; nothing is loaded or written",
+    )  # fmt: skip
     which.add_argument("--out", metavar="FOLDER", type=Path, help="folder of the run, new or empty (default: a new one in runs/)")
     which.add_argument(
         "--resume", metavar="RUN", type=Path,
@@ -131,10 +143,11 @@ def _first_options() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_help(first: argparse.ArgumentParser, env: str | None, model: str | None, arguments: Sequence[str]) -> None:
+def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Both parts of the options; with an environment the defaults are its preset's."""
     print(first.format_help())
-    preset = choose(find_entry(env), model or "auto")[0] if env is not None else Config(env=list_envs()[0].id)
+    env = known.env
+    preset = chosen(find_entry(env), known.model, known.preset)[0] if env is not None else Config(env=list_envs()[0].id)
     preset = for_algorithm(preset, arguments)
     whose = f"the preset for {env}" if env is not None else "the paper; with --env ENV (and --model) those of its preset are shown"
     prog = "python -m tstar_train --env ENV"
@@ -145,7 +158,8 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, to
     more = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     more.add_argument("--iterations")
     found, left = more.parse_known_args(list(rest))
-    others = [flag(name) for name in ("env", "model", "out", "env_option", "training_option") if getattr(known, name)] + left
+    single = ("env", "model", "preset", "dry_run", "out", "env_option", "training_option")
+    others = [flag(name) for name in single if getattr(known, name)] + left
     if others:
         raise UnknownOption(f"--resume goes on with the run's own options and takes no others, got {' '.join(others)}")
     iterations = found.iterations
@@ -156,7 +170,7 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, to
 
 def _no_such_option(given: str, config: Config) -> str:
     """What to say of an option that there is not: the nearest ones, or all."""
-    names = ["--env", "--model", "--out", "--resume", "--env-option", "--training-option"]
+    names = ["--env", "--model", "--preset", "--dry-run", "--out", "--resume", "--env-option", "--training-option"]
     names += [flag(name) for name, _, _ in options(config) if name not in ("env", "model", "env_options", "training_options")]
     near = difflib.get_close_matches(given.partition("=")[0], names, cutoff=0.7)  # a shared "--" alone must not count
     listed = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}."

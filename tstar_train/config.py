@@ -146,6 +146,8 @@ class RolloutConfig:
     succeed any more). It asks the environment's oracle, so it is no longer training from the outcome alone."""
     batch: int = 256
     """Most rows sampled side by side."""
+    cache_gib: float = 8.0
+    """Most memory for the sampler's keys and values, in GiB; fewer rows go side by side where more would not fit."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ RANGES = {
     "processes": _FROM_1,
     "helper_minutes": Range(0, 10_000, open_low=True),
     "optim.max_logprob_difference": _ABOVE_0,
+    "rollout.cache_gib": _ABOVE_0,
     "lora.rank": _FROM_0,
     "lora.alpha": _ABOVE_0,
     "rollout.tasks": _FROM_1,

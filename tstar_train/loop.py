@@ -125,6 +125,8 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
     pairs = played.grafts.kept if config.graft.surgical else []
     batch = dealt_steps([s for _, rows in episodes for s in rows], pairs, config.optim.updates)
 
+    trainer.engine.forget()  # what it kept for sampling is memory that the update needs
+
     # Update: L = L_base + lambda * L_surgical, then the reference follows the policy.
     before = learner.steps
     try:

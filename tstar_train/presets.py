@@ -20,6 +20,35 @@ def paper(env: str) -> Config:
     return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20, context_tokens=4096))
 
 
+# The models of the paper by the names of their presets. Both are trained in half precision with recomputed layers.
+LARGE = {"qwen2.5-3b": "Qwen/Qwen2.5-3B-Instruct", "phi-4-mini": "microsoft/Phi-4-mini-instruct"}
+
+
+def large(env: str, name: str, model: str | None) -> Config:
+    """The paper's hyperparameters for one of its models.
+
+    Args:
+        env: environment.
+        name: of ``LARGE``.
+        model: path or name to use in its place.
+    """
+    config = paper(env)
+    return replace(config, model=model or LARGE[name], optim=replace(config.optim, precision="half", recompute=True))
+
+
+def chosen(entry: EnvEntry, model: str | None, preset: str | None) -> tuple[Config, str]:
+    """The preset that was asked for, or the one for this environment and model, and a sentence that says so.
+
+    Raises:
+        UnknownOption: see ``choose``.
+    """
+    if preset is None:
+        return choose(entry, model or "auto")
+    require_train_split(entry)
+    config = large(entry.id, preset, model)
+    return config, f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)"
+
+
 def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
     """What the recipe of a built-in policy says, chosen for two CPU cores on validation tasks (``tstar_train/recipes``).
 

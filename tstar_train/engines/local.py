@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,21 @@ from tstar_train.policy.model import Policy
 
 _CAPACITY = 256  # positions per row to start with
 _SHRINK_BELOW = 0.5  # share of running rows at which the others are left behind; the copy costs about as much as two tokens
-_MOST_PREFIXES = 512  # contexts whose caches are remembered; half a megabyte each for the tiny model
+_MOST_PREFIXES = 512  # contexts whose caches are remembered, half a megabyte each for the tiny model,
+_MOST_PREFIX_SHARE = 0.25  # and never more than this share of what keys and values may take in all
+
+
+def cache_bytes_per_token(config: Any, itemsize: int) -> int:
+    """Bytes of a token's keys and values over all layers, for a model of this configuration."""
+    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    return 2 * int(config.num_hidden_layers) * heads * size * itemsize
+
+
+def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float) -> int:
+    """How many rows are sampled side by side: ``batch``, or as many as have room for their keys and values, at least one."""
+    row = cache_bytes_per_token(config, itemsize) * limit
+    return max(1, min(batch, int(gib * (1 << 30)) // row))
 
 
 class LocalEngine:
@@ -32,15 +47,19 @@ class LocalEngine:
         policy: model and codec; the model is used in place.
         batch: most rows decoded side by side.
         limit: most tokens of a context and its reply together; None, or more than the model has positions: its positions.
+        gib: most memory for keys and values; fewer rows are decoded side by side where more would not fit.
     """
 
-    def __init__(self, policy: Policy, batch: int = 256, limit: int | None = None) -> None:
+    def __init__(self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0) -> None:
         self._model = policy.model
         self._ends = policy.codec.ends
         self._pad = policy.codec.pad
-        self._batch = batch
         self._positions = position_limit(policy.model.config)
         self._limit = context_limit(policy.model.config, limit)
+        itemsize = policy.model.dtype.itemsize
+        self._batch = rows_that_fit(policy.model.config, itemsize, self._limit, batch, gib)
+        kept = int(_MOST_PREFIX_SHARE * gib * (1 << 30)) // cache_bytes_per_token(policy.model.config, itemsize)
+        self._most_prefix_tokens = kept
         # Attention written out (Gemma 2, which bounds its scores) adds the mask; torch's own takes what is true as seen.
         self._adds_mask = policy.model.config._attn_implementation == "eager"
         self._cache: RaggedCache | None = None
@@ -155,7 +174,7 @@ class LocalEngine:
             whole.put(slice(first, first + count), self._prefixes[name][0])
             first += count
         chosen = [self._prefixes[name][1] for name, count in zip(names, counts, strict=True) for _ in range(count)]
-        if len(self._prefixes) > _MOST_PREFIXES:
+        if len(self._prefixes) > _MOST_PREFIXES or sum(map(len, self._prefixes)) > self._most_prefix_tokens:
             self._prefixes = {}
         return whole, torch.stack(chosen)
 

@@ -116,7 +116,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         MissingData: ``tiny`` has no weights of this name, or nothing is at that name or path.
         BadData: the files of a folder cannot be read as a model.
     """
-    source = _source(name, built_in)
+    source = model_source(name, built_in)
     logging.disable_progress_bar()  # a bar for reading one small file would only disturb ours
     try:
         if isinstance(source, Path):
@@ -174,7 +174,7 @@ def recompute_layers(model: PreTrainedModel) -> None:
                 setattr(module, name, 0.0)
 
 
-def _source(name: str, built_in: str) -> str | Path:
+def model_source(name: str, built_in: str) -> str | Path:
     """The folder that a name means, or the name itself if it can only be a Hugging Face one."""
     if name == "tiny":
         if not has_tiny(built_in):
@@ -199,7 +199,7 @@ def _source(name: str, built_in: str) -> str | Path:
 
 def has_few_parameters(name: str, built_in: str) -> bool:
     """Whether a model in a folder is so small that one thread computes it fastest, without loading it; a mere name may be of any size."""
-    source = _source(name, built_in)
+    source = model_source(name, built_in)
     if not isinstance(source, Path):
         return False
     count = 0

@@ -1,0 +1,132 @@
+"""The plan of a run (``--dry-run``): its arithmetic against what a model of 100M parameters really takes, and what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from train_process import run
+from transformers import Phi3Config, Qwen2Config
+
+from tstar_train.config import LoraConfig
+from tstar_train.plan import plan, told
+from tstar_train.presets import LARGE, large
+
+ROOT = Path(__file__).resolve().parents[2]
+QWEN_3B = Qwen2Config(
+    vocab_size=151936, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=2,
+    max_position_embeddings=32768, tie_word_embeddings=True,
+)  # fmt: skip
+GIB = 1 << 30
+
+MEASURE = """
+import json, resource, sys
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+from tstar_train.config import Config, LoraConfig, OptimConfig, RolloutConfig
+from tstar_train.optim.batch import Micro
+from tstar_train.optim.reference import AdapterReference, CopiedReference
+from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.plan import plan
+from tstar_train.policy.lora import add_adapters
+from tstar_train.policy.model import recompute_layers
+from tstar_train.world import Alone
+
+half, recompute, rank = json.loads(sys.argv[1])
+torch.set_num_threads(2)
+described = Qwen2Config(vocab_size=32000, hidden_size=768, intermediate_size=2560, num_hidden_layers=10, num_attention_heads=12,
+                        num_key_value_heads=4, max_position_embeddings=1024, tie_word_embeddings=True)
+config = Config(env="tstar/Sokoban-easy", model="x", rollout=RolloutConfig(max_tokens=256, context_tokens=1024, tasks=2, group=2),
+                optim=OptimConfig(precision="half" if half else "single", recompute=recompute, micro_tokens=1024), lora=LoraConfig(rank))
+made = plan(config, described, 1)
+torch.ones(8, 8) @ torch.ones(8, 8)
+import peft, torch._dynamo  # what is imported is no part of the plan
+from pathlib import Path
+start = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+model = AutoModelForCausalLM.from_config(described, dtype=torch.bfloat16 if half else torch.float32).eval()
+if rank:
+    add_adapters(model, rank, 32)
+if recompute:
+    recompute_layers(model)
+average = AdapterReference(model) if rank else CopiedReference(model)
+learner = TorchLearner(model, average, Alone(), learning_rate=1e-5, recompute=recompute)
+ids = torch.randint(0, 32000, (4, 256))
+wanted = torch.ones_like(ids, dtype=torch.bool)
+wanted[:, 0] = False
+for _ in range(2):
+    learner.reference(Micro(ids, wanted))
+    learner.backward(-learner.forward(Micro(ids, wanted)).logprobs.mean())
+    learner.end_part("base"), learner.reduce("base"), learner.apply(1.0)
+    learner.end_iteration()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - start
+update = sum(made.always.values()) + sum(made.update.values()) + sum(made.host.values())
+counted = sum(p.numel() for p in model.parameters())
+print(json.dumps({"planned": update, "measured": peak, "parameters": made.parameters, "counted": counted}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("half", "recompute", "rank"),
+    [
+        pytest.param(False, False, 0, marks=pytest.mark.slow, id="single"),
+        pytest.param(True, True, 0, marks=pytest.mark.slow, id="half, recomputed"),
+        pytest.param(False, True, 0, marks=pytest.mark.slow, id="single, recomputed"),
+        pytest.param(True, True, 16, id="adapters on half, recomputed"),
+    ],
+)
+def test_what_is_planned_is_what_it_takes(half, recompute, rank):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MEASURE, json.dumps([half, recompute, rank])], capture_output=True, text=True, cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["parameters"] == pytest.approx(found["counted"], rel=0.05 if rank else 0) and found["parameters"] > 95e6
+    assert 0.7 < found["measured"] / found["planned"] < 1.1, found
+
+
+def test_three_billion_parameters_fit_where_they_are_said_to():
+    """With T-STAR: adapters on one device of 80 GB, the whole model on two with ZeRO-2."""
+    config = large("tstar/ALFWorld", "qwen2.5-3b", None)
+    adapters = plan(dataclasses.replace(config, lora=LoraConfig(rank=32)), QWEN_3B, 1)
+    assert adapters.parameters == pytest.approx(3.09e9, rel=0.01) and adapters.trained < 0.03 * adapters.parameters
+    assert adapters.peak < 40 * GIB
+    whole = plan(config, QWEN_3B, 1)
+    assert adapters.peak < whole.peak and whole.host["reference in single precision"] == 4 * whole.parameters
+    single = plan(dataclasses.replace(config, optim=dataclasses.replace(config.optim, precision="single")), QWEN_3B, 1)
+    assert single.always["reference"] == 4 * single.parameters and "reference in single precision" not in single.host
+
+
+def test_every_large_preset_has_the_papers_table():
+    for name in LARGE:
+        config = large("tstar/ALFWorld", name, None)
+        assert (config.rollout.tasks, config.rollout.group, config.rollout.horizon, config.rollout.context_tokens) == (4, 8, 20, 4096)
+        assert (config.optim.learning_rate, config.tree.eps_kl, config.tree.kl_samples, config.graft.weight) == (5e-6, 0.25, 16, 0.15)
+        assert (config.iterations, config.optim.precision, config.optim.recompute, config.model) == (160, "half", True, LARGE[name])
+    scaling = {
+        "rope_type": "longrope", "rope_theta": 1e4, "factor": 32.0, "short_factor": [1.0] * 36, "long_factor": [1.0] * 36,
+        "partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096,
+    }  # fmt: skip
+    phi = Phi3Config(max_position_embeddings=131072, original_max_position_embeddings=4096, rope_parameters=scaling)
+    assert plan(large("tstar/ALFWorld", "phi-4-mini", None), phi, 1).limit == 4096
+
+
+def test_what_does_not_fit_is_said_with_what_helps():
+    config = large("tstar/ALFWorld", "qwen2.5-3b", None)
+    lines = told(plan(config, QWEN_3B, 1), config, "cpu", 1000)
+    assert "does not fit" in lines[-1] and "--lora.rank 32" in lines[-1] and "--optim.recompute" not in lines[-1]
+    adapters = dataclasses.replace(config, lora=LoraConfig(rank=8))
+    assert "--lora.rank" not in told(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    out = tmp_path / "run"
+    done = run(tmp_path, "--env", "sokoban-easy", "--dry-run", "--out", out)
+    assert "this fits" in done.stdout and "peak of a process" in done.stdout and not out.exists()
+    refused = run(tmp_path, "--env", "sokoban-easy", "--model", "/nowhere", "--dry-run", "--out", out, check=False)
+    assert refused.returncode == 2 and "no such folder" in refused.stderr and not out.exists()
+    large_model = run(tmp_path, "--env", "sokoban-easy", "--preset", "qwen2.5-3b", "--dry-run", "--out", out, check=False)
+    assert large_model.returncode == 2 and "Qwen/Qwen2.5-3B-Instruct" in large_model.stderr

@@ -1,0 +1,198 @@
+"""What a run will need, by arithmetic, before anything is loaded: bytes on a device, by what they are for, and seconds.
+
+Checked against the measured peak of a model of 100M parameters (tests/train/test_plan.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from rich.console import Console
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tstar_envs import MissingData, find_entry
+from tstar_train.build import device_of, make_env, processes_of, training_tasks
+from tstar_train.config import Config
+from tstar_train.config_check import check
+from tstar_train.engines.local import cache_bytes_per_token, rows_that_fit
+from tstar_train.optim.torch_learner import PARTS_BELOW
+from tstar_train.policy.limit import context_limit
+from tstar_train.policy.model import model_source
+from tstar_train.recipes.built_in import policy_name
+
+# Bytes that the loss holds for each wanted token and word of the vocabulary at its peak: logits in single precision, scaled, their
+# log-softmax, the entropy's two factors, and in the backward pass as many gradients again.
+_LOSS_BYTES = 24
+# Numbers that a layer keeps for its backward pass, in units of the hidden size and of the intermediate size: norms, queries, keys,
+# values, attention's result, residuals; and the two sides of the gate with their product.
+_KEPT_HIDDEN, _KEPT_INTERMEDIATE = 10, 4
+_GIB = 1 << 30
+
+
+@dataclass
+class Plan:
+    """Sizes in bytes, of one process.
+
+    Attributes:
+        parameters: of the model.
+        trained: of these, or of its adapters.
+        limit: tokens of a context and its reply together.
+        always: held for the whole run, by what it is for.
+        sampling: held beside it while replies are sampled.
+        update: held beside it while weights are updated.
+        host: in the computer's own memory, where the device is another one.
+        sampled_tokens: of an iteration, where every reply is as long as it may be.
+    """
+
+    parameters: int
+    trained: int
+    limit: int
+    always: dict[str, int] = field(default_factory=dict)
+    sampling: dict[str, int] = field(default_factory=dict)
+    update: dict[str, int] = field(default_factory=dict)
+    host: dict[str, int] = field(default_factory=dict)
+    sampled_tokens: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The most that is held at once."""
+        return sum(self.always.values()) + max(sum(self.sampling.values()), sum(self.update.values()))
+
+
+def plan(config: Config, described: Any, processes: int) -> Plan:
+    """Add up what one of the processes of a run holds.
+
+    Args:
+        config: of the run.
+        described: the model's configuration.
+        processes: how many share the work.
+    """
+    with torch.device("meta"):  # shapes without numbers
+        model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
+    parameters = sum(p.numel() for p in model.parameters())
+    output = model.get_output_embeddings()
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not output]
+    rank = config.lora.rank
+    trained = rank * sum(m.in_features + m.out_features for m in linear) if rank else parameters
+    item = 2 if config.optim.precision == "half" else 4
+    limit = context_limit(described, config.rollout.context_tokens)
+    made = Plan(parameters, trained, limit)
+    zero = getattr(config, "optimizer", "torch") == "deepspeed"
+    shared = processes if zero else 1
+
+    made.always["weights"] = parameters * item + (4 * trained if rank else 0)
+    if item == 2 and not rank:
+        made.always["weights in single precision"] = 4 * trained // shared
+    made.always["optimizer (two moments)"] = 8 * trained // shared
+    if config.needs_reference:
+        made.always["reference"] = 4 * trained if rank else parameters * item
+        if item == 2 and not rank:
+            made.host["reference in single precision"] = 4 * parameters
+    rows = config.rollout.tasks // processes * config.rollout.group
+    token = cache_bytes_per_token(described, item)
+    fitting = rows_that_fit(described, item, limit, config.rollout.batch, config.rollout.cache_gib)
+    made.sampling["keys and values"] = min(rows, fitting) * limit * token
+    size = int(described.vocab_size)
+    made.sampling["logits"] = min(rows, fitting) * size * 16
+
+    wide = int(getattr(described, "intermediate_size", None) or 4 * described.hidden_size)
+    tokens = max(config.optim.micro_tokens, limit)  # a single row may be longer than a micro-batch
+    layer = tokens * item * (_KEPT_HIDDEN * described.hidden_size + _KEPT_INTERMEDIATE * wide)
+    layers = int(described.num_hidden_layers)
+    made.update["activations"] = layers * tokens * described.hidden_size * item + layer if config.optim.recompute else layers * layer
+    replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
+    made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
+    copies = 1 if zero or trained > PARTS_BELOW else 3
+    made.update["gradient"] = copies * 4 * trained // (shared if zero else 1)
+    horizon = config.rollout.horizon or find_entry(config.env).horizon
+    made.sampled_tokens = rows * horizon * config.rollout.max_tokens
+    return made
+
+
+def dry_run(config: Config, console: Console) -> None:
+    """Print the plan of a run whose options are known to be valid; nothing is written.
+
+    Raises:
+        UnknownOption: as the run itself would raise it.
+        MissingData: there is no such model.
+    """
+    check(config)
+    training_tasks(make_env(config), config)
+    device, processes = device_of(config), processes_of(config)
+    for line in told(plan(config, described_model(config), processes), config, device, processes):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def described_model(config: Config) -> Any:
+    """The configuration of the model that a run would load, without its weights.
+
+    Raises:
+        MissingData: there is none.
+    """
+    source = model_source(config.model, policy_name(find_entry(config.env)))
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise MissingData(f"no model {config.model!r}: its configuration cannot be read ({' '.join(str(error).split()):.300})") from error
+
+
+def device_bytes(device: str) -> int:
+    """How much memory a device has."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
+    """Floating-point operations a second of matrix products on this device, here and now."""
+    a = torch.randn(size, size, device=device).to(dtype)
+    a @ a
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        a @ a
+        count += 1
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+    return 2 * size**3 * count / (time.perf_counter() - began)
+
+
+def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
+    """The plan as lines of text, the last of which says what does not fit and what would help."""
+    def table(title: str, items: dict[str, int]) -> list[str]:
+        rows = [f"  {name:<34}{size / _GIB:8.2f} GiB" for name, size in items.items()]
+        return [f"{title:<36}{sum(items.values()) / _GIB:8.2f} GiB", *rows] if items else []
+
+    dtype = torch.bfloat16 if config.optim.precision == "half" else torch.float32
+    speed = measured_speed(device, dtype)
+    # Each sampled token is computed once while it is sampled, and three times (four with recomputation) in the update.
+    flops = 2 * made.parameters * made.sampled_tokens * (1 + 3 + config.optim.recompute)
+    has = device_bytes(device)
+    share = 1 if device.startswith("cuda") else processes  # processes on a CPU share its memory
+    lines = [
+        f"{config.model}: {made.parameters / 1e6:,.1f}M parameters, {made.trained / 1e6:,.1f}M of them trained"
+        + (" (adapters)" if config.lora.rank else ""),
+        f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
+        f"{config.rollout.tasks} tasks x {config.rollout.group} episodes over {processes} process{'es' * (processes > 1)}",
+        *table("held all the time", made.always), *table("and while sampling", made.sampling), *table("and in the update", made.update),
+        *table("in the computer's own memory", made.host),
+        f"peak of a process: {made.peak / _GIB:.2f} GiB, and {device} has {has / _GIB:.1f} GiB"
+        + (f" for {share} processes" if share > 1 else ""),
+        f"an iteration: at most {made.sampled_tokens:,} sampled tokens a process, some {flops / speed:,.0f} s at the "
+        f"{speed / 1e9:,.0f} GFLOP/s that a matrix product reaches here now (sampling is slower than that, contexts come on top, "
+        f"short replies take less)",
+    ]  # fmt: skip
+    if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
+        helps = {
+            "--optim.precision half": config.optim.precision == "single", "--optim.recompute": not config.optim.recompute,
+            "--lora.rank 32": not config.lora.rank,
+            "--optimizer deepspeed with more processes": getattr(config, "optimizer", "torch") == "torch",
+            "--optim.micro-tokens 2048": config.optim.micro_tokens > 2048, "--rollout.context-tokens 2048": made.limit > 2048,
+        }  # fmt: skip
+        lines.append(f"this does not fit; what would help: {', '.join(name for name, use in helps.items() if use)}")
+    else:
+        lines.append("this fits")
+    return lines
