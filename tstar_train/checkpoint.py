@@ -92,6 +92,7 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     trainer.learner.save(partial)
     trainer.policy.model.config.save_pretrained(partial)
+    trainer.policy.model.generation_config.save_pretrained(partial)  # what ends a turn, for whoever serves the policy
     trainer.policy.tokenizer.save_pretrained(partial)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
     try:

@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassifi
 from tstar_train.algorithms.advantages import gae, grpo, reward_moments, soft_overlong, whiten
 from tstar_train.losses import clipped_policy_loss, kl_k3, loss_denominator, surgical_loss, token_weight, value_loss
 from tstar_train.optim.batch import Step
+from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.terms import KLTerm, PolicyTerm
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.optim.update import Batching, update
@@ -217,7 +218,7 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
         old = [0.0, 0.0, 0.0, *rows["old_per_token_logps"][n, :length].tolist()]
         weight = token_weight(float(sum(mask)), LOSS_TYPES[kind][0])
         sequences.append(TokenSequence(ids, mask, old, [rows["advantages"][n].item()] * len(mask), weight))
-    learner, kept = TorchLearner(double.model, reference, Alone(), learning_rate=0.1), []
+    learner, kept = TorchLearner(double.model, CopiedReference(double.model, reference), Alone(), learning_rate=0.1), []
     monkeypatch.setattr(learner, "apply", lambda factor: kept.append(learner._gradient) or 0.0)
     double.model.zero_grad()
     batching = Batching(micro_tokens=24, temperature=double.temperature, pad=PAD, device=torch.device("cpu"))

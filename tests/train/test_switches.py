@@ -101,7 +101,7 @@ def outcome(algorithm, env, *changes):
     one = trainer(config, load_policy("tiny", POLICIES[env]), [tasks[n] for n in TASKS[env]])
     result = iterate(one, ITERATION)
     reference = one.learner.average
-    weights = None if reference is None else torch.cat([p.detach().flatten() for p in reference.parameters()])
+    weights = None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
     return Outcome(result.metrics, result.played.groups, result.played.grafts.kept, weights)
 
 
