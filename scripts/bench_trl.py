@@ -1,4 +1,4 @@
-"""Trajectories a CPU-second of rollout and update: this trainer beside TRL's GRPO, same model, environment and batch, in turn in one process.
+"""Trajectories a CPU-second of rollout and update: this trainer beside TRL's GRPO, same model, environment and batch, in one process.
 
     python scripts/bench_trl.py [--rounds 4] [--env sokoban-easy]
 
