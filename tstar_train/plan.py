@@ -163,8 +163,8 @@ def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: f
 def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
     """The plan as lines of text, the last of which says what does not fit and what would help."""
     def table(title: str, items: dict[str, int]) -> list[str]:
-        rows = [f"  {name:<34}{size / _GIB:8.2f} GiB" for name, size in items.items()]
-        return [f"{title:<36}{sum(items.values()) / _GIB:8.2f} GiB", *rows] if items else []
+        rows = [f"  {name:<34}{_size(size):>12}" for name, size in items.items()]
+        return [f"{title:<36}{_size(sum(items.values())):>12}", *rows] if items else []
 
     dtype = torch.bfloat16 if config.optim.precision == "half" else torch.float32
     speed = measured_speed(device, dtype)
@@ -179,7 +179,7 @@ def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
         f"{config.rollout.tasks} tasks x {config.rollout.group} episodes over {processes} process{'es' * (processes > 1)}",
         *table("held all the time", made.always), *table("and while sampling", made.sampling), *table("and in the update", made.update),
         *table("in the computer's own memory", made.host),
-        f"peak of a process: {made.peak / _GIB:.2f} GiB, and {device} has {has / _GIB:.1f} GiB"
+        f"peak of a process: {_size(made.peak)}, and {device} has {has / _GIB:.1f} GiB"
         + (f" for {share} processes" if share > 1 else ""),
         f"an iteration: at most {made.sampled_tokens:,} sampled tokens a process, some {flops / speed:,.0f} s at the "
         f"{speed / 1e9:,.0f} GFLOP/s that a matrix product reaches here now (sampling is slower than that, contexts come on top, "
@@ -196,3 +196,7 @@ def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
     else:
         lines.append("this fits")
     return lines
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:,.2f} GiB" if count >= _GIB / 10 else f"{count / (1 << 20):,.1f} MiB"

@@ -125,6 +125,8 @@ def _run(
             raise NotFinite(f"{error}. {told}", error.batch) from error
         raise
     except (InfrastructureError, RankFailed, EngineMismatch) as error:
+        if folder is None:  # nothing has begun that could be gone on with
+            raise
         again = f"python -m tstar_train --resume {out}"
         kind = next(kind for kind in (InfrastructureError, EngineMismatch, RankFailed) if isinstance(error, kind))
         raise kind(f"{error}. {_saved(out)}; when that is mended, go on with: {again}") from error

@@ -128,7 +128,6 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         )
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
-        require_text_model(model, tokenizer, name)
     except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(
@@ -142,6 +141,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         raise MissingData(
             f"no model {name!r}: no such folder here, and as a Hugging Face name it cannot be loaded ({cause:.400})"
         ) from error
+    require_text_model(model, tokenizer, name)
     torch.nn.Module.to(model, device)
     model.eval()
     # A policy of ours (shipped, or a checkpoint of one) never saw the environment's rules in its context.
