@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import gymnasium as gym
 import pytest
 from policies import HOTPOT, random_policy
+from safetensors.torch import load_file, save_file
 
-from tstar_envs import BadData, MissingData, UnknownOption, find_entry
+from scripts.small_models import save_small
+from tstar_envs import BadData, MissingData, TStarError, UnknownOption, find_entry
 from tstar_envs.bench.agents import load_agent
 from tstar_envs.bench.runner import play_episode
+from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, load_policy, save_tiny, settings_name
 from tstar_train.presets import choose, tiny
 from tstar_train.recipes.built_in import policy_name
@@ -117,3 +121,66 @@ def test_weights_name_their_policy_and_checkpoints_keep_it(tmp_path):
     medium = find_entry("tstar/Sokoban-medium")
     load_policy("tiny", policy_name(medium)).model.config.save_pretrained(tmp_path)
     assert settings_name(str(tmp_path), find_entry("tstar/Sokoban-easy")) == "sokoban_harder"
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "qwen2"
+    save_small("qwen2", folder)
+    return folder
+
+
+def _edit(path, **changes):
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in (record | changes).items() if v is not None}))
+
+
+def _without_tokenizer(folder):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+
+
+def _larger_tokenizer(folder):
+    record = json.loads((folder / "tokenizer.json").read_text())
+    extra = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    record["added_tokens"] += [{"id": 700 + n, "content": f"<extra{n}>"} | extra for n in range(3)]
+    (folder / "tokenizer.json").write_text(json.dumps(record))
+
+
+def _without_an_end(folder):
+    _edit(folder / "tokenizer_config.json", eos_token=None)
+    _edit(folder / "config.json", eos_token_id=None)
+    for name in ("chat_template.jinja", "generation_config.json"):
+        (folder / name).unlink()
+
+
+def _not_numbers(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_without_tokenizer, r"no tokenizer in .*tokenizer\.json.*copy the files"),
+        (_larger_tokenizer, "the model embeds 600: resize the embedding"),
+        (_without_an_end, "has no eos_token, which ends a reply"),
+        (_not_numbers, r"the weights model\.norm\.weight are not all finite"),
+    ],
+)
+def test_what_no_episode_can_be_played_with_is_said_in_one_sentence(chat_model, tmp_path, change, said):
+    folder = tmp_path / "model"
+    shutil.copytree(chat_model, folder)
+    change(folder)
+    with pytest.raises(TStarError, match=said) as caught:
+        load_policy(str(folder), "search_qa")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_ends_of_a_turn_are_those_of_the_generation_config_too(chat_model, tmp_path):
+    shutil.copytree(chat_model, tmp_path / "model")
+    _edit(tmp_path / "model" / "generation_config.json", eos_token_id=[0, 2])
+    assert load_policy(str(tmp_path / "model"), "search_qa").codec.ends == {0, 1, 2}
+    codec = load_policy(str(chat_model), "search_qa").codec
+    assert isinstance(codec, ChatCodec) and codec.ends == {codec.end}

@@ -40,6 +40,8 @@ WEIGHTS = Path(__file__).parent / "weights"
 ONE_THREAD_BELOW = 5_000_000
 # Of a tiny model's configuration: by which settings it learnt to play.
 POLICY_FIELD = "tstar_policy"
+# What a tokenizer is read from. Without any, transformers makes an empty one and says nothing.
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 _OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
@@ -219,7 +221,12 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
     transformers 5 picks the class by the model's ``model_type``: for a Qwen2 model with a tokenizer of its own it would build
     Qwen2's, which splits digits and drops the normalizer, without a word.
+
+    Raises:
+        MissingData: a folder holds none.
     """
+    if isinstance(source, Path) and not any((source / name).is_file() for name in _VOCABULARIES):
+        raise MissingData(f"no tokenizer in {source} (none of {', '.join(_VOCABULARIES)}): copy the files of the one it was trained with")
     path = Path(source) / "tokenizer_config.json"
     if path.exists() and read_json(path).get("tokenizer_class") in _OWN_TOKENIZERS:
         tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(source, trust_remote_code=False)
