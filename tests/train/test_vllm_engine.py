@@ -14,12 +14,14 @@ import torch
 pytest.importorskip("vllm", reason="vLLM is not installed; scripts/test_vllm.sh makes an environment with it")
 
 from policies import random_policy
+from vllm import _custom_ops
 
 from scripts.small_models import save_small
 from tstar_train.engines import vllm as subject
 from tstar_train.engines.check import EngineMismatch, check_agreement, hand_over
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import BLOCK, VLLMEngine
+from tstar_train.optim.files import tied
 from tstar_train.policy.limit import ContextTooLong
 from tstar_train.policy.model import load_policy
 
@@ -27,7 +29,7 @@ LIMIT = 400
 
 
 def weights_of(policy):
-    return [(name, tensor) for name, tensor in policy.model.state_dict().items() if name != "lm_head.weight"]
+    return [(name, tensor) for name, tensor in policy.model.state_dict().items() if not tied(policy.model, name)]
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +188,10 @@ def test_models_of_other_architectures(tmp_path, name):
     engine = VLLMEngine(loaded, batch=8, limit=200, gib=1.0)
     hand_over(loaded, engine, weights_of(loaded))
     assert check_agreement(loaded, engine) < 1e-4
+    if not loaded.model.config.tie_word_embeddings:
+        with pytest.raises(EngineMismatch, match=r"still differ by up to"):  # one matrix that changed and was not handed over
+            loaded.model.lm_head.weight.data.mul_(1.5)
+            hand_over(loaded, engine, [pair for pair in weights_of(loaded) if pair[0] != "lm_head.weight"])
 
 
 class ByReloading(VLLMEngine):
@@ -195,22 +201,24 @@ class ByReloading(VLLMEngine):
         self._llm.collective_rpc(lambda worker: worker.reload_weights(weights_iterator=weights))
 
 
-@pytest.mark.parametrize("kind", [VLLMEngine, ByReloading])
-def test_packed_weights_that_stay_stale_stop_the_run(policy, monkeypatch, kind):
+@pytest.mark.parametrize(("kind", "said"), [(VLLMEngine, "did not take over"), (ByReloading, r"still differ by up to [\d.]+ nats")])
+def test_packed_weights_that_stay_stale_stop_the_run(policy, monkeypatch, kind, said):
     """The trap: with oneDNN on, vLLM's CPU build computes with a packed copy of what was loaded first."""
-    monkeypatch.setattr(subject, "keep_weights_plain", lambda: None)
-    from vllm import _custom_ops
-
-    monkeypatch.setattr(_custom_ops, "_supports_onednn", True)
-    engine = kind(policy, batch=8, limit=200, gib=1.0)
-    with pytest.raises(EngineMismatch):
-        hand_over(policy, engine, weights_of(policy))
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, "keep_weights_plain", lambda: None)
+        patch.setattr(_custom_ops, "_supports_onednn", True)
+        trapped = kind(policy, batch=8, limit=200, gib=1.0)
+        with pytest.raises(EngineMismatch, match=said):
+            hand_over(policy, trapped, weights_of(policy))
+    freed = kind(policy, batch=8, limit=200, gib=1.0)
+    hand_over(policy, freed, weights_of(policy))
+    assert check_agreement(policy, freed) < 1e-4
 
 
 def run(tmp_path, name, *more):
     command = [
         sys.executable, "-m", "tstar_train", "--env", "sokoban-easy", "--iterations", "1", "--rollout.tasks", "2", "--rollout.group", "4",
-        "--evaluation.tasks", "4", "--evaluation.samples", "1", "--processes", "1", "--out", str(tmp_path / name), *more,
+        "--evaluation.tasks", "4", "--evaluation.samples", "1", "--optim.updates", "1", "--out", str(tmp_path / name), *more,
     ]  # fmt: skip
     done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
@@ -219,7 +227,7 @@ def run(tmp_path, name, *more):
 
 def test_it_trains_and_resumes_as_the_local_engine(tmp_path):
     [ours] = run(tmp_path, "vllm", "--engine", "vllm")
-    [theirs] = run(tmp_path, "local")
+    [theirs] = run(tmp_path, "local", "--processes", "1")
     assert ours.keys() == theirs.keys()
     assert 0 < ours["logprob_difference_max"] < 1e-3 and ours["clip_fraction"] == 0.0
     assert ours["gradient_norm"] > 0 and theirs["gradient_norm"] > 0
@@ -229,3 +237,8 @@ def test_it_trains_and_resumes_as_the_local_engine(tmp_path):
     subprocess.run(command, check=True, capture_output=True, timeout=500)
     lines = (tmp_path / "vllm" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2 and json.loads(lines[1])["logprob_difference_max"] < 1e-3
+
+
+def test_each_of_two_ranks_has_an_engine_of_its_own(tmp_path):
+    [metrics] = run(tmp_path, "ranks", "--engine", "vllm", "--processes", "2")
+    assert 0 < metrics["logprob_difference_max"] < 1e-3 and metrics["gradient_norm"] > 0
