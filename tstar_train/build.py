@@ -11,7 +11,8 @@ from rich.console import Console
 from tstar_envs import TextEnv, UnknownOption, find_entry
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
-from tstar_train.engines.check import check_agreement
+from tstar_train.engines.check import check_agreement, hand_over
+from tstar_train.engines.factory import make_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.loop import Trainer
 from tstar_train.optim.reference import AdapterReference, CopiedReference, Reference
@@ -23,7 +24,7 @@ from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, has_few_parameter
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.stream import TaskStream
-from tstar_train.world import World
+from tstar_train.world import World, together
 
 
 def build(config: Config, world: World, console: Console | None = None) -> Trainer:
@@ -44,10 +45,15 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
         )
     if console is not None and not is_tiny(config.model):
         console.print(f"context and reply have at most {limit} tokens together", highlight=False)
-    check_agreement(policy, LocalEngine(policy))
+    if config.engine == "local":
+        check_agreement(policy, LocalEngine(policy))
     if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(config.threads or 1)
-    return trainer_of(config, policy, world)
+    trainer = trainer_of(config, policy, world)
+    if not trainer.engine.exact:
+        with together(world):
+            hand_over(policy, trainer.engine, trainer.learner.weights())
+    return trainer
 
 
 def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
@@ -70,7 +76,7 @@ def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
         alpha=config.graft.alpha, critic=critic, critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.recompute,
     )  # fmt: skip
-    engine = LocalEngine(policy, config.rollout.batch, config.rollout.context_tokens, config.rollout.cache_gib)
+    engine = make_engine(config, policy, world)
     stream = TaskStream(training_tasks(make_env(config), config), config.rollout.tasks, config.seed)
     return Trainer(config, world, policy, engine, learner, algorithm, stream)
 
@@ -89,7 +95,7 @@ def processes_of(config: Config) -> int:
     """
     if config.processes is not None:
         return config.processes
-    if device_of(config) != "cpu" or not has_few_parameters(config.model, policy_name(find_entry(config.env))):
+    if device_of(config) != "cpu" or config.engine == "vllm" or not has_few_parameters(config.model, policy_name(find_entry(config.env))):
         return 1
     most = min(os.cpu_count() or 1, config.rollout.tasks, 8)
     return max(n for n in range(1, most + 1) if config.rollout.tasks % n == 0)

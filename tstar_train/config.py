@@ -151,6 +151,14 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True)
+class VLLMConfig:
+    """The vLLM engine (``--engine vllm``, extra `vllm`)."""
+
+    memory: float = 0.3
+    """Share of the GPU's memory for its copy of the weights, its keys and its values; the rest is the trainer's."""
+
+
+@dataclass(frozen=True)
 class PPOConfig:
     """PPO's critic and advantages (``--algo ppo``)."""
 
@@ -222,6 +230,8 @@ class Config:
     """Base algorithm; what each compares and which options it sets: docs/algorithms.md."""
     tstar: bool = True
     """T-STAR on top of the base algorithm; off is the base algorithm alone, and with ppo it is off."""
+    engine: Literal["local", "vllm"] = "local"
+    """What samples: the trainer's own model, or vLLM in the trainer's process with a copy of the weights (docs/llm.md)."""
     seed: int = 0
     """Of everything random."""
     iterations: int = 160
@@ -255,6 +265,7 @@ class Config:
     graft: GraftConfig = field(default_factory=GraftConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dapo: DAPOConfig = field(default_factory=DAPOConfig)
     gigpo: GiGPOConfig = field(default_factory=GiGPOConfig)

@@ -45,6 +45,7 @@ RANGES = {
     "optim.max_logprob_difference": _ABOVE_0,
     "rollout.cache_gib": _ABOVE_0,
     "lora.rank": _FROM_0,
+    "vllm.memory": Range(0, 1, open_low=True),
     "lora.alpha": _ABOVE_0,
     "rollout.tasks": _FROM_1,
     "rollout.group": Range(2),  # a group of one has nothing to be compared with: its advantage is 0

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tstar_envs import BadData, EnvEntry, Episode, cluster_bootstrap
+from tstar_train.engines.check import hand_over
 from tstar_train.loop import Trainer
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
@@ -155,6 +156,7 @@ def play_held_out(trainer: Trainer, tasks: Sequence[str], split: str, samples: i
 
     Raises:
         InfrastructureError: most episodes of a batch failed.
+        EngineMismatch: the engine did not take over the policy's weights.
     """
     config, engine = trainer.config, trainer.engine
     spec = EnvSpec(config.env, dict(config.env_options))
@@ -162,7 +164,7 @@ def play_held_out(trainer: Trainer, tasks: Sequence[str], split: str, samples: i
     rows = max(1, config.rollout.batch // samples)
     episodes: list[Episode] = []
     with together(trainer.world):
-        engine.sync(trainer.learner.weights())
+        hand_over(trainer.policy, engine, trainer.learner.weights())
         for start in range(0, len(mine), rows):
             trajectories = collect(
                 spec, engine, trainer.policy.codec, mine[start : start + rows], size=samples, split=split, seed=seed,

@@ -13,13 +13,13 @@ from tstar_train.algorithms.base import Algorithm
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
-from tstar_train.engines.check import most_nats
+from tstar_train.engines.check import hand_over, most_nats
 from tstar_train.metrics import anchor, summarize
 from tstar_train.optim.batch import dealt_steps
 from tstar_train.optim.learner import Learner
 from tstar_train.optim.rows import make_rows
 from tstar_train.optim.terms import SurgicalTerm
-from tstar_train.optim.update import Batching, annotate_values, update
+from tstar_train.optim.update import Batching, annotate, update
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.group import GroupResult, Played
 from tstar_train.rollout.select import sample_groups, sampling_of, training_spec
@@ -87,7 +87,8 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
     """
     config, algorithm, learner, world, codec = trainer.config, trainer.algorithm, trainer.learner, trainer.world, trainer.policy.codec
     played, clock = Played(), _Clock()
-    trainer.engine.sync(learner.weights())
+    with together(world):
+        hand_over(trainer.policy, trainer.engine, learner.weights())
     temperature = algorithm.temperature(number / max(1, config.iterations - 1))
 
     # Collect, and select the groups that are learnt from (DAPO drops some, and plays others in their place).
@@ -113,19 +114,18 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
         # Graft: at every divergence the policy writes what it should have thought.
         if tstar is not None:
             played.grafts = tstar.graft(played.groups, number)
+        trainer.engine.release()  # what it needs for sampling is memory that the update needs
         clock.phase("grafting")
 
         # Make rows: credited turns become credited tokens.
         episodes = make_rows(config, played.groups)
         most = most_nats(trainer.policy, config.optim.max_logprob_difference)
         batching = Batching(config.optim.micro_tokens, temperature, codec.pad, trainer.policy.model.device, most)
-        if algorithm.needs_values:
-            annotate_values(learner, [s for _, rows in episodes for s in rows], batching)
+        sequences = [s for _, rows in episodes for s in rows]
+        annotate(learner, sequences, batching, values=algorithm.needs_values, old=not trainer.engine.exact)
     algorithm.tokens(episodes, world)
     pairs = played.grafts.kept if config.graft.surgical else []
-    batch = dealt_steps([s for _, rows in episodes for s in rows], pairs, config.optim.updates)
-
-    trainer.engine.forget()  # what it kept for sampling is memory that the update needs
+    batch = dealt_steps(sequences, pairs, config.optim.updates)
 
     # Update: L = L_base + lambda * L_surgical, then the reference follows the policy.
     before = learner.steps

@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tstar_envs import BadData, InfrastructureError, MissingExtra, UnknownOption, find_entry
-from tstar_train.build import build, held_out_tasks, make_env, training_tasks
+from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks
 from tstar_train.checkpoint import Progress, latest_checkpoint, read_state, save_checkpoint
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.engines.check import EngineMismatch
+from tstar_train.engines.factory import require_engine
 from tstar_train.evaluate import Measurement, metric_name, paired_difference
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Trainer
@@ -62,6 +63,7 @@ def train(
         NotFinite, RankFailed: the iteration could not be finished; what was done before is saved.
     """
     check(config)
+    require_engine(config, device_of(config))
     if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
         raise MissingExtra("training", "tensorboard", "train")
     with claimed(out, resume=resume), stop_signals() as stop:

@@ -22,6 +22,14 @@ class Engine(Protocol):
     def limit(self) -> int:
         """Most tokens of a context and what follows it together; neither call feeds the model more."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether its log-probabilities are the trainer's up to float rounding, because it computes with the trainer's own model.
+
+        Where they are not, ``engines.check.hand_over`` compares the two after each sync, and the update's old log-probabilities are the
+        trainer's own (``optim.update.annotate``).
+        """
+
     def generate(
         self,
         contexts: Sequence[Sequence[int]],
@@ -62,3 +70,6 @@ class Engine(Protocol):
 
     def forget(self) -> None:
         """Drop what is kept between calls."""
+
+    def release(self) -> None:
+        """Give memory back to the update; the next call is ``sync``."""

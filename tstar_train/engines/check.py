@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
+from torch import Tensor
 
 from tstar_envs import TStarError, UnknownOption
 from tstar_train.engines.base import Engine
@@ -41,7 +44,6 @@ def require_agreement(difference: float, most: float) -> None:
         )
 
 
-@torch.no_grad()
 def check_agreement(policy: Policy, engine: Engine) -> float:
     """Score a fixed text by the engine and by the model's own forward pass, at several lengths up to the longest where that matters.
 
@@ -60,15 +62,8 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
     window = attention_window(config)
     if window is not None and window < _LENGTHS[0]:
         raise UnknownOption(f"{policy.name} attends to the last {window} only, which holds no episode: use another model")
-    lengths = [min(length, engine.limit) for length in _LENGTHS]
-    if window is not None or unscaled_positions(config) is not None:
-        lengths.append(engine.limit)
-    rows = [_text(length, number, policy) for number, length in enumerate(lengths)]
-    ends = [min(_TAIL, len(row) // 2) for row in rows]
     try:
-        cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
-        ours = engine.score([context for context, _ in cut], [tails for _, tails in cut])
-        differences = [abs(mine[0] - _plain(policy, row, end)) / end for mine, row, end in zip(ours, rows, ends, strict=True)]
+        worst = _largest_difference(policy, engine)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:  # what a strange architecture's code raises
         if isinstance(error, TStarError):
             raise
@@ -76,14 +71,56 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
             f"the local engine cannot compute {policy.name} ({config.model_type}; {type(error).__name__}: "
             f"{' '.join(str(error).split()):.200}): use a model whose attention keeps keys and values as Llama's does"
         ) from error
-    worst = max(differences, key=lambda d: d if d == d else float("inf"))
-    most = _SINGLE if policy.model.dtype == torch.float32 else _HALF
-    if not worst <= most:  # not >: it may be no number
+    if not worst <= _rounding(policy):  # not >: it may be no number
         raise EngineMismatch(
-            f"the sampler and {policy.name} disagree by {worst:.3g} nats per token on a fixed probe (at most {most} is rounding): this "
-            f"architecture ({config.model_type}) computes something that the engine does not; use another model"
+            f"the sampler and {policy.name} disagree by {worst:.3g} nats per token on a fixed probe (at most {_rounding(policy)} is "
+            f"rounding): this architecture ({config.model_type}) computes something that the engine does not; use another model"
         )
     return worst
+
+
+def hand_over(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Bring an engine to the trainer's weights, and see by the fixed probe that one with a copy of them has indeed taken them over.
+
+    None of the known ways to keep old weights (packed copies, a prefix cache of before, memory given back) raises by itself.
+
+    Args:
+        policy: with the trainer's model.
+        engine: gets the weights.
+        weights: of the model, by name.
+
+    Raises:
+        EngineMismatch: they differ by more than rounding.
+    """
+    engine.sync(weights)
+    if engine.exact:
+        return
+    worst = _largest_difference(policy, engine)
+    if not worst <= _rounding(policy):
+        raise EngineMismatch(
+            f"after the weights were handed over, the sampling engine and {policy.name} still differ by up to {worst:.3g} nats per token "
+            f"on a fixed probe (at most {_rounding(policy)} is rounding): the engine has other weights, or computes "
+            f"{policy.model.config.model_type} otherwise; no step was taken"
+        )
+
+
+def _rounding(policy: Policy) -> float:
+    return _SINGLE if policy.model.dtype == torch.float32 else _HALF
+
+
+@torch.no_grad()
+def _largest_difference(policy: Policy, engine: Engine) -> float:
+    """By how many nats per token the two differ on the fixed texts, where that is most; NaN if one of them has no number."""
+    config = policy.model.config
+    lengths = [min(length, engine.limit) for length in _LENGTHS]
+    if attention_window(config) is not None or unscaled_positions(config) is not None:
+        lengths.append(engine.limit)
+    rows = [_text(length, number, policy) for number, length in enumerate(lengths)]
+    ends = [min(_TAIL, len(row) // 2) for row in rows]
+    cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
+    ours = engine.score([context for context, _ in cut], [tails for _, tails in cut])
+    differences = [abs(mine[0] - _plain(policy, row, end)) / end for mine, row, end in zip(ours, rows, ends, strict=True)]
+    return max(differences, key=lambda d: d if d == d else float("inf"))
 
 
 def _text(length: int, number: int, policy: Policy) -> list[int]:

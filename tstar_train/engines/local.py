@@ -71,6 +71,11 @@ class LocalEngine:
         """See ``Engine``."""
         return self._limit
 
+    @property
+    def exact(self) -> bool:
+        """See ``Engine``."""
+        return True
+
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
         self.forget()
@@ -80,6 +85,10 @@ class LocalEngine:
         self._cache = None
         self._kept = {}
         self._prefixes = {}
+
+    def release(self) -> None:
+        """See ``Engine``."""
+        self.forget()
 
     @torch.inference_mode()
     def generate(

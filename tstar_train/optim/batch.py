@@ -93,7 +93,8 @@ class SequenceMicro(Micro):
 
     Attributes:
         which: for each own token of every copy of every row its place among the wanted tokens, shape (own tokens of all copies,).
-        old: log-probabilities under the distribution that sampled, in nats, that shape; so are the following.
+        old: log-probabilities before the update, in nats, that shape; so are the following.
+        sampled: as the sampler saw them; the same where it computes as the trainer does.
         advantages: of the tokens.
         weight: of the tokens in the weighted mean that is the loss.
         old_values: what the critic said before the update; 0 where there is none.
@@ -104,6 +105,7 @@ class SequenceMicro(Micro):
 
     which: Tensor = field(default_factory=lambda: torch.empty(0))
     old: Tensor = field(default_factory=lambda: torch.empty(0))
+    sampled: Tensor = field(default_factory=lambda: torch.empty(0))
     advantages: Tensor = field(default_factory=lambda: torch.empty(0))
     weight: Tensor = field(default_factory=lambda: torch.empty(0))
     old_values: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -136,7 +138,8 @@ def sequence_micros(
         every = [s for copies in part for s in copies]
         yield SequenceMicro(
             ids, mask, temperature, _places(part).to(device),
-            old=_own_values(every, [s.logprobs for s in every], device),
+            old=_own_values(every, [s.old or s.logprobs for s in every], device),
+            sampled=_own_values(every, [s.logprobs for s in every], device),
             advantages=_own_values(every, [s.advantages for s in every], device),
             weight=_own_values(every, [[s.weight] * len(s.ids) for s in every], device),
             old_values=_own_values(every, [s.values or [0.0] * len(s.ids) for s in every], device),

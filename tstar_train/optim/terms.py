@@ -59,7 +59,7 @@ class PolicyTerm:
             logprobs[None], micro.old[None], (micro.advantages * micro.weight)[None], torch.ones_like(logprobs)[None],
             clip_low=self._clip_low, clip_high=self._clip_high, denominator=totals.weight,
         )  # fmt: skip
-        gap = (logprobs.detach() - micro.old).abs()
+        gap = (logprobs.detach() - micro.sampled).abs()
         return result.loss, {
             "base_loss": result.loss.item(),
             "clip_fraction": float(result.clip_fraction) * float(micro.weight.sum()) / totals.weight,

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from tstar_train.engines.check import require_agreement
 from tstar_train.finite import NotFinite, require_finite
-from tstar_train.optim.batch import Step, Totals, pair_micros, sequence_micros
+from tstar_train.optim.batch import SequenceMicro, Step, Totals, pair_micros, sequence_micros
 from tstar_train.optim.learner import Learner
 from tstar_train.optim.stats import UpdateStats
 from tstar_train.optim.terms import SurgicalTerm, Term
@@ -117,28 +118,41 @@ def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[To
     return [s for s in sequences if any(term.needs(s) for term in terms)]
 
 
-def annotate_values(learner: Learner, sequences: Sequence[TokenSequence], batching: Batching) -> None:
-    """Ask the critic for the value before each of the policy's tokens, as it stands before the update.
+def annotate(learner: Learner, sequences: Sequence[TokenSequence], batching: Batching, *, values: bool, old: bool) -> None:
+    """Write down how policy and critic see each of the policy's tokens before the update.
 
     Args:
-        learner: with a critic.
-        sequences: their ``values`` are written, 0 at what the policy did not write.
+        learner: with a critic, where values are asked for.
+        sequences: their ``values`` and ``old`` are written, 0 at what the policy did not write.
         batching: how rows are computed.
+        values: what the critic says before each token.
+        old: log-probabilities, in nats: those of the trainer where the sampler's are rounded otherwise. The ratio of an iteration's first
+            step is then 1, as it should be, and what the sampler said stays to be compared with.
 
     Raises:
-        NotFinite: a value is no number.
-        ValueError: there is no critic.
+        NotFinite: a value or log-probability is no number.
+        ValueError: values are asked for and there is no critic.
     """
+    if not values and not old:
+        return
     for micro in sequence_micros(sequences, *batching.rows):
-        values = learner.frozen(micro).values
-        if values is None:
-            raise ValueError("values need a critic: give the learner one")
-        require_finite(values, "the critic's values")
-        said = iter(values.tolist())
-        for copies in micro.copies:
-            row = [next(said) if m else 0.0 for m in copies[0].mask]
-            for sequence in copies:
-                sequence.values = row
+        outputs = learner.frozen(micro)
+        if values:
+            if outputs.values is None:
+                raise ValueError("values need a critic: give the learner one")
+            _write("values", outputs.values, micro, "the critic's values")
+        if old:
+            _write("old", outputs.logprobs, micro, "the policy's log-probabilities of what it wrote")
+
+
+def _write(name: str, said: Tensor, micro: SequenceMicro, what: str) -> None:
+    """Put a number for each of a micro-batch's wanted tokens into its rows."""
+    require_finite(said, what)
+    numbers = iter(said.tolist())
+    for copies in micro.copies:
+        row = [next(numbers) if m else 0.0 for m in copies[0].mask]
+        for sequence in copies:
+            setattr(sequence, name, row)
 
 
 def accumulate(learner: Learner, micro: Any, terms: Sequence[Term], totals: Totals, stats: UpdateStats) -> None:

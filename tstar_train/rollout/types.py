@@ -110,6 +110,8 @@ class TokenSequence:
         weight: of each of its tokens in the weighted mean that is the base loss.
         values: what a critic says before each position, empty without one.
         returns: what it should have said, empty without one.
+        old: log-probabilities per position under the policy before the update as the trainer computes them; empty where ``logprobs``
+            are those.
     """
 
     ids: list[int]
@@ -119,6 +121,7 @@ class TokenSequence:
     weight: float = 1.0
     values: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
+    old: list[float] = field(default_factory=list)
 
     @property
     def own_tokens(self) -> int:

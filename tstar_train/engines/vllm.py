@@ -1,0 +1,240 @@
+"""vLLM inside the trainer's process: the offline ``LLM``, which gets the weights by name before anything is asked of it.
+
+Its sampling is many times faster on a GPU; its log-probabilities are rounded otherwise than the trainer's, so it is not ``exact``.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import os
+import tempfile
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tstar_envs import MissingExtra, UnknownOption
+from tstar_train.engines.base import Sample
+from tstar_train.engines.check import EngineMismatch
+from tstar_train.engines.local import cache_bytes_per_token
+from tstar_train.finite import NotFinite
+from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
+from tstar_train.policy.model import Policy
+
+BLOCK = 32  # tokens that the prefix cache keeps as one; the CPU build's own choice of 128 finds nothing in short contexts
+_SETTINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the weights are handed over inside this process
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_DEFAULTS = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
+# What vLLM raises for a model, a machine or an option that it cannot serve; pydantic's errors are ValueErrors.
+_REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError, OSError, ImportError)
+
+
+class VLLMEngine:
+    """See ``Engine``. Before the first ``sync`` it has no weights; after ``release`` it has none until the next.
+
+    Args:
+        policy: model and codec; the model's configuration is used, its weights come by ``sync``.
+        batch: most rows decoded side by side.
+        limit: most tokens of a context and its reply together; None: one less than the model has positions, since vLLM wants room for
+            a further token behind what it scores.
+        gib: most memory for keys and values on a CPU, in GiB; on a GPU ``memory`` decides.
+        memory: share of the GPU's memory for weights, keys and values.
+        rank: of this process among those of the run.
+        ranks: how many there are; each has an engine of its own.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        UnknownOption: it cannot serve this model here.
+    """
+
+    def __init__(
+        self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0, memory: float = 0.3, rank: int = 0,
+        ranks: int = 1,
+    ) -> None:  # fmt: skip
+        config, device = policy.model.config, policy.model.device
+        self.name = policy.name
+        self._limit = min(context_limit(config, limit), position_limit(config) - 1)
+        self._ends = policy.codec.ends
+        self._sleeps = device.type == "cuda"
+        self._asleep = self._ready = False
+        needed = cache_bytes_per_token(config, policy.model.dtype.itemsize) * (self._limit + BLOCK) * batch / (1 << 30)
+        os.environ.update(_SETTINGS)
+        for name, value in {**_DEFAULTS, "VLLM_CPU_KVCACHE_SPACE": str(max(1, math.ceil(min(gib, needed))))}.items():
+            os.environ.setdefault(name, value)
+        try:
+            from vllm import LLM, SamplingParams, TokensPrompt
+        except ModuleNotFoundError as error:
+            raise missing_vllm(device.type, error.name) from error
+        self._params, self._prompt = SamplingParams, TokensPrompt
+        if device.type == "cpu":
+            keep_weights_plain()
+        options: dict[str, Any] = {"gpu_memory_utilization": memory, "enable_sleep_mode": True} if self._sleeps else {"enforce_eager": True}
+        if ranks > 1:  # the ranks' process group is there already: each rank's engine is a world of one inside it
+            os.environ.setdefault("RANK", str(rank))
+            os.environ.setdefault("LOCAL_RANK", str(rank))
+            options["distributed_executor_backend"] = "external_launcher"
+        try:
+            with tempfile.TemporaryDirectory(prefix="tstar-vllm-") as folder:
+                described = copy.deepcopy(config)
+                described.architectures = [type(policy.model).__name__]
+                described.save_pretrained(folder)
+                self._llm = LLM(
+                    model=folder, load_format="dummy", skip_tokenizer_init=True, generation_config="vllm",
+                    dtype=str(policy.model.dtype).removeprefix("torch."), max_model_len=self._limit + 1, max_num_seqs=batch,
+                    block_size=BLOCK, enable_prefix_caching=True, logprobs_mode="processed_logprobs", seed=0, **options,
+                )  # fmt: skip
+        except _REFUSALS as error:
+            raise UnknownOption(
+                f"--engine vllm cannot serve {policy.name} here ({_told(error)}): leave it out, or use another model"
+            ) from error
+
+    @property
+    def limit(self) -> int:
+        """See ``Engine``."""
+        return self._limit
+
+    @property
+    def exact(self) -> bool:
+        """See ``Engine``."""
+        return False
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See ``Engine``.
+
+        On a GPU the order matters: weights loaded before they have memory again are written to what was freed, and what the prefix cache
+        keeps belongs to the old ones.
+
+        Raises:
+            EngineMismatch: vLLM does not take them.
+        """
+        if self._asleep:
+            torch.cuda.empty_cache()
+            self._llm.wake_up(tags=["weights"])
+        try:
+            self._load(iter(weights))
+        except _REFUSALS as error:
+            raise EngineMismatch(
+                f"vLLM did not take over the weights of {self.name} ({_told(error)}); no step was taken"
+            ) from error
+        self._llm.reset_prefix_cache()
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])
+        self._asleep, self._ready = False, True
+
+    def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+        with torch.no_grad():
+            self._llm.apply_model(lambda model: model.load_weights(weights))
+
+    def forget(self) -> None:
+        """See ``Engine``."""
+        if self._ready:
+            self._llm.reset_prefix_cache()
+
+    def release(self) -> None:
+        """See ``Engine``; on a GPU vLLM sleeps, without weights, keys and values."""
+        if self._sleeps and not self._asleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
+        self.forget()
+        self._ready = False
+
+    def generate(
+        self,
+        contexts: Sequence[Sequence[int]],
+        seeds: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float = 1.0,
+        keys: Sequence[Hashable] | None = None,
+        copies: int = 1,
+        ends: Collection[int] = (),
+    ) -> list[Sample]:
+        """See ``Engine``; ``keys`` are not needed, the prefix cache goes by the tokens. Equal seeds give equal samples up to rounding."""
+        if len(seeds) != len(contexts) * copies:
+            raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
+        room = [min(max_tokens, self._limit - len(context)) for context in contexts]
+        if min(room, default=1) < 1:
+            raise ContextTooLong(f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {self._limit}")
+        last = sorted({*self._ends, *ends})
+        params = [
+            self._params(
+                temperature=temperature, top_p=1.0, top_k=-1, max_tokens=room[number // copies], logprobs=0, detokenize=False,
+                stop_token_ids=last, ignore_eos=True, seed=seed_number(seed) if temperature else None,
+            )
+            for number, seed in enumerate(seeds)
+        ]  # fmt: skip
+        outputs = self._ask([list(context) for context in contexts for _ in range(copies)], params)
+        return [self._sample(output.outputs[0]) for output in outputs]
+
+    def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+        """See ``Engine``; contexts come from the prefix cache where it has them."""
+        pairs = [(list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group]
+        longest = max((len(context) + len(tail) for context, tail in pairs), default=0)
+        if longest > self._limit:
+            raise ContextTooLong(f"a context with its continuation has {longest} tokens, and the limit is {self._limit}")
+        totals = [0.0 if not tail else math.nan for _, tail in pairs]
+        # vLLM tells nothing about tokens that it took from the cache. Of a context nobody asks; but where the cache holds a part of the
+        # continuation as well (it was sampled there, or scored before), the row is computed anew without reading the cache.
+        waiting = [number for number, (_, tail) in enumerate(pairs) if tail]
+        for whole in (False, True):
+            params = [self._params(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False, skip_reading_prefix_cache=whole)]
+            outputs = self._ask([pairs[n][0] + pairs[n][1] for n in waiting], params * len(waiting))
+            again = []
+            for number, output in zip(waiting, outputs, strict=True):
+                context, tail = pairs[number]
+                if output.num_cached_tokens >= len(context):
+                    again.append(number)
+                else:
+                    told = output.prompt_logprobs[len(context) :]
+                    totals[number] = sum(row[token].logprob for row, token in zip(told, tail, strict=True))
+            waiting = again
+        if any(map(math.isnan, totals)):
+            raise NotFinite("the policy's log-probabilities of given continuations are NaN: its weights are broken")
+        sums = iter(totals)
+        return [[next(sums) for _ in group] for group in continuations]
+
+    def _ask(self, prompts: list[list[int]], params: list[Any]) -> list[Any]:
+        if not self._ready:
+            raise RuntimeError("the engine has no weights: sync comes before generate and score, and again after release")
+        if not prompts:
+            return []
+        return list(self._llm.generate([self._prompt(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False))
+
+    def _sample(self, output: Any) -> Sample:
+        ids = [int(token) for token in output.token_ids]
+        logprobs = [float(row[token].logprob) for row, token in zip(output.logprobs, ids, strict=True)]
+        if not all(map(math.isfinite, logprobs)):
+            raise NotFinite("the log-probabilities of sampled tokens are no finite numbers: the policy's weights are broken")
+        return Sample(ids, logprobs)
+
+
+def _told(error: Exception) -> str:
+    """An error of vLLM's in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+
+
+def seed_number(seed: str) -> int:
+    """The number that vLLM's generator of one request starts from, 63 bits of the seed's hash."""
+    return int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def keep_weights_plain() -> None:
+    """Let vLLM's CPU build compute with the weights as they are loaded; called before an ``LLM`` is made.
+
+    It packs the weights of linear layers for oneDNN when they are first loaded and computes with the packed copy: weights loaded later
+    change nothing, and some ways of loading them do not say so.
+    """
+    from vllm import _custom_ops
+
+    _custom_ops._supports_onednn = False
+
+
+def missing_vllm(device: str, package: str | None = None) -> MissingExtra:
+    """What to install for ``--engine vllm``."""
+    own = " on a CPU (scripts/test_vllm.sh makes an environment with vLLM's CPU build)" if device == "cpu" else ""
+    return MissingExtra(f"--engine vllm{own}", package or "vllm", "vllm")
