@@ -220,6 +220,9 @@ class Config:
     """Base algorithm; what each compares and which options it sets: docs/algorithms.md."""
     tstar: bool = True
     """T-STAR on top of the base algorithm; off is the base algorithm alone, and with ppo it is off."""
+    optimizer: Literal["torch", "deepspeed"] = "torch"
+    """Who takes the steps: AdamW whole on every process, or DeepSpeed's ZeRO-2, which deals its state and the gradient over the processes
+    (extra `deepspeed`)."""
     seed: int = 0
     """Of everything random."""
     iterations: int = 160
