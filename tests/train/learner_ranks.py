@@ -1,24 +1,26 @@
 """Optimizer steps of a learner over one or more ranks, as a program: python -m train.learner_ranks RANKS OUT SCENARIO...
 
 A scenario is ``torch`` or ``deepspeed``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch adapters``,
-``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/nan``. The first rank writes what it measured to OUT.
+``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/nan``. ``alone torch whole`` is what the first rank does by itself
+over the whole batch. It writes what it measured to OUT. The ranks are forked after the imports, which take longer than all else.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import multiprocessing
 import random
 import sys
-from functools import partial
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from scripts.small_models import small_model
 from tstar_train.finite import NotFinite
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
-from tstar_train.launch import launched
 from tstar_train.optim.batch import Micro, Step
 from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
 from tstar_train.optim.forward import forward
@@ -30,7 +32,7 @@ from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import add_adapters
 from tstar_train.policy.model import recompute_layers
 from tstar_train.rollout.types import TokenSequence
-from tstar_train.world import dealt
+from tstar_train.world import Alone, Distributed, dealt
 
 STEPS, SAVED = 6, 3
 
@@ -81,6 +83,11 @@ def batches(kind):
     return [([sequence(model, chance) for _ in range(7)], [pair(chance) for _ in range(min(n, pairs))]) for n in (0, 1, 2, 3, 1, 3)]
 
 
+def broken_backward(module, given, output):
+    if output.requires_grad:
+        output.register_hook(lambda gradient: gradient * float("nan"))
+
+
 def scenario(name, folder, world):
     """Metrics of each step and the final weights on the first rank, nothing on the others."""
     what, _, how = name.partition("/")
@@ -106,11 +113,12 @@ def scenario(name, folder, world):
         if how == "nan" and number == 1 and world.rank == world.size - 1:
             step.sequences[0].advantages[-1] = float("nan")
         if how == "nan gradient" and number == 1 and world.rank == world.size - 1:  # the losses are numbers, what comes back is none
-            learner.model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * float("nan"))
+            learner.model.base_model.norm.register_forward_hook(broken_backward)
         if how == "empty" and number == 1:  # as where all groups had equal rewards
             step = Step([], [])
         try:
-            metrics.append(dataclasses.asdict(update(learner, [step], terms, SurgicalTerm(0.15, 0.1), world, factor=1.0, batching=batching)))
+            measured = update(learner, [step], terms, SurgicalTerm(0.15, 0.1), world, factor=1.0, batching=batching)
+            metrics.append(dataclasses.asdict(measured))
         except NotFinite as raised:
             error = f"{raised}", len(raised.batch.get("rows", []))
             break
@@ -123,17 +131,38 @@ def scenario(name, folder, world):
 
 def everything(names, folder, world):
     torch.set_num_threads(1)
-    return {name: scenario(name, folder, world) for name in names}
+    results = {}
+    for name in names:
+        alone = name.removeprefix("alone ")
+        if alone == name:
+            results[name] = scenario(name, folder, world)
+        elif world.rank == 0:
+            results[name] = scenario(alone, folder, Alone())
+    return results
 
 
-def followed(names, folder, world):
+def world_of(rank, ranks, folder):
+    return Distributed(rank, ranks, dist.FileStore(str(folder / f"store{ranks}"), ranks), 1.0) if ranks > 1 else Alone()
+
+
+def followed(rank, ranks, folder, names):
+    world = world_of(rank, ranks, folder)
     everything(names, folder, world)
+    world.close()
 
 
 def main(ranks, out, *names):
-    folder = Path(out).parent
-    with launched(int(ranks), partial(followed, names, folder), 1.0) as world:
-        torch.save(everything(names, folder, world), out)
+    if importlib.util.find_spec("deepspeed") is not None:
+        importlib.import_module("deepspeed")
+    folder, ranks = Path(out).parent, int(ranks)
+    others = [multiprocessing.get_context("fork").Process(target=followed, args=(n, ranks, folder, names)) for n in range(1, ranks)]
+    for process in others:
+        process.start()
+    world = world_of(0, ranks, folder)
+    torch.save(everything(names, folder, world), out)
+    for process in others:
+        process.join()
+    world.close()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ has none left joins in with an empty one until nobody has.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tstar_train.finite import NotFinite, checked_norm
+from tstar_train.finite import NotFinite
 from tstar_train.optim.batch import Micro
 from tstar_train.optim.policy_learner import PolicyLearner, trained_groups
 from tstar_train.optim.reference import Reference
@@ -183,7 +184,10 @@ class DeepSpeedLearner(PolicyLearner):
     def _norm(self, parts: Sequence[Tensor], what: str) -> float:
         """Of this and all other ranks' parts."""
         squares = torch.stack([part.double().square().sum() for part in parts]).sum().cpu()
-        return checked_norm(self._world.sum(squares.reshape(1)).sqrt(), what)
+        norm = math.sqrt(value) if (value := self._world.sum(squares.reshape(1)).item()) >= 0 else math.nan
+        if not math.isfinite(norm):
+            raise NotFinite(f"{what} has a norm of {norm}")
+        return norm
 
     def _master_names(self) -> Sequence[str]:
         return [f"{n:05d}" for n, _ in enumerate(p for p in self._parameters if p.dtype.itemsize < 4)]

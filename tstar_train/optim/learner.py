@@ -39,7 +39,7 @@ class Learner(Protocol):
         """Add a loss's gradient to what is accumulated; ranks may call it different numbers of times."""
 
     def abandon(self) -> None:
-        """This rank cannot finish its part: let the others know, who may wait for it in ``backward``. All ranks then raise."""
+        """Let the others know, who may wait in ``backward``, that this rank cannot finish its part; all ranks then raise."""
 
     def discard(self) -> None:
         """Forget the step's gradient."""

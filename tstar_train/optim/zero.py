@@ -58,7 +58,7 @@ class Zero:
         self._engine.backward(loss * self._world.size, scale_wrt_gas=False)  # DeepSpeed takes the mean over the ranks
 
     def take(self) -> list[Tensor]:
-        """This rank's part of what was accumulated, which is then forgotten: for each group a vector in single precision."""
+        """Take this rank's part of what was accumulated, and forget it: for each group a vector in single precision."""
         taken = []
         for n, part in enumerate(self._zero.single_partition_of_fp32_groups):
             flat = torch.cat([piece.flatten() for piece in self._zero.averaged_gradients[n]]).float()
@@ -79,7 +79,7 @@ class Zero:
             rates: learning rate of each group.
         """
         self._zero.averaged_gradients = {n: [part] for n, part in enumerate(gradient)}
-        self._zero.all_grad_tensors = {n: None for n in range(len(gradient))}
+        self._zero.all_grad_tensors = dict.fromkeys(range(len(gradient)))
         for options, rate in zip(self._zero.optimizer.param_groups, rates, strict=True):
             options["lr"] = rate
         with warnings.catch_warnings():  # torch has renamed a call that DeepSpeed makes
@@ -123,7 +123,7 @@ class Zero:
         return [flat[at : at + p.numel()].view(p.shape).clone() for p, at in self._places(group)]
 
     def _mine(self, group: int, tensors: Sequence[Tensor]) -> Tensor:
-        """This rank's part of one tensor per parameter, on the CPU."""
+        """What this rank keeps of one tensor per parameter, on the CPU."""
         size = self._zero.single_partition_of_fp32_groups[group].numel()
         flat = torch.zeros(size * self._world.size)
         for (parameter, at), tensor in zip(self._places(group), tensors, strict=True):
