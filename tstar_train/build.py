@@ -15,6 +15,7 @@ from tstar_train.engines.check import check_agreement, hand_over
 from tstar_train.engines.factory import make_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.loop import Trainer
+from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
 from tstar_train.optim.reference import AdapterReference, CopiedReference, Reference
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.critic import Critic
@@ -71,7 +72,7 @@ def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
         recompute_layers(policy.model)
     algorithm = algorithm_class(config.algo)(config)
     critic = Critic(policy.model, config.ppo.critic == "separate") if algorithm.needs_values else None
-    learner = TorchLearner(
+    learner = (DeepSpeedLearner if config.optimizer == "deepspeed" else TorchLearner)(
         policy.model, reference, world, learning_rate=config.optim.learning_rate, max_norm=config.optim.max_gradient_norm,
         alpha=config.graft.alpha, critic=critic, critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.recompute,

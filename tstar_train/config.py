@@ -232,6 +232,9 @@ class Config:
     """T-STAR on top of the base algorithm; off is the base algorithm alone, and with ppo it is off."""
     engine: Literal["local", "vllm"] = "local"
     """What samples: the trainer's own model, or vLLM in the trainer's process with a copy of the weights (docs/llm.md)."""
+    optimizer: Literal["torch", "deepspeed"] = "torch"
+    """Who takes the steps: AdamW whole on every process, or DeepSpeed's ZeRO-2, which deals its state and the gradient over the processes
+    (extra `deepspeed`)."""
     seed: int = 0
     """Of everything random."""
     iterations: int = 160

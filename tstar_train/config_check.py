@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 import types
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import torch
 
-from tstar_envs import UnknownOption
+from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
 from tstar_train.config import Config
 
@@ -113,6 +114,8 @@ def check(config: Config) -> None:
     _check_horizon(config)
     _check_algorithm(config)
     _check_device(config.device)
+    if config.optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None:  # only looked for: an import takes seconds
+        raise MissingExtra("--optimizer deepspeed", "deepspeed", "deepspeed")
 
 
 def _check_algorithm(config: Config) -> None:

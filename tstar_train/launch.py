@@ -120,7 +120,10 @@ def from_torchrun(minutes: float) -> World | None:
     # torchrun's agent holds the port already; without one the first rank does.
     held = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = dist.TCPStore(host, port, size, is_master=rank == 0 and not held)
-    return Distributed(rank, size, dist.PrefixStore("tstar", store), minutes)
+    # NCCL wants a card for each rank; what is on the CPU goes by gloo in any case.
+    cards = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    backend = "cpu:gloo,cuda:nccl" if cards else "gloo"
+    return Distributed(rank, size, dist.PrefixStore("tstar", store), minutes, backend=backend)
 
 
 def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -> None:

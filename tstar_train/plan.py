@@ -81,7 +81,7 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     item = 2 if config.optim.precision == "half" else 4
     limit = context_limit(described, config.rollout.context_tokens)
     made = Plan(parameters, trained, limit)
-    zero = getattr(config, "optimizer", "torch") == "deepspeed"
+    zero = config.optimizer == "deepspeed"
     shared = processes if zero else 1
 
     made.always["weights"] = parameters * item + (4 * trained if rank else 0)
@@ -189,7 +189,7 @@ def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
         helps = {
             "--optim.precision half": config.optim.precision == "single", "--optim.recompute": not config.optim.recompute,
             "--lora.rank 32": not config.lora.rank,
-            "--optimizer deepspeed with more processes": getattr(config, "optimizer", "torch") == "torch",
+            "--optimizer deepspeed with more processes": config.optimizer == "torch",
             "--optim.micro-tokens 2048": config.optim.micro_tokens > 2048, "--rollout.context-tokens 2048": made.limit > 2048,
         }  # fmt: skip
         lines.append(f"this does not fit; what would help: {', '.join(name for name, use in helps.items() if use)}")

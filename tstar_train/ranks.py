@@ -21,7 +21,7 @@ from tstar_train.stopping import SIGNALS
 from tstar_train.world import World
 
 # What all ranks do together, by name.
-_ORDERS: dict[str, Any] = {"load": load_state, "measure": measure, "iterate": iterate}
+_ORDERS: dict[str, Any] = {"load": load_state, "measure": measure, "iterate": iterate, "gather": lambda trainer: trainer.learner.gather()}
 
 
 def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
@@ -29,7 +29,7 @@ def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
 
     Args:
         trainer: of this rank.
-        name: ``load``, ``measure`` or ``iterate``.
+        name: ``load``, ``measure``, ``iterate`` or ``gather``.
         arguments: what it takes besides the trainer.
 
     Returns:

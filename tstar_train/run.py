@@ -174,15 +174,19 @@ def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: 
 
 
 def _train(trainer: Trainer, folder: RunFolder, progress: Progress, console: Console, started: float, stop: Stop) -> bool:
-    """Iterations until the end; True if the user stopped them. However it ends, the last whole state is saved."""
+    """Iterations until the end; True if the user stopped them. However it ends, the last whole state is saved, if one rank holds it."""
     config = trainer.config
     display = Display(console, config)
     begun, before = time.perf_counter(), progress.seconds
     saved = progress.iteration
 
-    def save() -> None:
+    def save(failed: bool = False) -> None:
         nonlocal saved
         if saved != progress.iteration and trainer.whole:
+            if not trainer.learner.saves_alone:
+                if failed:  # the other ranks hold a part of it, and may be gone: the last checkpoint stands
+                    return
+                order(trainer, "gather")
             save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints)
             saved = progress.iteration
 
@@ -205,7 +209,7 @@ def _train(trainer: Trainer, folder: RunFolder, progress: Progress, console: Con
     except BaseException:
         with suppress(OSError):  # the display's: what it is shown on may be what failed
             display.stop()
-        save()
+        save(failed=True)
         raise
     display.stop()
     save()

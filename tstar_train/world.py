@@ -47,6 +47,9 @@ class World(Protocol):
     def first(self, value: T) -> T:
         """What the first rank gives, on every rank."""
 
+    def broken(self, error: Exception) -> Exception:
+        """What to raise where a call that other code makes over the group failed; no call can be made after it."""
+
     def close(self) -> None:
         """Leave the group."""
 
@@ -68,6 +71,10 @@ class Alone:
         """See ``World``."""
         return value
 
+    def broken(self, error: Exception) -> Exception:
+        """See ``World``."""
+        return error
+
     def close(self) -> None:
         """See ``World``."""
 
@@ -81,15 +88,21 @@ class Distributed:
         store: where they find one another.
         minutes: how long one waits for another before the run is given up.
         complaint: what is known of the others when one does not answer (for example that it died), None if they seem alive.
+        backend: of torch.distributed; gloo has to serve tensors on the CPU.
     """
 
-    def __init__(self, rank: int, size: int, store: dist.Store, minutes: float, complaint: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self, rank: int, size: int, store: dist.Store, minutes: float, complaint: Callable[[], str | None] = lambda: None,
+        backend: str = "gloo",
+    ) -> None:  # fmt: skip
         self.rank = rank
         self.size = size
         self._complaint = complaint
         self._patience_seconds = 60 * minutes
+        self._failure: RankFailed | None = None
         # Twice the patience: who is tired of waiting says so in our words before gloo does in its own.
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=2 * self._patience_seconds + 60))
+        patience = timedelta(seconds=2 * self._patience_seconds + 60)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
 
     def sum(self, values: Tensor) -> Tensor:
         """See ``World``."""
@@ -117,6 +130,11 @@ class Distributed:
         self._wait(lambda: dist.broadcast(content, src=0, async_op=True))
         return value if self.rank == 0 else _unpacked(content)
 
+    def broken(self, error: Exception) -> Exception:
+        """See ``World``."""
+        self._failure = RankFailed(self._why() or f"a step that all processes of this run take together failed ({error})")
+        return self._failure
+
     def close(self) -> None:
         """See ``World``."""
         if dist.is_initialized():
@@ -128,6 +146,8 @@ class Distributed:
         Raises:
             RankFailed: one died, or none of them went on for the time that is waited.
         """
+        if self._failure is not None:
+            raise self._failure
         begun = looked = time.monotonic()
         pause, longest = _POLL_SECONDS
         try:

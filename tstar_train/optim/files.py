@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -23,12 +23,12 @@ def module_state(module: nn.Module) -> dict[str, Tensor]:
     return {k: v.detach().clone().contiguous() for k, v in module.state_dict().items() if not tied(module, k)}
 
 
-def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
     """The tensors of a file.
 
     Args:
         path: a safetensors file.
-        expected: what it has to hold, by name.
+        expected: names of what it has to hold.
 
     Raises:
         BadData: it holds others.

@@ -36,7 +36,10 @@ class Learner(Protocol):
         """Log-probabilities of the wanted tokens under the moving average of the policy, without a gradient."""
 
     def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradient to what is accumulated."""
+        """Add a loss's gradient to what is accumulated; ranks may call it different numbers of times."""
+
+    def abandon(self) -> None:
+        """Let the others know, who may wait in ``backward``, that this rank cannot finish its part; all ranks then raise."""
 
     def discard(self) -> None:
         """Forget the step's gradient."""
@@ -74,8 +77,19 @@ class Learner(Protocol):
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The policy's weights by name, for the sampling engine."""
 
+    @property
+    def saves_alone(self) -> bool:
+        """Whether the first rank can ``save`` without ``gather``, and so after the others have failed."""
+
+    def gather(self) -> None:
+        """Bring to the first rank what it needs to ``save``; all ranks call it, between iterations."""
+
     def save(self, folder: Path) -> None:
-        """Write all that the learner's future depends on."""
+        """Write all that the learner's future depends on; the first rank alone calls it.
+
+        Raises:
+            ValueError: ``gather`` was not called since the last step.
+        """
 
     def load(self, folder: Path) -> None:
         """Read what ``save`` wrote.

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tstar_train.finite import checked_norm, require_finite
-from tstar_train.optim.batch import Micro
-from tstar_train.optim.files import load_module, module_state, read_tensors, tied
-from tstar_train.optim.forward import Outputs, forward
+from tstar_train.finite import checked_norm
 from tstar_train.optim.masters import Masters
+from tstar_train.optim.policy_learner import PolicyLearner, trained_groups
 from tstar_train.optim.reference import Reference
 from tstar_train.policy.critic import Critic
-from tstar_train.policy.lora import has_adapters, merged_weights
 from tstar_train.world import World
 
 # Above it the parts of the gradient are not kept apart: two further copies of it would cost more than their norms tell.
 PARTS_BELOW = 50_000_000
 
 
-class TorchLearner:
+class TorchLearner(PolicyLearner):
     """See ``Learner``.
 
     Args:
@@ -53,68 +49,27 @@ class TorchLearner:
         critic_rate: float = 0.0,
         recompute: bool = False,
     ) -> None:
-        self.model = model
-        self.average = reference
-        self.critic = critic
+        super().__init__(model, reference, alpha, critic, recompute)
         self._world = world
         self._max_norm = max_norm
-        self._alpha = alpha
-        self._recompute = recompute
-        self._adapted = has_adapters(model)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        theirs = list(critic.parameters()) if critic is not None else []
-        apart = critic is not None and critic.trunk is not None
-        self._masters = Masters(trained + theirs)
-        mine, others = self._masters.parameters[: len(trained)], self._masters.parameters[len(trained) :]
-        self._groups = [mine, others] if apart else [mine + others]
+        groups_of_model = trained_groups(model, critic)
+        self._masters = Masters([p for group in groups_of_model for p in group])
+        kept = iter(self._masters.parameters)
+        self._groups = [[next(kept) for _ in group] for group in groups_of_model]
         self._rates = [learning_rate, critic_rate][: len(self._groups)]
         groups = [{"params": group, "lr": rate} for group, rate in zip(self._groups, self._rates, strict=True)]
         self.optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
         self._whole = sum(p.numel() for p in self._masters.parameters) > PARTS_BELOW
         self._part: Tensor | None = None
         self._gradient: Tensor | None = None
-        self._steps = 0
-
-    @property
-    def steps(self) -> int:
-        """See ``Learner``."""
-        return self._steps
-
-    def forward(self, micro: Micro) -> Outputs:
-        """See ``Learner``."""
-        if not self._recompute:
-            return forward(self.model, micro, self.critic)
-        self.model.train()  # layers are recomputed in this mode alone; every dropout is 0
-        try:
-            return forward(self.model, micro, self.critic)
-        finally:
-            self.model.eval()
-
-    @torch.no_grad()
-    def frozen(self, micro: Micro) -> Outputs:
-        """See ``Learner``."""
-        return forward(self.model, micro, self.critic)
-
-    @property
-    def has_reference(self) -> bool:
-        """See ``Learner``."""
-        return self.average is not None
-
-    def reference(self, micro: Micro) -> Tensor:
-        """See ``Learner``.
-
-        Raises:
-            ValueError: there is none.
-        """
-        if self.average is None:
-            raise ValueError("this learner keeps no reference")
-        logprobs = self.average.logprobs(micro)
-        require_finite(logprobs, "the reference's log-probabilities")
-        return logprobs
 
     def backward(self, loss: Tensor) -> None:
         """See ``Learner``."""
         loss.backward()
+
+    def abandon(self) -> None:
+        """See ``Learner``: nobody waits in a backward pass."""
+        return
 
     def discard(self) -> None:
         """See ``Learner``."""
@@ -187,53 +142,17 @@ class TorchLearner:
             norms.append(norm)
         return norms
 
-    def end_iteration(self) -> None:
-        """See ``Learner``: theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
-        if self.average is not None:
-            self.average.follow(self._alpha)
+    def _master_names(self) -> Sequence[str]:
+        return list(self._masters.state())
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """See ``Learner``; adapters are merged into the weights that they change."""
-        if self._adapted:
-            return ((name, tensor) for name, tensor in merged_weights(self.model) if not tied(self.model, name))
-        return ((name, tensor.detach()) for name, tensor in self.model.state_dict().items() if not tied(self.model, name))
+    def _masters_state(self) -> dict[str, Tensor]:
+        return self._masters.state()
 
-    def save(self, folder: Path) -> None:
-        """See ``Learner``; all that is trained in full precision, so that a resumed run repeats bit for bit."""
-        for name, state in self._parts():
-            save_file(state, folder / f"{name}.safetensors", metadata={"format": "pt"})
-        torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+    def _restore_masters(self, state: dict[str, Tensor]) -> None:
+        self._masters.restore(state)
 
-    def load(self, folder: Path) -> None:
-        """See ``Learner``."""
-        if self._adapted:
-            load_module(self.model, folder / "adapters.safetensors", only=self._adapters())
-        else:
-            load_module(self.model, folder / "policy.safetensors")
-        if self._masters.rounded:
-            self._masters.restore(read_tensors(folder / "masters.safetensors", self._masters.state()))
-        if self.average is not None:
-            self.average.restore(read_tensors(folder / "reference.safetensors", self._reference_state()))
-        if self.critic is not None:
-            load_module(self.critic, folder / "critic.safetensors")
-        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
+    def _optimizer_state(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
 
-    def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """What ``save`` writes, file by file. ``policy`` loads as a model of its own."""
-        yield "policy", {name: tensor.detach().clone().contiguous() for name, tensor in self.weights()}
-        if self._adapted:
-            yield "adapters", {name: self.model.state_dict()[name].detach().clone() for name in self._adapters()}
-        if self._masters.rounded:
-            yield "masters", self._masters.state()
-        if self.average is not None:
-            yield "reference", {name: tensor.detach().clone().contiguous() for name, tensor in self._reference_state().items()}
-        if self.critic is not None:
-            yield "critic", module_state(self.critic)
-
-    def _adapters(self) -> list[str]:
-        return [name for name, p in self.model.named_parameters() if p.requires_grad]
-
-    def _reference_state(self) -> dict[str, Tensor]:
-        if self.average is None:
-            return {}
-        return {name: tensor for name, tensor in self.average.state().items() if not tied(self.model, name)}
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)

@@ -187,10 +187,21 @@ def _whole_or_not_at_all(learner: Learner, world: World, loss: str, step: int, r
     try:
         with together(world):
             try:
-                yield
+                with _abandoned_on_error(learner):
+                    yield
             except NotFinite as error:
                 batch = {"loss": loss, "optimizer_step": step, "rows": [asdict(row) for row in rows]}
                 raise NotFinite(f"{error} (optimizer step {step + 1} of the iteration)", batch) from error
     except BaseException:
         learner.discard()
+        raise
+
+
+@contextmanager
+def _abandoned_on_error(learner: Learner) -> Iterator[None]:
+    """Whose backward passes are calls that all ranks make together must hear that one of them will make no more."""
+    try:
+        yield
+    except Exception:
+        learner.abandon()
         raise

@@ -1,0 +1,193 @@
+"""DeepSpeed's ZeRO-2 on real processes (gloo, CPU): the same steps as plain torch in one process, whatever the number of ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tstar_envs import MissingExtra
+from tstar_train.config import Config
+from tstar_train.config_check import check
+
+installed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed (extra deepspeed)")
+ROOT = Path(__file__).parents[2]
+KINDS = ["whole", "adapters"]
+
+
+def program(*arguments, timeout=120, **environment):
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, **environment}
+    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, timeout=timeout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def steps(folder, ranks, *scenarios, **environment):
+    """What ``learner_ranks`` measured in each scenario."""
+    folder.mkdir(exist_ok=True)
+    out = folder / f"{ranks}.pt"
+    program("-m", "train.learner_ranks", ranks, out, *scenarios, **environment)
+    return torch.load(out, weights_only=False)
+
+
+def require_same(mine, theirs, last=None, weights=True, tolerance=1e-5):
+    """The same figures of (the last) steps and the same weights, references and critics.
+
+    Sums over tokens and norms are relative to their size, as 1e-5 of a sum of hundreds is below what float32 tells.
+    """
+    expected = theirs["metrics"] if last is None else theirs["metrics"][-last:]
+    assert len(mine["metrics"]) == len(expected) > 0
+    for step, (got, wanted) in enumerate(zip(mine["metrics"], expected, strict=True)):
+        assert got.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if value is None:
+                assert got[name] is None, (step, name)
+            else:
+                assert got[name] == pytest.approx(value, abs=tolerance, rel=tolerance), (step, name)
+    assert mine["weights"].keys() == theirs["weights"].keys()
+    for name in theirs["weights"] if weights else ():
+        torch.testing.assert_close(mine["weights"][name], theirs["weights"][name], atol=tolerance, rtol=tolerance, msg=name)
+
+
+def with_stale_lock(folder):
+    """As a build of DeepSpeed's shared-memory operation leaves it that was killed: whoever would build it waits for ever."""
+    operation = folder / "deepspeed_shm_comm"
+    operation.mkdir(parents=True)
+    (operation / "lock").touch()
+    return {"TORCH_EXTENSIONS_DIR": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two ranks, where a stale lock waits for who would compile; and one process of plain torch over the whole batch."""
+    folder = tmp_path_factory.mktemp("two")
+    scenarios = [f"deepspeed {kind}{how}" for kind in KINDS for how in ("", "/save", "/load")]
+    scenarios += ["torch whole", "torch adapters", "deepspeed whole/nan", "deepspeed whole/nan gradient", "deepspeed whole/empty"]
+    scenarios += [f"alone torch {kind}" for kind in (*KINDS, "whole/empty")]
+    return folder, steps(folder, 2, *scenarios, **with_stale_lock(folder / "extensions"))
+
+
+@installed
+@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_take_the_steps_of_one_process(two, optimizer, kind):
+    """Seven rows and one to three pairs in small micro-batches: the ranks have different numbers of them, and sometimes none."""
+    require_same(two[1][f"{optimizer} {kind}"], two[1][f"alone torch {kind}"])
+    assert two[1][f"{optimizer} {kind}"]["steps"] == 6
+
+
+@installed
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_of_two_ranks_goes_on_at_two(two, kind):
+    require_same(two[1][f"deepspeed {kind}/load"], two[1][f"alone torch {kind}"], last=3)
+    mine, gone_on = two[1][f"deepspeed {kind}"]["weights"], two[1][f"deepspeed {kind}/load"]["weights"]
+    assert all(torch.equal(mine[name], gone_on[name]) for name in mine), "bit for bit, with the same number"
+
+
+@installed
+@pytest.mark.parametrize("how", ["nan", "nan gradient"])
+def test_what_is_no_number_stops_all_ranks_before_the_step(two, how):
+    """It arises on the last rank, in its second step; the first one, which has the files, gets it with its rows."""
+    result = two[1][f"deepspeed whole/{how}"]
+    message, rows = result["error"]
+    assert "NaN" in message and rows >= 3
+    assert result["steps"] == 1 and all(bool(torch.isfinite(tensor).all()) for tensor in result["weights"].values())
+
+
+@installed
+def test_a_step_without_a_gradient_moves_nothing(two):
+    assert two[1]["deepspeed whole/empty"]["steps"] == 5
+    assert two[1]["deepspeed whole/empty"]["metrics"][1]["gradient_norm"] == 0.0
+    require_same(two[1]["deepspeed whole/empty"], two[1]["alone torch whole/empty"])
+
+
+@installed
+@pytest.mark.slow
+def test_one_rank_takes_the_steps_of_plain_torch_and_goes_on_from_two(two, tmp_path):
+    for name in KINDS:
+        shutil.copytree(two[0] / f"deepspeed-{name}", tmp_path / f"deepspeed-{name}")
+        shutil.copytree(two[0] / f"deepspeed-{name}", tmp_path / f"torch-{name}")
+    kinds = [*KINDS, "critic", "separate critic", "recomputed"]
+    loads = [f"{optimizer} {kind}/load" for optimizer in ("deepspeed", "torch") for kind in KINDS]
+    one = steps(tmp_path, 1, *(f"{optimizer} {kind}" for optimizer in ("deepspeed", "torch") for kind in [*kinds, "half"]), *loads)
+    for kind in kinds:
+        require_same(one[f"deepspeed {kind}"], one[f"torch {kind}"])
+    for load in loads:  # whichever learner goes on
+        require_same(one[load], one[f"torch {load.split()[1].split('/')[0]}"], last=3)
+    # Weights of half precision are rounded from others, which differ by less than a thousandth of that rounding.
+    require_same(one["deepspeed half"], one["torch half"], weights=False)
+
+
+@installed
+@pytest.mark.slow
+def test_two_ranks_with_a_critic_recomputed_layers_or_half_precision(tmp_path):
+    kinds = ["critic", "separate critic", "recomputed"]
+    half = ["half", "half/save", "half/load", "half adapters", "half adapters/save", "half adapters/load"]
+    two = steps(tmp_path, 2, *(f"deepspeed {kind}" for kind in [*kinds, *half]), *(f"alone torch {kind}" for kind in kinds))
+    for kind in kinds:
+        require_same(two[f"deepspeed {kind}"], two[f"alone torch {kind}"])
+    for kind in ("half", "half adapters"):
+        mine, gone_on = two[f"deepspeed {kind}"]["weights"], two[f"deepspeed {kind}/load"]["weights"]
+        assert all(torch.equal(mine[name], gone_on[name]) for name in mine), "bit for bit, masters and all"
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"--optimizer deepspeed needs the package 'deepspeed'.*pip install .*\[deepspeed\]"):
+        check(Config(env="hotpotqa", optimizer="deepspeed"))
+
+
+RUN = (
+    "-m tstar_train --env hotpotqa --iterations 3 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --evaluation.tasks 3 "
+    "--evaluation.samples 1 --no-evaluation.greedy"
+).split()
+TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node".split()
+
+
+def logged(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def require_same_run(mine, theirs):
+    for got, wanted in zip(logged(mine), logged(theirs), strict=True):
+        assert got.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if isinstance(value, float) and not math.isnan(value) and "seconds" not in name:
+                assert got[name] == pytest.approx(value, abs=1e-5, rel=1e-4), name
+            elif "seconds" not in name:
+                assert got[name] == value, name
+
+
+@installed
+@pytest.mark.slow
+def test_whole_runs_by_own_processes_torchrun_and_the_deepspeed_launcher(tmp_path):
+    """The same run by four ways to start it; one is stopped on the way and goes on with another number of processes."""
+    deepspeed = ["--optimizer", "deepspeed"]
+    plain, own, torchrun, launcher = (tmp_path / name for name in ("plain", "own", "torchrun", "launcher"))
+    program(*RUN, "--processes", 2, "--out", plain, timeout=300)
+    program(*RUN, *deepspeed, "--processes", 2, "--out", own, timeout=300)
+    require_same_run(own, plain)
+    program(*TORCHRUN, 2, *RUN, *deepspeed, "--out", torchrun, timeout=300)
+    require_same_run(torchrun, own)
+    command = "-m deepspeed.launcher.runner --num_accelerators 2 --master_port 29655".split()
+    program(*command, "--module", *RUN[1:], *deepspeed, "--out", launcher, timeout=300, DS_ACCELERATOR="cpu")
+    require_same_run(launcher, own)
+    for ranks in (1, 2):
+        again = tmp_path / f"again{ranks}"
+        shutil.copytree(torchrun, again)
+        program(*TORCHRUN, ranks, "-m", "tstar_train", "--resume", again, "--iterations", 5, timeout=300)
+        assert len(logged(again)) == 5 and (again / "summary.json").is_file()
+        require_same_run_until(again, torchrun, 3)
+
+
+def require_same_run_until(mine, theirs, count):
+    assert logged(mine)[:count] == logged(theirs)[:count]

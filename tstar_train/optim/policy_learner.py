@@ -1,0 +1,164 @@
+"""What learners have in common whatever takes the steps: the policy with its reference and critic, and their files in a checkpoint."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tstar_train.finite import require_finite
+from tstar_train.optim.batch import Micro
+from tstar_train.optim.files import load_module, module_state, read_tensors, tied
+from tstar_train.optim.forward import Outputs, forward
+from tstar_train.optim.reference import Reference
+from tstar_train.policy.critic import Critic
+from tstar_train.policy.lora import has_adapters, merged_weights
+
+
+class PolicyLearner(ABC):
+    """The part of a ``Learner`` that computes and keeps weights. Checkpoints are the same whichever learner wrote them.
+
+    Args:
+        model: the policy's; its weights are changed in place.
+        reference: its moving average, None if nothing uses it.
+        alpha: share of itself that the reference keeps after each iteration.
+        critic: of PPO, None without one.
+        recompute: whether layers are computed again in the backward pass instead of kept (gradient checkpointing).
+    """
+
+    saves_alone = True
+
+    def __init__(self, model: PreTrainedModel, reference: Reference | None, alpha: float, critic: Critic | None, recompute: bool) -> None:
+        self.model = model
+        self.average = reference
+        self.critic = critic
+        self._alpha = alpha
+        self._recompute = recompute
+        self._adapted = has_adapters(model)
+        self._steps = 0
+
+    @property
+    def steps(self) -> int:
+        """See ``Learner``."""
+        return self._steps
+
+    def forward(self, micro: Micro) -> Outputs:
+        """See ``Learner``."""
+        if not self._recompute:
+            return forward(self.model, micro, self.critic)
+        self.model.train()  # layers are recomputed in this mode alone; every dropout is 0
+        try:
+            return forward(self.model, micro, self.critic)
+        finally:
+            self.model.eval()
+
+    @torch.no_grad()
+    def frozen(self, micro: Micro) -> Outputs:
+        """See ``Learner``."""
+        return forward(self.model, micro, self.critic)
+
+    @property
+    def has_reference(self) -> bool:
+        """See ``Learner``."""
+        return self.average is not None
+
+    def reference(self, micro: Micro) -> Tensor:
+        """See ``Learner``.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.average is None:
+            raise ValueError("this learner keeps no reference")
+        logprobs = self.average.logprobs(micro)
+        require_finite(logprobs, "the reference's log-probabilities")
+        return logprobs
+
+    def end_iteration(self) -> None:
+        """See ``Learner``: theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
+        if self.average is not None:
+            self.average.follow(self._alpha)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See ``Learner``; adapters are merged into the weights that they change."""
+        if self._adapted:
+            return ((name, tensor) for name, tensor in merged_weights(self.model) if not tied(self.model, name))
+        return ((name, tensor.detach()) for name, tensor in self.model.state_dict().items() if not tied(self.model, name))
+
+    def gather(self) -> None:
+        """See ``Learner``: every rank has everything."""
+        return
+
+    def save(self, folder: Path) -> None:
+        """See ``Learner``; all that is trained in full precision, so that a resumed run repeats bit for bit."""
+        for name, state in self._parts():
+            save_file(state, folder / f"{name}.safetensors", metadata={"format": "pt"})
+        torch.save(self._optimizer_state(), folder / "optimizer.pt")
+
+    def load(self, folder: Path) -> None:
+        """See ``Learner``."""
+        if self._adapted:
+            load_module(self.model, folder / "adapters.safetensors", only=self._adapters())
+        else:
+            load_module(self.model, folder / "policy.safetensors")
+        if self.critic is not None:
+            load_module(self.critic, folder / "critic.safetensors")
+        names = self._master_names()
+        self._restore_masters(read_tensors(folder / "masters.safetensors", names) if names else {})
+        if self.average is not None:
+            self.average.restore(read_tensors(folder / "reference.safetensors", self._reference_state()))
+        self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
+
+    def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """What ``save`` writes, file by file. ``policy`` loads as a model of its own."""
+        yield "policy", {name: tensor.detach().clone().contiguous() for name, tensor in self.weights()}
+        if self._adapted:
+            yield "adapters", {name: self.model.state_dict()[name].detach().clone() for name in self._adapters()}
+        if masters := self._masters_state():
+            yield "masters", masters
+        if self.average is not None:
+            yield "reference", {name: tensor.detach().clone().contiguous() for name, tensor in self._reference_state().items()}
+        if self.critic is not None:
+            yield "critic", module_state(self.critic)
+
+    def _adapters(self) -> list[str]:
+        return [name for name, p in self.model.named_parameters() if p.requires_grad]
+
+    def _reference_state(self) -> dict[str, Tensor]:
+        if self.average is None:
+            return {}
+        return {name: tensor for name, tensor in self.average.state().items() if not tied(self.model, name)}
+
+    @abstractmethod
+    def _master_names(self) -> Sequence[str]:
+        """Names of the single-precision weights behind those in half precision, counted in order; none where nothing is in half."""
+
+    @abstractmethod
+    def _masters_state(self) -> dict[str, Tensor]:
+        """Those weights by name."""
+
+    @abstractmethod
+    def _restore_masters(self, state: dict[str, Tensor]) -> None:
+        """Take over what ``_masters_state`` gave; the model's own weights were read before."""
+
+    @abstractmethod
+    def _optimizer_state(self) -> dict[str, Any]:
+        """State of AdamW, as torch gives it: by number of the trained parameter, those of the policy first."""
+
+    @abstractmethod
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
+        """Take over what ``_optimizer_state`` gave."""
+
+
+def trained_groups(model: PreTrainedModel, critic: Critic | None) -> list[list[torch.nn.Parameter]]:
+    """Parameters whose gradients are clipped together; a critic with layers of its own is a group of its own."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if critic is None:
+        return [trained]
+    return [trained, list(critic.parameters())] if critic.trunk is not None else [trained + list(critic.parameters())]
