@@ -18,8 +18,8 @@ from tstar_envs import MissingData, find_entry
 from tstar_train.build import device_of, make_env, processes_of, training_tasks
 from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.engines.local import cache_bytes_per_token, rows_that_fit
 from tstar_train.optim.torch_learner import PARTS_BELOW
+from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
 from tstar_train.policy.limit import context_limit
 from tstar_train.policy.model import model_source
 from tstar_train.recipes.built_in import policy_name

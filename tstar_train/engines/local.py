@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from tstar_train.engines.base import Sample
 from tstar_train.finite import NotFinite, require_finite
 from tstar_train.policy.head import output_logits
-from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token, rows_that_fit
 from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
 from tstar_train.policy.model import Policy
 
@@ -25,19 +24,6 @@ _CAPACITY = 256  # positions per row to start with
 _SHRINK_BELOW = 0.5  # share of running rows at which the others are left behind; the copy costs about as much as two tokens
 _MOST_PREFIXES = 512  # contexts whose caches are remembered, half a megabyte each for the tiny model,
 _MOST_PREFIX_SHARE = 0.25  # and never more than this share of what keys and values may take in all
-
-
-def cache_bytes_per_token(config: Any, itemsize: int) -> int:
-    """Bytes of a token's keys and values over all layers, for a model of this configuration."""
-    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-    size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    return 2 * int(config.num_hidden_layers) * heads * size * itemsize
-
-
-def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float) -> int:
-    """How many rows are sampled side by side: ``batch``, or as many as have room for their keys and values, at least one."""
-    row = cache_bytes_per_token(config, itemsize) * limit
-    return max(1, min(batch, int(gib * (1 << 30)) // row))
 
 
 class LocalEngine:

@@ -18,6 +18,18 @@ from tstar_envs import UnknownOption
 from tstar_train.policy.limit import attention_window
 
 
+def cache_bytes_per_token(config: Any, itemsize: int) -> int:
+    """Bytes of a token's keys and values over all layers, for a model of this configuration."""
+    heads, size = _heads(config)
+    return 2 * int(config.num_hidden_layers) * heads * size * itemsize
+
+
+def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float) -> int:
+    """How many rows are sampled side by side: ``batch``, or as many as have room for their keys and values, at least one."""
+    row = cache_bytes_per_token(config, itemsize) * limit
+    return max(1, min(batch, int(gib * (1 << 30)) // row))
+
+
 class RaggedCache(Cache):
     """Keys and values of shape (rows, heads, capacity, head size) per layer.
 
@@ -30,8 +42,7 @@ class RaggedCache(Cache):
     def __init__(self, model: PreTrainedModel, rows: int, capacity: int) -> None:
         super().__init__(layers=[])
         config = model.config
-        self._heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-        self._size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self._heads, self._size = _heads(config)
         self.lengths = torch.zeros(rows, dtype=torch.long, device=model.device)
         shape = (rows, self._heads, capacity, self._size)
         layers = int(config.num_hidden_layers)
@@ -124,6 +135,12 @@ class RaggedCache(Cache):
                 larger = torch.zeros((*tensor.shape[:2], capacity, tensor.shape[3]), dtype=tensor.dtype, device=tensor.device)
                 larger[:, :, : tensor.shape[2]] = tensor
                 tensors[layer] = larger
+
+
+def _heads(config: Any) -> tuple[int, int]:
+    """How many heads keep keys and values, and how wide they are."""
+    heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    return heads, int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def _rows_of(tensor: Tensor, rows: Tensor, used: int) -> Tensor:
