@@ -19,8 +19,8 @@ from torch import Tensor
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.engines.base import Sample
 from tstar_train.engines.check import EngineMismatch
-from tstar_train.engines.local import cache_bytes_per_token
 from tstar_train.finite import NotFinite
+from tstar_train.policy.kv import cache_bytes_per_token
 from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
 from tstar_train.policy.model import Policy
 
