@@ -98,6 +98,8 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     made.sampling["keys and values"] = min(rows, fitting) * limit * token
     size = int(described.vocab_size)
     made.sampling["logits"] = min(rows, fitting) * size * 16
+    if config.engine == "vllm":  # asleep during the update
+        made.sampling["vLLM's copy of the weights"] = parameters * item
 
     wide = int(getattr(described, "intermediate_size", None) or 4 * described.hidden_size)
     tokens = max(config.optim.micro_tokens, limit)  # a single row may be longer than a micro-batch

@@ -1,0 +1,136 @@
+"""An engine with a copy of the weights: it is compared with the trainer after every sync, and what it said is no old log-probability."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from copy import deepcopy
+
+import pytest
+import torch
+from policies import random_policy, trainer
+from rich.console import Console
+
+from tstar_envs import MissingExtra, find_entry
+from tstar_train.engines.check import EngineMismatch, hand_over
+from tstar_train.engines.local import LocalEngine
+from tstar_train.loop import iterate
+from tstar_train.optim.batch import dealt_steps
+from tstar_train.optim.terms import PolicyTerm
+from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.optim.update import Batching, annotate, update
+from tstar_train.presets import tiny
+from tstar_train.rollout.types import TokenSequence
+from tstar_train.run import train
+from tstar_train.world import Alone
+
+GAP = 0.03
+
+
+class Copied(LocalEngine):
+    """Samples from a copy of the policy; ``stale`` ones say nothing and keep the weights that they have."""
+
+    def __init__(self, policy, stale=False):
+        self.own = deepcopy(policy)
+        super().__init__(self.own)
+        self.stale, self.released = stale, 0
+
+    @property
+    def exact(self):
+        return False
+
+    def sync(self, weights):
+        super().sync(weights)
+        if not self.stale:
+            self.own.model.load_state_dict(dict(weights), strict=False)
+
+    def release(self):
+        super().release()
+        self.released += 1
+
+
+def moved(policy):
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.05)
+    return policy
+
+
+def test_a_copy_that_follows_agrees_and_one_that_stays_behind_is_named():
+    policy = random_policy()
+    following, stale = Copied(policy), Copied(policy, stale=True)
+    for engine in (following, stale):
+        hand_over(policy, engine, policy.model.state_dict().items())
+    moved(policy)
+    hand_over(policy, following, policy.model.state_dict().items())
+    with pytest.raises(EngineMismatch, match=r"still differ by up to [\d.]+ nats per token on a fixed probe.*no step was taken"):
+        hand_over(policy, stale, policy.model.state_dict().items())
+
+
+def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_update():
+    policy = random_policy()
+    config = tiny(find_entry("hotpotqa"))
+    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks=1, group=2, horizon=1, max_tokens=4))
+    one = trainer(config, policy)
+    one.engine = Copied(policy)
+    iterate(one, 0)
+    assert one.engine.released == 1
+    one.engine = Copied(policy, stale=True)
+    before = [parameter.clone() for parameter in moved(policy).model.parameters()]
+    with pytest.raises(EngineMismatch, match="fixed probe"):
+        iterate(one, 1)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+@pytest.fixture
+def sampled():
+    """(learner, rows that a sampler saw by GAP otherwise than the trainer, how they are computed, what the trainer sees)."""
+    policy = random_policy()
+    learner = TorchLearner(policy.model, None, Alone(), learning_rate=0.0)
+    rows, truth = [], []
+    for start in (3, 11):
+        ids = [(start + 7 * n) % 900 for n in range(12)]
+        mask = [0] * 5 + [1, 1, 0, 1, 1, 1, 1]
+        with torch.no_grad():
+            logprobs = torch.log_softmax(policy.model(torch.tensor([ids])).logits[0], dim=-1)
+        true = [float(logprobs[n - 1, ids[n]]) if m else 0.0 for n, m in enumerate(mask)]
+        said = [(value + (GAP if n % 2 else -GAP)) * m for n, (value, m) in enumerate(zip(true, mask, strict=True))]
+        rows.append(TokenSequence(ids, mask, said, [1.0 if start == 3 else -1.0] * 12))
+        truth.append(true)
+    return learner, rows, Batching(3072, 1.0, policy.codec.pad, torch.device("cpu"), 1.0), truth
+
+
+def updated(learner, rows, batching):
+    return update(learner, dealt_steps(rows, [], 1), [PolicyTerm(0.01, 0.01)], None, Alone(), factor=1.0, batching=batching)
+
+
+def test_old_log_probabilities_are_the_trainers(sampled):
+    learner, rows, batching, truth = sampled
+    assert updated(learner, rows, batching).clip_fraction > 0.3, "the sampler's own rounding would be clipped as if the policy had moved"
+    annotate(learner, rows, batching, values=False, old=True)
+    for row, true in zip(rows, truth, strict=True):
+        assert row.old == pytest.approx(true, abs=1e-5)
+    stats = updated(learner, rows, batching)
+    assert stats.clip_fraction == 0.0
+    assert stats.logprob_difference_max == pytest.approx(GAP, abs=1e-4), "what the sampler said is still compared with"
+
+
+def test_a_sampler_that_is_far_off_still_stops_the_run(sampled):
+    learner, rows, batching, _ = sampled
+    annotate(learner, rows, batching, values=False, old=True)
+    with pytest.raises(EngineMismatch, match="about a sampled token"):
+        updated(learner, rows, batching._replace(most_difference=GAP / 2))
+
+
+def test_nothing_is_computed_where_nothing_is_asked(sampled):
+    learner, rows, batching, _ = sampled
+    annotate(learner, rows, batching, values=False, old=False)
+    assert not any(row.old or row.values for row in rows)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+def test_without_vllm_the_command_that_installs_it_is_named(tmp_path):
+    config = dataclasses.replace(tiny(find_entry("sokoban-easy")), engine="vllm")
+    with pytest.raises(MissingExtra, match=r"--engine vllm.*scripts/test_vllm\.sh.*'vllm'.*pip install .*\.\[vllm\]"):
+        train(config, tmp_path / "run", Console(quiet=True))
+    assert not (tmp_path / "run").exists()
