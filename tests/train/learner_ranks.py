@@ -52,7 +52,7 @@ def learner_of(optimizer, kind, world):
             critic.head.weight.fill_(0.01)
     cls = DeepSpeedLearner if optimizer == "deepspeed" else TorchLearner
     return cls(
-        model, reference, world, learning_rate=1e-3, max_norm=0.5, alpha=0.5, critic=critic,
+        model, reference, world, learning_rate=3e-4 if critic else 1e-3, max_norm=0.5, alpha=0.5, critic=critic,
         critic_rate=1e-3, recompute="recomputed" in kind,
     )  # fmt: skip
 

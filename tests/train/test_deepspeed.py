@@ -52,7 +52,9 @@ def require_same(mine, theirs, last=None, weights=True, tolerance=1e-5):
             if value is None:
                 assert got[name] is None, (step, name)
             else:
-                assert got[name] == pytest.approx(value, abs=tolerance, rel=tolerance), (step, name)
+                # torch adds up the squares of a long gradient in float32, which is off by up to 2e-5 of it; ZeRO's norm is from float64
+                relative = 3e-5 if name.endswith("gradient_norm") else tolerance
+                assert got[name] == pytest.approx(value, abs=tolerance, rel=relative), (step, name)
     assert mine["weights"].keys() == theirs["weights"].keys()
     for name in theirs["weights"] if weights else ():
         torch.testing.assert_close(mine["weights"][name], theirs["weights"][name], atol=tolerance, rtol=tolerance, msg=name)
@@ -148,7 +150,7 @@ def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
 
 RUN = (
     "-m tstar_train --env hotpotqa --iterations 3 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --evaluation.tasks 3 "
-    "--evaluation.samples 1 --no-evaluation.greedy"
+    "--evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node".split()
 
@@ -178,7 +180,7 @@ def test_whole_runs_by_own_processes_torchrun_and_the_deepspeed_launcher(tmp_pat
     require_same_run(own, plain)
     program(*TORCHRUN, 2, *RUN, *deepspeed, "--out", torchrun, timeout=300)
     require_same_run(torchrun, own)
-    command = "-m deepspeed.launcher.runner --num_accelerators 2 --master_port 29655".split()
+    command = "-m deepspeed.launcher.runner --no_local_rank --num_accelerators 2 --master_port 29655".split()
     program(*command, "--module", *RUN[1:], *deepspeed, "--out", launcher, timeout=300, DS_ACCELERATOR="cpu")
     require_same_run(launcher, own)
     for ranks in (1, 2):

@@ -131,7 +131,8 @@ class DeepSpeedLearner(PolicyLearner):
             for number, weights in zip(numbers, self._zero.masters(n) if half else [], strict=False):
                 masters[number] = weights
             for name, value in self._zero.moments(n).items():
-                values = [value] * len(numbers) if isinstance(value, Tensor) else value
+                # Each its own number of steps: torch would count a shared one once for every parameter.
+                values = [value.clone() for _ in numbers] if isinstance(value, Tensor) else value
                 for number, each in zip(numbers, values, strict=False):  # none on the other ranks
                     state.setdefault(number, {})[name] = each
         options = {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
