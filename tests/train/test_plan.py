@@ -95,6 +95,8 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
     assert adapters.parameters == pytest.approx(3.09e9, rel=0.01) and adapters.trained < 0.03 * adapters.parameters
     assert adapters.peak < 40 * GIB
     whole = plan(config, QWEN_3B, 1)
+    shared = plan(dataclasses.replace(config, optimizer="deepspeed"), QWEN_3B, 2)
+    assert shared.peak < 60 * GIB and shared.always["optimizer (two moments)"] == 4 * shared.parameters
     copied = plan(dataclasses.replace(config, engine="vllm"), QWEN_3B, 1)
     assert sum(copied.sampling.values()) == sum(whole.sampling.values()) + 2 * whole.parameters and copied.update == whole.update
     assert adapters.peak < whole.peak and whole.host["reference in single precision"] == 4 * whole.parameters
