@@ -199,7 +199,7 @@ def test_what_is_not_said_is_as_in_the_file_that_it_extends(tmp_path):
 
 
 WRONG = [
-    ({"train": {"iteration": 3}}, r"train has no key 'iteration': did you mean iterations\? valid: algo, tstar, seed, iterations, "),
+    ({"train": {"iteration": 3}}, r"train has no key 'iteration': did you mean iterations\? valid: algo, tstar, engine, optimizer, seed, "),
     ({"train": {"rollout": {"tsks": 3}}}, r"train\.rollout has no key 'tsks': did you mean tasks\?"),
     ({"trian": {}}, r"has no key 'trian': did you mean train\? valid: env, tokenizer, model, warm_start, train"),
     ({"name": "x"}, "has no key 'name'"),
