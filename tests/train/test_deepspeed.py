@@ -164,7 +164,9 @@ def require_same_run(mine, theirs):
         assert got.keys() == wanted.keys()
         for name, value in wanted.items():
             if isinstance(value, float) and not math.isnan(value) and "seconds" not in name:
-                assert got[name] == pytest.approx(value, abs=1e-5, rel=1e-4), name
+                # torch's norm of a million numbers in single precision, which plain torch reports, is up to 2e-4 too small.
+                relative = 3e-4 if name.endswith("gradient_norm") else 1e-4
+                assert got[name] == pytest.approx(value, abs=1e-5, rel=relative), name
             elif "seconds" not in name:
                 assert got[name] == value, name
 
