@@ -14,6 +14,7 @@ mark=.venv/.installed-$extras
 sum=$(cat pyproject.toml constraints.txt | sha256sum)
 if [ "$(cat "$mark" 2>/dev/null)" != "$sum" ]; then
   echo "installing tstar[$extras] into .venv (the first time takes some minutes) ..." >&2
+  # Compiling every module of every package took longer than half of the installation; Python compiles what is imported.
   .venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
   printf '%s\n' "$sum" >"$mark"
 fi

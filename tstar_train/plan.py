@@ -109,7 +109,7 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
     made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
     copies = 1 if zero or trained > PARTS_BELOW else 3
-    made.update["gradient"] = copies * 4 * trained // (shared if zero else 1)
+    made.update["gradient"] = copies * 4 * trained // shared
     horizon = config.rollout.horizon or find_entry(config.env).horizon
     made.sampled_tokens = rows * horizon * config.rollout.max_tokens
     return made

@@ -52,9 +52,7 @@ def require_same(mine, theirs, last=None, weights=True, tolerance=1e-5):
             if value is None:
                 assert got[name] is None, (step, name)
             else:
-                # torch adds up the squares of a long gradient in float32, which is off by up to 2e-5 of it; ZeRO's norm is from float64
-                relative = 3e-5 if name.endswith("gradient_norm") else tolerance
-                assert got[name] == pytest.approx(value, abs=tolerance, rel=relative), (step, name)
+                assert got[name] == pytest.approx(value, abs=tolerance, rel=tolerance), (step, name)
     assert mine["weights"].keys() == theirs["weights"].keys()
     for name in theirs["weights"] if weights else ():
         torch.testing.assert_close(mine["weights"][name], theirs["weights"][name], atol=tolerance, rtol=tolerance, msg=name)
@@ -164,9 +162,7 @@ def require_same_run(mine, theirs):
         assert got.keys() == wanted.keys()
         for name, value in wanted.items():
             if isinstance(value, float) and not math.isnan(value) and "seconds" not in name:
-                # torch's norm of a million numbers in single precision, which plain torch reports, is up to 2e-4 too small.
-                relative = 3e-4 if name.endswith("gradient_norm") else 1e-4
-                assert got[name] == pytest.approx(value, abs=1e-5, rel=relative), name
+                assert got[name] == pytest.approx(value, abs=1e-5, rel=1e-4), name
             elif "seconds" not in name:
                 assert got[name] == value, name
 

@@ -189,3 +189,14 @@ def test_an_iteration_of_equal_groups_has_figures_for_what_was_there_alone():
         assert metrics[name] is None, name
     assert metrics["grafting_coverage"] == 0.0, "there were failures, and none of them has a graft"
     assert find_entry(HOTPOT.id) == HOTPOT
+
+
+@pytest.mark.parametrize("size", [1000, 1_000_000])
+def test_a_norm_is_exact_however_long_the_gradient(size):
+    gradient = torch.randn(size, generator=torch.Generator().manual_seed(0)) * torch.rand(size) ** 4 * 1e-5
+    assert checked_norm(gradient, "it") == pytest.approx(math.sqrt(math.fsum(x * x for x in gradient.tolist())), rel=1e-9)
+    with pytest.raises(NotFinite, match="its norm overflows, its largest entry is 1e"):
+        checked_norm(torch.full((size,), 1e25), "it")
+    for bad in (math.nan, math.inf):
+        with pytest.raises(NotFinite, match=f"1 of {size} values are NaN or infinite"):
+            checked_norm(torch.cat([gradient[1:], torch.tensor([bad])]), "it")

@@ -7,12 +7,41 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from tstar_train.policy.limit import ContextTooLong
+
 
 class Sample(NamedTuple):
     """A sampled reply: token ids, and the log-probability of each, in nats, under the sampling distribution."""
 
     ids: list[int]
     logprobs: list[float]
+
+
+def rooms(contexts: Sequence[Sequence[int]], seeds: Sequence[str], copies: int, max_tokens: int, limit: int) -> list[int]:
+    """How many tokens a reply to each context may have.
+
+    Raises:
+        ValueError: not one seed per sample.
+        ContextTooLong: a context fills the limit.
+    """
+    if len(seeds) != len(contexts) * copies:
+        raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
+    room = [min(max_tokens, limit - len(context)) for context in contexts]
+    if min(room, default=1) < 1:
+        raise ContextTooLong(f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {limit}")
+    return room
+
+
+def require_room(contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]], limit: int) -> None:
+    """Refuse what is too long to be scored.
+
+    Raises:
+        ContextTooLong: a context with its longest continuation is longer than the limit.
+    """
+    for context, group in zip(contexts, continuations, strict=True):
+        longest = len(context) + max(map(len, group), default=0)
+        if longest > limit:
+            raise ContextTooLong(f"a context with its continuation has {longest} tokens, and the limit is {limit}")
 
 
 class Engine(Protocol):

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tstar_train.engines.base import Sample
+from tstar_train.engines.base import Sample, require_room, rooms
 from tstar_train.finite import NotFinite, require_finite
 from tstar_train.policy.head import output_logits
 from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token, rows_that_fit
-from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
+from tstar_train.policy.limit import context_limit, position_limit
 from tstar_train.policy.model import Policy
 
 _CAPACITY = 256  # positions per row to start with
@@ -89,11 +89,7 @@ class LocalEngine:
         ends: Collection[int] = (),
     ) -> list[Sample]:
         """See ``Engine``."""
-        if len(seeds) != len(contexts) * copies:
-            raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
-        room = [min(max_tokens, self._limit - len(context)) for context in contexts]
-        if min(room, default=1) < 1:
-            raise ContextTooLong(f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {self._limit}")
+        room = rooms(contexts, seeds, copies, max_tokens, self._limit)
         if keys is not None and copies == 1 and len(contexts) <= self._batch:
             cache, ids, logits = self._resume([list(c) for c in contexts], keys)
             samples = self._decode(cache, logits, seeds, room, temperature)
@@ -113,10 +109,7 @@ class LocalEngine:
     @torch.inference_mode()
     def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
         """See ``Engine``; a context is computed once for all its continuations."""
-        for context, group in zip(contexts, continuations, strict=True):
-            longest = len(context) + max(map(len, group), default=0)
-            if longest > self._limit:
-                raise ContextTooLong(f"a context with its continuation has {longest} tokens, and the limit is {self._limit}")
+        require_room(contexts, continuations, self._limit)
         results: list[list[float]] = []
         first = 0
         while first < len(contexts):

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from tstar_envs import MissingExtra, UnknownOption
-from tstar_train.engines.base import Sample
+from tstar_train.engines.base import Sample, require_room, rooms
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.finite import NotFinite
 from tstar_train.policy.kv import cache_bytes_per_token
-from tstar_train.policy.limit import ContextTooLong, context_limit, position_limit
+from tstar_train.policy.limit import context_limit, position_limit
 from tstar_train.policy.model import Policy
 
 BLOCK = 32  # tokens that the prefix cache keeps as one; the CPU build's own choice of 128 finds nothing in short contexts
@@ -155,11 +155,7 @@ class VLLMEngine:
         ends: Collection[int] = (),
     ) -> list[Sample]:
         """See ``Engine``; ``keys`` are not needed, the prefix cache goes by the tokens. Equal seeds give equal samples up to rounding."""
-        if len(seeds) != len(contexts) * copies:
-            raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
-        room = [min(max_tokens, self._limit - len(context)) for context in contexts]
-        if min(room, default=1) < 1:
-            raise ContextTooLong(f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {self._limit}")
+        room = rooms(contexts, seeds, copies, max_tokens, self._limit)
         last = sorted({*self._ends, *ends})
         params = [
             self._params(
@@ -173,10 +169,8 @@ class VLLMEngine:
 
     def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
         """See ``Engine``; contexts come from the prefix cache where it has them."""
+        require_room(contexts, continuations, self._limit)
         pairs = [(list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group]
-        longest = max((len(context) + len(tail) for context, tail in pairs), default=0)
-        if longest > self._limit:
-            raise ContextTooLong(f"a context with its continuation has {longest} tokens, and the limit is {self._limit}")
         totals = [0.0 if not tail else math.nan for _, tail in pairs]
         # vLLM tells nothing about tokens that it took from the cache. Of a context nobody asks; but where the cache holds a part of the
         # continuation as well (it was sampled there, or scored before), the row is computed anew without reading the cache.

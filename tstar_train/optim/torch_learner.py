@@ -133,8 +133,8 @@ class TorchLearner(PolicyLearner):
                 if parameter.grad is None:  # every rank sums the same tensors
                     parameter.grad = torch.zeros_like(parameter)
                 self._world.sum(parameter.grad)
-            parts = torch.stack([p.grad.norm() for p in group if p.grad is not None])
-            norm = checked_norm(parts, "the gradient of all processes and losses together")
+            parts = [checked_norm(p.grad, "the gradient of all processes and losses together") for p in group if p.grad is not None]
+            norm = checked_norm(torch.tensor(parts, dtype=torch.float64), "the gradient of all processes and losses together")
             if norm > self._max_norm:
                 for parameter in group:
                     if parameter.grad is not None:

@@ -164,7 +164,7 @@ def recompute_layers(model: PreTrainedModel) -> None:
         UnknownOption: the architecture cannot.
     """
     try:
-        # The older name is what transformers before 5.20 knows.
+        # Older releases of transformers 5 know the second name alone.
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     except ValueError as error:
         raise UnknownOption(f"--optim.recompute: {model.config.model_type} cannot compute its layers again ({error})") from error
