@@ -26,8 +26,7 @@ def keep_best(out: Path, iteration: int) -> None:
         iteration: whose checkpoint is there.
     """
     checkpoint, partial = _checkpoint(out, iteration), out / ".partial-best"
-    if partial.exists():
-        shutil.rmtree(partial)
+    _clear(partial)
     partial.mkdir()
     for file in checkpoint.iterdir():
         link(file, partial / file.name)
@@ -74,15 +73,18 @@ def _replace(new: Path, old: Path) -> None:
     two renames; a run that is killed then makes it again from the checkpoint, which is kept as long.
     """
     doomed = old.with_name(f".partial-old-{old.name}")
+    _clear(doomed)
     if old.exists() and not _exchanged(new, old):
-        if doomed.exists():
-            shutil.rmtree(doomed)
         old.rename(doomed)
     if not old.exists():
         new.rename(old)
-    for rest in (new, doomed):
-        if rest.exists():
-            shutil.rmtree(rest)
+    _clear(new)
+    _clear(doomed)
+
+
+def _clear(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
 
 
 def _exchanged(one: Path, other: Path) -> bool:

@@ -35,17 +35,17 @@ class Curve:
 
 LEARNING = (
     Curve(
+        "Success in training",
+        "Share of the sampled episodes that solved their task; every iteration has other tasks, so judge the moving average, "
+        "and the held-out tasks above for the real gain.",
+        (("success", "success"),), unit="share", smooth=True,
+    ),
+    Curve(
         "Validation",
         "The same tasks of the validation split each time, sampled and greedy; the weights with the highest sampled figure are kept, of "
         "equal ones the earliest. Iteration 0 is the start. The highest of several is a little lucky: judge the gain by the held-out "
         "tasks above.",
         (("sampled", "mean"), ("greedy", "greedy"), ("best so far", "best_mean")), unit="share", source="validation",
-    ),
-    Curve(
-        "Success in training",
-        "Share of the sampled episodes that solved their task; every iteration has other tasks, so judge the moving average, "
-        "and the held-out tasks above for the real gain.",
-        (("success", "success"),), unit="share", smooth=True,
     ),
     Curve(
         "Reward",
