@@ -49,8 +49,8 @@ class Validation:
                 raise BadData(f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: put the file back")
             self._means[record["iteration"]] = record["mean"]
         if records:
-            folder.draw_validation(records[-1])  # a kill after its line may have come before its points
             restore_best(folder.path, self.best)
+            folder.draw_validation(records[-1])  # a kill after its line may have come before its points
 
     def due(self, iteration: int, last: bool) -> bool:
         """Whether the weights after an iteration are to be validated and were not yet.
@@ -95,7 +95,7 @@ class Validation:
         # goes on from these very weights: it measures them if they are not recorded, and makes ``best`` what the records say in any
         # case. Where they are cut to an earlier checkpoint, its choice is still there (``save_checkpoint``).
         config, path = self._config, self._folder.path
-        with display.busy(f"validating iteration {iteration} on {len(self._tasks)} tasks"):
+        with display.busy(f"validating {_named(iteration)} on {len(self._tasks)} tasks"):
             measured: Measurement = order(trainer, "measure", self._tasks, VALIDATION)
         self._means[iteration] = round(measured.mean, _DIGITS)
         best = self.best

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import HOTPOT
 from safetensors.torch import load_file
 from test_run_files import contents
 from test_train_run import curves, lines
@@ -18,13 +21,17 @@ from train_process import TrainProcess, run
 from tstar_envs import UnknownOption
 from tstar_train import best, ranks
 from tstar_train.__main__ import main
-from tstar_train.build import held_out_tasks, make_env, validation_tasks
-from tstar_train.checkpoint import latest_checkpoint
+from tstar_train.build import build, held_out_tasks, make_env, validation_tasks
+from tstar_train.checkpoint import Progress, latest_checkpoint, load_state, save_checkpoint
 from tstar_train.config import Config, EvaluationConfig
+from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
+from tstar_train.presets import tiny
 from tstar_train.report import write_report
 from tstar_train.validation import Validation
+from tstar_train.world import Alone
 
+installed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
 PLAIN = (
     "--env hotpotqa --iterations 4 --checkpoint-every 3 --keep-checkpoints 1 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 "
     "--evaluation.tasks 3 --evaluation.samples 1 --evaluation.no-greedy --optim.learning-rate 0.0005 --processes 1"
@@ -226,8 +233,7 @@ def test_damage_is_told_with_what_mends_it(copied, whole, capsys):
     assert main(["--resume", str(copied)]) == 2
     told = capsys.readouterr().err
     assert "best/policy.safetensors is damaged" in told and f"delete it, and --resume {copied} makes it again" in told
-    after = contents(copied)
-    assert {name for name in before if before[name] != after[name]} == set()
+    assert contents(copied) == before
     shutil.rmtree(copied / "best")
     assert main(["--resume", str(copied)]) == 0
     require_same(copied, whole[0])
@@ -328,15 +334,50 @@ def test_a_kill_between_two_renames_loses_nothing(copied, whole, monkeypatch, ca
     require_same(copied, whole[0])
 
 
+def changed(config: Config, **parts: dict) -> Config:
+    return dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **part) for name, part in parts.items()})
+
+
+LEARNERS = {
+    "half": lambda c: changed(c, optim={"precision": "half"}),
+    "adapters": lambda c: changed(c, lora={"rank": 4}),
+    "critic": lambda c: changed(dataclasses.replace(c, algo="ppo", tstar=False), ppo={"critic": "separate"}),
+}
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_a_trained_learner_is_brought_back_to_its_best_file_by_file(kind, tmp_path):
+    """The end of a run loads earlier weights into a learner that has gone on, not into a new one."""
+    config = LEARNERS[kind](changed(tiny(HOTPOT), rollout={"tasks": 2, "group": 4}, tree={"kl_samples": 2}, optim={"learning_rate": 1e-3}))
+    trainer = build(config, Alone())
+    for iteration in (0, 1, 2):  # the start has no optimizer state yet
+        kept = save_checkpoint(tmp_path, trainer, Progress(iteration), keep=9)
+        result = iterate(trainer, iteration)
+        trainer.whole = True
+        later = save_checkpoint(tmp_path, trainer, Progress(10 + iteration), keep=9)
+        if result.metrics["gradient_norm"]:
+            assert (later / "model.safetensors").read_bytes() != (kept / "model.safetensors").read_bytes()
+        load_state(trainer, kept)
+        again = save_checkpoint(tmp_path, trainer, Progress(20 + iteration), keep=9)
+        for file in kept.iterdir():
+            if file.suffix in (".safetensors", ".pt"):
+                assert (again / file.name).read_bytes() == file.read_bytes(), file.name
+        load_state(trainer, later)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+@pytest.mark.parametrize("optimizer", ["torch", pytest.param("deepspeed", marks=installed)])
 def test_two_processes_choose_and_measure_what_one_does(optimizer, whole, tmp_path):
     out, seed, _ = whole
     two, newest = tmp_path / "two", latest_checkpoint(out)
-    arguments = VALIDATED[: VALIDATED.index("--processes")] + VALIDATED[VALIDATED.index("--processes") + 2 :]
-    run(tmp_path, *arguments, "--optimizer", optimizer, "--processes", 2, "--seed", seed, "--out", two)
+    plain = PLAIN[: PLAIN.index("--processes")]
+    run(tmp_path, *plain, *VALIDATED[len(PLAIN) :], "--optimizer", optimizer, "--processes", 2, "--seed", seed, "--out", two)
     assert means(two) == means(out)
     assert without_clocks(two) == without_clocks(out)
     mine, theirs, last = (torch.cat([w.flatten() for _, w in sorted(weights(p).items())]) for p in (two / "best", out / "best", newest))
-    # Sums over other parts differ in their last bits, which AdamW turns into steps where a gradient is next to none.
-    assert (mine - theirs).norm() < 1e-3 * (theirs - last).norm()
+    # Sums over other parts differ in their last bits, which AdamW turns into steps where a gradient is next to none: after three
+    # iterations by 2 % of what lies between one iteration and the next, with validation or without.
+    assert (mine - theirs).norm() < 0.1 * (theirs - last).norm()
+    run(tmp_path, *plain, "--optimizer", optimizer, "--processes", 2, "--seed", seed, "--out", tmp_path / "plain")
+    for name in ("metrics.jsonl", "checkpoints/000004/policy.safetensors"):
+        assert (two / name).read_bytes() == (tmp_path / "plain" / name).read_bytes(), name
