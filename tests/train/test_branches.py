@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scripts.small_models import small_model
 from tstar_train.grafting.graft import Branch, Graft
 from tstar_train.optim.batch import pair_micros, sequence_micros
-from tstar_train.optim.branches import COPIES, chunks_of, clusters_of, micro_batches
+from tstar_train.optim.branches import COPIED, chunks_of, clusters_of, micro_batches
 from tstar_train.optim.forward import forward
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.critic import Critic
@@ -74,8 +74,7 @@ def test_batches_hold_every_row_once_within_their_bounds(rows, most):
             assert len({tuple(rows[i][: chunk.shared]) for i in chunk.rows}) == 1 and chunk.shared < min(lengths[i] for i in chunk.rows)
         count, shared = sum(len(c.rows) for c in batch), max(c.shared for c in batch)
         longest = max(lengths[i] - max(0, c.shared - 1) for c in batch for i in c.rows)
-        fits = len(batch) * shared + count * longest <= most and count * (shared + longest) <= COPIES * most
-        assert fits or count == 1
+        assert count == 1 or len(batch) * shared + count * longest + COPIED * count * shared <= most
 
 
 def test_a_thousand_rows_that_part_one_by_one():
