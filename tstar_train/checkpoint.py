@@ -18,6 +18,7 @@ from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whol
 from tstar_train.config import Config
 from tstar_train.loop import Trainer
 from tstar_train.policy.checksums import check_files, sha256_of
+from tstar_train.policy.description import described
 from tstar_train.world import together
 
 
@@ -99,7 +100,7 @@ def _remove(old: Path) -> None:
 def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     trainer.learner.save(partial)
-    trainer.policy.model.config.save_pretrained(partial)
+    described(trainer.policy.model).save_pretrained(partial)
     trainer.policy.model.generation_config.save_pretrained(partial)  # what ends a turn, for whoever serves the policy
     trainer.policy.tokenizer.save_pretrained(partial)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
@@ -171,7 +172,9 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
         raise BadCheckpoint(
             f"{path} does not say which options it was made with (an older version wrote it); start a new run from it: --model {path}"
         )
-    ours, theirs = _flat(json.loads(json.dumps(asdict(config)))), _flat(made)
+    ours = _flat(json.loads(json.dumps(asdict(config))))
+    # An option that is younger than the run is, by default, what the run did without it.
+    theirs = {name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours} | _flat(made)
     edited = [
         f"{name} is {ours.get(name)!r}, the run was made with {theirs.get(name)!r}"
         for name in dict.fromkeys([*theirs, *ours])
