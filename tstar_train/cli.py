@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,7 +56,7 @@ def train_command(arguments: Sequence[str]) -> int:
         _print_help(first, known, rest)
         return 0
     console = Output()
-    torchrun = from_torchrun(Config.helper_minutes)
+    torchrun = from_torchrun(_patience(rest))
     try:
         if torchrun is not None and torchrun.rank:
             follow_torchrun(torchrun)  # the options are the first rank's to read, and it says what is wrong with them
@@ -64,6 +65,17 @@ def train_command(arguments: Sequence[str]) -> int:
     finally:
         if torchrun is not None:
             torchrun.close()
+
+
+def _patience(arguments: Sequence[str]) -> float:
+    """Minutes that ranks wait for one another before the first one has read the options; a value that is none is its to refuse."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    early.add_argument("--helper-minutes", "--helper_minutes", type=float, default=Config.helper_minutes)
+    with suppress(argparse.ArgumentError, SystemExit):
+        minutes: float = early.parse_known_args(list(arguments))[0].helper_minutes
+        if 0 < minutes <= 10_000:
+            return minutes
+    return Config.helper_minutes
 
 
 def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: World | None) -> int:

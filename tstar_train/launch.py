@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import shutil
 import signal
+import socket
+import struct
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ from tstar_train.world import Alone, Distributed, RankFailed, World
 _END_SECONDS = 10.0  # for a process to end by itself, its work done
 _FAILED_SECONDS = 1.0  # the same where the run has failed, so that it may wait for what never comes
 _POLL_SECONDS = 0.05
+_SIOCGIFADDR = 0x8915  # Linux
 
 # What a rank other than the first does, given its world; it must be importable by name, since the processes are spawned.
 Work = Callable[[World], None]
@@ -41,6 +46,11 @@ class Helpers:
         ended = [p for p in self.processes if p.exitcode is not None]
         # One that was killed comes first: the others may have ended because of it.
         return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
+
+    def kill(self) -> None:
+        """End them at once."""
+        for process in self.processes:
+            process.kill()
 
     def close(self, seconds: float = _END_SECONDS) -> None:
         """Wait for them to end, and end those that do not within so many seconds each."""
@@ -91,7 +101,7 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
                 raise RankFailed(f"the helper processes were not ready within {minutes:g} minutes (--helper-minutes)")
             time.sleep(_POLL_SECONDS)
         _stay_on_this_machine()
-        world = Distributed(0, size, store, minutes, helpers.complaint)
+        world = Distributed(0, size, store, minutes, helpers.complaint, end=helpers.kill)
         yield world
     except BaseException:
         helpers.close(_FAILED_SECONDS)
@@ -110,6 +120,9 @@ def from_torchrun(minutes: float) -> World | None:
 
     Args:
         minutes: how long one rank waits for another.
+
+    Raises:
+        RankFailed: they do not meet.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ or "MASTER_ADDR" not in os.environ:
         return None
@@ -117,13 +130,46 @@ def from_torchrun(minutes: float) -> World | None:
     if size == 1:
         return Alone()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+    if here == size:
+        _stay_on_this_machine()
+    elif (card := card_towards(host, port)) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
     # torchrun's agent holds the port already; without one the first rank does.
     held = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(host, port, size, is_master=rank == 0 and not held)
+    try:
+        store = dist.TCPStore(host, port, size, is_master=rank == 0 and not held, timeout=timedelta(minutes=minutes))
+    except RuntimeError as error:
+        raise RankFailed(
+            f"rank {rank} of {size} did not meet the others at {host}:{port} within {minutes:g} minutes (--helper-minutes): "
+            f"{str(error).partition(chr(10))[0]} Was the run started on every host, with the same --master-addr and --master-port, "
+            f"and can each host reach that port?"
+        ) from error
     # NCCL wants a card for each rank; what is on the CPU goes by gloo in any case.
-    cards = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    cards = torch.cuda.is_available() and torch.cuda.device_count() >= (here or size)
     backend = "cpu:gloo,cuda:nccl" if cards else "gloo"
     return Distributed(rank, size, dist.PrefixStore("tstar", store), minutes, backend=backend)
+
+
+def card_towards(host: str, port: int) -> str | None:
+    """Name of the network card by which a host is reached; None where that is this machine by its loopback, or is not known.
+
+    gloo would take the card that this machine's own name belongs to, which is often the loopback: then no other host reaches it.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, port))  # sends nothing
+            own = probe.getsockname()[0]
+            if own.startswith("127."):
+                return None
+            for _, name in socket.if_nameindex():
+                request = struct.pack("256s", name.encode()[:15])
+                with suppress(OSError):  # a card without an address
+                    if socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24]) == own:
+                        return name
+    except OSError:
+        pass
+    return None
 
 
 def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -> None:
@@ -135,10 +181,13 @@ def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -
     _stay_on_this_machine()
     store = dist.FileStore(store_path, size)
     store.set(f"ready {rank}", "")
-    world = Distributed(rank, size, store, minutes)
+    parent = os.getppid()
+    world = Distributed(rank, size, store, minutes, lambda: None if os.getppid() == parent else "the first process of this run died")
     try:
         work(world)
-    except TStarError:  # it was raised on all ranks, and the first one says so
+    except TStarError as error:  # it was raised on all ranks, and the first one says so, if it can
+        if isinstance(error, RankFailed) and world.watch.leads:
+            print(f"tstar_train: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
     finally:
         world.close()

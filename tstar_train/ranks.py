@@ -18,7 +18,7 @@ from tstar_train.evaluate import measure
 from tstar_train.launch import launched
 from tstar_train.loop import Trainer, iterate
 from tstar_train.stopping import SIGNALS
-from tstar_train.world import World
+from tstar_train.world import RankFailed, World
 
 # What all ranks do together, by name.
 _ORDERS: dict[str, Any] = {
@@ -38,7 +38,7 @@ def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
     Returns:
         What it gives on the first rank.
     """
-    trainer.world.first((name, arguments))
+    trainer.world.first((name, arguments, trainer.world.words()))
     return _obey(trainer, name, arguments)
 
 
@@ -51,11 +51,21 @@ def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def follow(config: Config, world: World) -> None:
-    """On every other rank: do what the first one orders, until it has no more."""
-    trainer = build(config, world)
-    while (given := world.first(None)) is not None:
-        name, arguments = given
-        _obey(trainer, name, arguments)
+    """On every other rank: do what the first one orders, until it has no more.
+
+    Raises:
+        RankFailed: another rank failed; the message says what is saved.
+    """
+    try:
+        trainer = build(config, world)
+        while (given := world.first(None)) is not None:
+            name, arguments, words = given
+            if words is not None:
+                world.in_case(words[0], partial(str, words[1]))
+            _obey(trainer, name, arguments)
+    except RankFailed as error:
+        words = world.words()
+        raise error if words is None else RankFailed(f"{error}. {words[1]}") from error
 
 
 @contextmanager
@@ -71,6 +81,7 @@ def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
             yield world
             world.first(None)
         return
+    torchrun.patience(config.helper_minutes)
     torchrun.first(config)
     yield torchrun
     torchrun.first(None)
@@ -85,4 +96,5 @@ def follow_torchrun(world: World) -> None:
         signal.signal(signum, signal.SIG_IGN)
     config = world.first(None)
     if config is not None:  # None: the first rank could not begin, and says why
+        world.patience(config.helper_minutes)
         follow(config, world)

@@ -93,6 +93,7 @@ def _run(
             trainer = build(config, world, console)  # before the folder is filled: a start that fails must not leave one behind
             folder = RunFolder(out, config)
             folder.write("config.json", config.to_json())
+            world.in_case(out.absolute(), lambda: f"{_saved(out)}; when that is mended, go on with: python -m tstar_train --resume {out}")
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
                 order(trainer, "load", checkpoint)

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -20,12 +22,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tstar_envs import TStarError
+from tstar_train.watch import Watch
 
 T = TypeVar("T")
 
 _POLL_SECONDS = (5e-5, 5e-3)  # first and longest pause between two looks at a call that other ranks have not joined yet
-_ALIVE_SECONDS = 0.5  # between two looks at whether they are alive
-_DEATH_SECONDS = 2.0  # a connection breaks a moment before its process is known to have ended
 
 
 class RankFailed(TStarError, RuntimeError):
@@ -47,8 +48,24 @@ class World(Protocol):
     def first(self, value: T) -> T:
         """What the first rank gives, on every rank."""
 
-    def broken(self, error: Exception) -> Exception:
-        """What to raise where a call that other code makes over the group failed; no call can be made after it."""
+    def elsewhere(self, what: str) -> AbstractContextManager[None]:
+        """For the time of a ``with`` block other code makes calls over the group; where one fails no further call can be made.
+
+        Args:
+            what: it does, in words.
+
+        Raises:
+            RankFailed: one failed, in the place of a ``RuntimeError``.
+        """
+
+    def patience(self, minutes: float) -> None:
+        """Wait so long for the others from now on."""
+
+    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
+        """What this rank is to say if it has to end the run: where the run's files are, what is saved, how to go on."""
+
+    def words(self) -> tuple[Path, str] | None:
+        """What ``in_case`` was told, as it is now."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -71,9 +88,18 @@ class Alone:
         """See ``World``."""
         return value
 
-    def broken(self, error: Exception) -> Exception:
+    def elsewhere(self, what: str) -> AbstractContextManager[None]:
         """See ``World``."""
-        return error
+        return nullcontext()
+
+    def patience(self, minutes: float) -> None:
+        """See ``World``."""
+
+    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
+        """See ``World``."""
+
+    def words(self) -> None:
+        """See ``World``."""
 
     def close(self) -> None:
         """See ``World``."""
@@ -82,6 +108,9 @@ class Alone:
 class Distributed:
     """Ranks that talk through torch.distributed.
 
+    Attributes:
+        watch: ends the run where a rank waits too long.
+
     Args:
         rank: of this process, from 0.
         size: how many there are.
@@ -89,24 +118,37 @@ class Distributed:
         minutes: how long one waits for another before the run is given up.
         complaint: what is known of the others when one does not answer (for example that it died), None if they seem alive.
         backend: of torch.distributed; gloo has to serve tensors on the CPU.
+        end: what else is to be ended where this process has to end at once.
+
+    Raises:
+        RankFailed: they cannot reach one another.
     """
 
     def __init__(
         self, rank: int, size: int, store: dist.Store, minutes: float, complaint: Callable[[], str | None] = lambda: None,
-        backend: str = "gloo",
+        backend: str = "gloo", end: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.rank = rank
         self.size = size
-        self._complaint = complaint
-        self._patience_seconds = 60 * minutes
         self._failure: RankFailed | None = None
-        # Twice the patience: who is tired of waiting says so in our words before gloo does in its own.
-        patience = timedelta(seconds=2 * self._patience_seconds + 60)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+        try:
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes))
+        except RuntimeError as error:
+            raise RankFailed(
+                f"rank {rank} of {size} could not connect to the others within {minutes:g} minutes (--helper-minutes). Each process "
+                f"listens on a port of its own: the hosts must let one another through, by the network card that GLOO_SOCKET_IFNAME "
+                f"names ({os.environ.get('GLOO_SOCKET_IFNAME', 'not set')} here). gloo says: {_first_line(error)}"
+            ) from error
+        self.watch = Watch(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
+
+    def patience(self, minutes: float) -> None:
+        """See ``World``."""
+        dist.distributed_c10d._set_pg_timeout(_of_group(minutes))
+        self.watch.patience(60 * minutes)
 
     def sum(self, values: Tensor) -> Tensor:
         """See ``World``."""
-        self._wait(lambda: dist.all_reduce(values, async_op=True))
+        self._wait("a sum", lambda: dist.all_reduce(values, async_op=True))
         return values
 
     def gather(self, value: T) -> list[T]:
@@ -118,64 +160,80 @@ class Distributed:
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
-        self._wait(lambda: dist.gather(padded, parts, dst=0, async_op=True))
+        self._wait("gathering what each has", lambda: dist.gather(padded, parts, dst=0, async_op=True))
         return [] if parts is None else [_unpacked(part[:n]) for part, n in zip(parts, lengths, strict=True)]
 
     def first(self, value: T) -> T:
         """See ``World``."""
         mine = _packed(value if self.rank == 0 else None)
         size = torch.tensor([len(mine)])
-        self._wait(lambda: dist.broadcast(size, src=0, async_op=True))
+        self._wait("hearing of the first rank what comes next", lambda: dist.broadcast(size, src=0, async_op=True))
         content = mine if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-        self._wait(lambda: dist.broadcast(content, src=0, async_op=True))
+        self._wait("hearing of the first rank what comes next", lambda: dist.broadcast(content, src=0, async_op=True))
         return value if self.rank == 0 else _unpacked(content)
 
-    def broken(self, error: Exception) -> Exception:
+    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
         """See ``World``."""
-        self._failure = RankFailed(self._why() or f"a step that all processes of this run take together failed ({error})")
-        return self._failure
+        self.watch.folder, self.watch.last_words = folder, words
+
+    def words(self) -> tuple[Path, str] | None:
+        """See ``World``."""
+        return None if self.watch.folder is None else (self.watch.folder, self.watch.last_words())
+
+    @contextmanager
+    def elsewhere(self, what: str) -> Iterator[None]:
+        """See ``World``."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with self.watch.waiting(what):
+                yield
+        except RuntimeError as error:
+            if isinstance(error, TStarError):
+                raise
+            raise self._failed(f"{what}, which all ranks do together, failed: {_first_line(error)}") from error
 
     def close(self) -> None:
         """See ``World``."""
         if dist.is_initialized():
             dist.destroy_process_group()
+        self.watch.close()
 
-    def _wait(self, begin: Callable[[], Any]) -> None:
-        """Join a call and wait for the others; the wait can be interrupted, and ends when one of them is known to be dead.
+    def _wait(self, what: str, begin: Callable[[], Any]) -> None:
+        """Join a call and wait for the others; the wait can be interrupted, and ends where the watch gives up.
 
         Raises:
             RankFailed: one died, or none of them went on for the time that is waited.
         """
         if self._failure is not None:
             raise self._failure
-        begun = looked = time.monotonic()
         pause, longest = _POLL_SECONDS
         try:
-            work = begin()
-            while not work.is_completed():
-                time.sleep(pause)
-                pause, now = min(2 * pause, longest), time.monotonic()
-                if now - looked > _ALIVE_SECONDS:
-                    looked = now
-                    if (complaint := self._complaint()) is not None:
-                        raise RankFailed(complaint)
-                if now - begun > self._patience_seconds:
-                    raise RankFailed(
-                        f"another process of this run has not answered for {self._patience_seconds / 60:g} minutes: it hangs, or was "
-                        f"stopped; --helper-minutes sets how long a run waits"
-                    )
-            work.wait()
+            with self.watch.waiting(what):
+                work = begin()
+                while not work.is_completed():
+                    time.sleep(pause)
+                    pause = min(2 * pause, longest)
+                    if self.watch.ended:
+                        raise self._failed(None)
+                work.wait()
         except RuntimeError as error:
             if isinstance(error, TStarError):
                 raise
-            raise RankFailed(self._why() or f"the connection to another process of this run broke ({error})") from error
+            raise self._failed(f"the connection of rank {self.rank} to another one broke in {what}") from error
 
-    def _why(self) -> str | None:
-        """Why a connection broke, which gloo does not know; None if nobody is known to have died."""
-        deadline = time.monotonic() + _DEATH_SECONDS
-        while (complaint := self._complaint()) is None and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS[1])
-        return complaint
+    def _failed(self, reason: str | None) -> RankFailed:
+        self._failure = RankFailed(self.watch.verdict(reason))
+        return self._failure
+
+
+def _of_group(minutes: float) -> timedelta:
+    """A little longer than the watch waits, so that it says in our words what gloo would say in its own."""
+    return timedelta(seconds=60 * minutes + 2)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _packed(value: object) -> Tensor:

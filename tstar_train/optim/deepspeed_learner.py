@@ -124,7 +124,7 @@ class DeepSpeedLearner(PolicyLearner):
         if any(norms):  # see ``TorchLearner``
             self._steps += 1
             self._gathered = None
-            self._guarded(lambda: self._zero.step(gradient, [rate * factor for rate in self._rates]))
+            self._guarded("DeepSpeed's step", lambda: self._zero.step(gradient, [rate * factor for rate in self._rates]))
         return norms[0]
 
     def gather(self) -> None:
@@ -162,15 +162,16 @@ class DeepSpeedLearner(PolicyLearner):
     def _together(self, loss: Tensor, last: bool = False) -> None:
         """A backward pass on all ranks."""
         self._order = []
-        self._guarded(lambda: self._zero.backward(loss, last))
+        self._guarded("DeepSpeed's backward pass", lambda: self._zero.backward(loss, last))
 
-    def _guarded(self, call: Any) -> None:
+    def _guarded(self, what: str, call: Any) -> None:
         """What fails within DeepSpeed on one rank leaves the others in the middle of a call: no more calls are made."""
         try:
-            call()
-        except RuntimeError as error:
+            with self._world.elsewhere(what):
+                call()
+        except RuntimeError:
             self._ended = True
-            raise self._world.broken(error) from error
+            raise
 
     def _nothing(self) -> Tensor:
         """A loss of 0 over all that is trained, through the layers in the order of a real one: ZeRO sums in that order."""
