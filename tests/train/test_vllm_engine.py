@@ -259,7 +259,7 @@ def test_vllm_serves_a_checkpoint_as_it_stands(tmp_path):
     ids = [5, 9, 12, 40, 7]
     for _ in range(8):
         ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    assert done.stdout.splitlines()[-1] == f"said {ids[5:]}"
+    assert f"said {ids[5:]}" in done.stdout.splitlines()
 
 
 def test_each_of_two_ranks_has_an_engine_of_its_own(tmp_path):
