@@ -98,7 +98,8 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
             if (complaint := helpers.complaint()) is not None:
                 raise RankFailed(complaint)
             if time.monotonic() > deadline:
-                raise RankFailed(f"the helper processes were not ready within {minutes:g} minutes (--helper-minutes)")
+                late = [f"rank {n} (process {p.pid})" for n, p in enumerate(helpers.processes, 1) if not store.check([f"ready {n}"])]
+                raise RankFailed(f"{', '.join(late)}: not ready within {minutes:g} minutes (--helper-minutes), so it hangs or was stopped")
             time.sleep(_POLL_SECONDS)
         _stay_on_this_machine()
         world = Distributed(0, size, store, minutes, helpers.complaint, end=helpers.kill)

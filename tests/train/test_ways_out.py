@@ -103,7 +103,7 @@ def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at
     for signum, minutes, told in ((signal.SIGSTOP, 1 / 60, "--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")):
         with launched(2, patient, 10.0) as world:
             [process] = [p for p in multiprocessing.active_children() if p.pid is not None]
-            world._patience_seconds = 60 * minutes  # type: ignore[attr-defined]
+            world.patience(minutes)
             os.kill(process.pid or 0, signum)
             begun = time.monotonic()
             with pytest.raises(RankFailed, match=told):
