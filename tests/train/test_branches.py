@@ -72,6 +72,7 @@ def test_batches_hold_every_row_once_within_their_bounds(rows, most):
     for batch in batches:
         for chunk in batch:
             assert len({tuple(rows[i][: chunk.shared]) for i in chunk.rows}) == 1 and chunk.shared < min(lengths[i] for i in chunk.rows)
+            assert (chunk.shared > 1) == (batch[0].shared > 1) and chunk.shared != 1
         count, shared = sum(len(c.rows) for c in batch), max(c.shared for c in batch)
         longest = max(lengths[i] - max(0, c.shared - 1) for c in batch for i in c.rows)
         assert count == 1 or len(batch) * shared + count * longest + COPIED * count * shared <= most
@@ -156,12 +157,15 @@ def test_a_pairs_replies_branch_off_from_their_context():
         better, worse = ([*tail, *[chance.randrange(2, 300) for _ in range(n)]] for n in (2, 5))
         return Graft(0, context, better, worse, "model", 1, 1.0, 1, 1, nothing, nothing, "", (0, 0))
 
-    pairs = [graft([chance.randrange(2, 300) for _ in range(n)]) for n in (12, 20, 13)]
+    pairs = [graft([chance.randrange(2, 300) for _ in range(n)]) for n in (12, 20, 13, 1)]
+
+    begun = []
 
     def sums(share):
         found = {}
         for micro in pair_micros(pairs, 90, 1.0, 0, torch.device("cpu"), share=share):
-            assert (micro.beginnings is not None) == share
+            assert share or micro.beginnings is None
+            begun.append(micro.beginnings)
             totals = torch.zeros(2 * micro.pairs).index_add(0, micro.owner, forward(model, micro).logprobs.detach())
             lengths = torch.zeros(2 * micro.pairs).index_add(0, micro.owner, torch.ones(len(micro.owner)))
             for n in range(micro.pairs):
@@ -170,6 +174,7 @@ def test_a_pairs_replies_branch_off_from_their_context():
         return sorted(found.values())
 
     assert sums(True) == [pytest.approx(pair, abs=1e-4) for pair in sums(False)]
+    assert any(begun) and len(pairs) == len(sums(True))
     for better, worse in sums(True):
         plain = []
         for g in pairs:

@@ -18,7 +18,7 @@ from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.policy.chat_template import render
 from tstar_train.policy.limit import context_limit, position_limit
-from tstar_train.policy.model import load_policy
+from tstar_train.policy.model import WEIGHTS, load_policy
 from tstar_train.report import write_report
 
 RUN = (
@@ -106,10 +106,12 @@ def test_edited_runs_are_refused_with_what_was_edited(edit, run, capsys):
     assert contents(run) == before
 
 
-def test_checkpoints_name_the_models_class(run):
+def test_every_folder_of_a_model_names_its_class(run):
     """By which vLLM and llama.cpp's converter choose their own."""
-    record = json.loads((latest_checkpoint(run) / "config.json").read_text())
-    assert record["architectures"] == ["Qwen2ForCausalLM"]
+    shipped = sorted(path for path in WEIGHTS.iterdir() if path.is_dir())
+    assert len(shipped) > 5
+    for folder in (latest_checkpoint(run), *shipped):
+        assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"], folder
 
 
 def test_a_run_older_than_an_option_goes_on_with_what_it_did_without_it(run, capsys):

@@ -177,7 +177,7 @@ def pair_micros(
     chunks = []
     for number, g in enumerate(pairs):
         shorter, longer = sorted((2 * number, 2 * number + 1), key=lambda i: len(rows[i][0]))
-        chunks.append(Chunk((shorter, longer), len(g.context) if share else 0))
+        chunks.append(Chunk((shorter, longer), len(g.context) if share and len(g.context) > 1 else 0))
     for batch in micro_batches(chunks, [len(ids) for ids, _ in rows], most_tokens):
         order = [i for chunk in batch for i in chunk.rows]
         ids, wanted, beginnings = _laid_out([rows[i] for i in order], batch, pad, device)
@@ -191,18 +191,16 @@ def _laid_out(
     rows: Sequence[tuple[Sequence[int], Sequence[int]]], batch: Sequence[Chunk], pad: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Beginnings | None]:
     """Ids, wanted tokens and beginnings of the rows of a batch's chunks."""
-    owner = [n for n, chunk in enumerate(batch) for _ in chunk.rows]
-    if not any(chunk.shared for chunk in batch):
+    if not batch[0].shared:
         return *_padded(rows, pad, device), None
-    first = [max(0, chunk.shared - 1) for chunk in batch]
+    owner = [n for n, chunk in enumerate(batch) for _ in chunk.rows]
+    shared = [chunk.shared for chunk in batch]
+    heads = {n: (ids[: shared[n]], mask[: shared[n]]) for n, (ids, mask) in zip(owner, rows, strict=True)}
     # The first token of a branch is an input alone: as one to be told it stands in the beginning.
-    cut = [
-        (ids[at:], [0, *mask[at + 1 :]] if at else mask) for (ids, mask), at in zip(rows, [first[n] for n in owner], strict=True)
-    ]
-    heads = {n: (ids[: batch[n].shared], mask[: batch[n].shared]) for n, (ids, mask) in zip(owner, rows, strict=True)}
+    branches = [(ids[shared[n] - 1 :], [0, *mask[shared[n] :]]) for n, (ids, mask) in zip(owner, rows, strict=True)]
     ids, wanted = _padded([heads[n] for n in range(len(batch))], pad, device)
-    lengths, of = torch.tensor(first, device=device), torch.tensor(owner, device=device)
-    return *_padded(cut, pad, device), Beginnings(ids, wanted, lengths, of)
+    lengths, of = torch.tensor(shared, device=device) - 1, torch.tensor(owner, device=device)
+    return *_padded(branches, pad, device), Beginnings(ids, wanted, lengths, of)
 
 
 def _padded(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

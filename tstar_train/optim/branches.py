@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         rows: their numbers, by rising length.
-        shared: tokens that all of them begin with, fewer than any of them has; 0 if each is computed by itself.
+        shared: tokens that all of them begin with, at least 2 and fewer than any of them has; 0 if each is computed by itself.
     """
 
     rows: tuple[int, ...]
@@ -104,7 +104,9 @@ def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
 
 
 def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> Iterator[list[Chunk]]:
-    """Chunks of similar length together, each batch at most ``most_tokens`` padded tokens (or a single chunk).
+    """Chunks of similar length together, with beginnings in all of a batch or in none.
+
+    A batch has at most ``most_tokens`` padded tokens, or is a single chunk.
 
     Args:
         chunks: to be computed.
@@ -112,8 +114,8 @@ def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: 
         most_tokens: that are computed at once; what of beginnings is copied for each row counts for as much as it takes (``COPIED``).
     """
     batch: list[Chunk] = []
-    for chunk in sorted(chunks, key=lambda c: (c.shared > 0, own_tokens(lengths[c.rows[-1]], c.shared), c.shared, c.rows)):
-        # Whole rows and branches do not mix: a row without a beginning would have one of padding.
+    # Whole rows come first and do not mix with branches: a row without a beginning would have one of padding.
+    for chunk in sorted(chunks, key=lambda c: (c.shared > 0, _fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)):
         if batch and ((chunk.shared > 0) != (batch[0].shared > 0) or not _fit([*batch, chunk], lengths, most_tokens)):
             yield batch
             batch = []
@@ -122,14 +124,14 @@ def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: 
         yield batch
 
 
-def own_tokens(length: int, shared: int) -> int:
-    """Tokens of a row that stand for it alone: the last shared one is fed again, since what follows it differs."""
+def _fed(length: int, shared: int) -> int:
+    """Tokens of a row that are fed for it alone: the last shared one is fed again, since what follows it differs."""
     return length - max(0, shared - 1)
 
 
 def _fit(batch: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> bool:
     shared, rows = max(chunk.shared for chunk in batch), sum(len(chunk.rows) for chunk in batch)
-    longest = max(own_tokens(lengths[chunk.rows[-1]], chunk.shared) for chunk in batch)
+    longest = max(_fed(lengths[chunk.rows[-1]], chunk.shared) for chunk in batch)
     return _fits(len(batch), shared, rows, longest, most_tokens)
 
 
@@ -146,7 +148,7 @@ def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, mos
     members = sorted(members, key=lambda i: (len(rows[i]), i))
     if not shared:
         return [Chunk((i,), 0) for i in members]
-    own = [own_tokens(len(rows[i]), shared) for i in members]
+    own = [_fed(len(rows[i]), shared) for i in members]
     best: list[tuple[int, int]] = [(0, 0)]  # (tokens, where the last chunk begins) of the first so many rows
     for end in range(1, len(members) + 1):
         options = []
