@@ -2,7 +2,7 @@
 
 ``FAULT="RANK WHERE HOW FILE"``: in the third iteration this rank, before it samples (``sampling``), joins the sum of a gradient (``sum``),
 is in the middle of DeepSpeed's backward pass (``backward``) or writes a checkpoint (``saving``), touches FILE and then is killed
-(``kill``), stopped (``stop``), loops (``loop``) or loops in C without ever letting another thread run (``hold``).
+(``kill``), stopped (``stop``), loops (``loop``) or loops in C without ever letting another thread run (``hold``); ``touch`` is all.
 """
 
 from __future__ import annotations

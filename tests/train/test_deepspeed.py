@@ -140,6 +140,29 @@ def test_two_ranks_with_a_critic_recomputed_layers_or_half_precision(tmp_path):
         assert all(torch.equal(mine[name], gone_on[name]) for name in mine), "bit for bit, masters and all"
 
 
+UNMENDED = """
+import faulthandler, sys
+import deepspeed
+from tstar_train.optim import zero
+from train.learner_ranks import main
+zero._imported = lambda device: deepspeed
+faulthandler.dump_traceback_later(30, exit=True)
+main(2, sys.argv[1], "deepspeed whole")
+"""
+
+
+@installed
+@pytest.mark.slow
+def test_the_stale_lock_would_stop_a_run_that_compiles_the_operation(tmp_path):
+    """So that the fixture ``two``, which meets the same lock, shows something."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, **with_stale_lock(tmp_path / "extensions")}
+    command = [sys.executable, "-c", UNMENDED, str(tmp_path / "2.pt")]
+    done = subprocess.run(command, env=environment, timeout=120, capture_output=True, text=True)
+    assert done.returncode != 0 and not (tmp_path / "2.pt").exists()
+    assert "file_baton.py" in done.stderr and "in wait" in done.stderr, done.stderr
+
+
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"--optimizer deepspeed needs the package 'deepspeed'.*pip install .*\[deepspeed\]"):
