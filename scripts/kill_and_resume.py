@@ -3,6 +3,7 @@
     python scripts/kill_and_resume.py                                  # all nine combinations, ten kills each
     python scripts/kill_and_resume.py --algo ppo --kills 3 --processes 2
     python scripts/kill_and_resume.py --algo dapo --tstar --env sokoban-easy --rollout.horizon 5
+    python scripts/kill_and_resume.py --algo grpo --evaluation.validate-every 1 --evaluation.validation-tasks 3    # and the chosen weights
 
 For each combination one run goes through; it also tells how long each of its steps takes. A second run with the same options is killed
 with all its processes at ``--kills`` moments, each time resumed by the documented command, and at last let finish. A fifth of the moments
@@ -15,6 +16,7 @@ kill did not come.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -46,7 +48,8 @@ LONGEST_SECONDS = 900
 class Stand(NamedTuple):
     """How far a run folder is; it grows in this order.
 
-    ``saves`` is twice the newest checkpoint's iteration, and one more while the next is written.
+    ``saves`` is twice the newest checkpoint's iteration, and one more while the next is written; ``validated`` is how many validations
+    are recorded, and ``best`` the iteration that is kept as the best.
     """
 
     measured: bool
@@ -54,6 +57,8 @@ class Stand(NamedTuple):
     saves: int
     summary: bool
     report: bool
+    validated: int = 0
+    best: int = -1
 
     @classmethod
     def of(cls, out: Path) -> Stand:
@@ -63,9 +68,13 @@ class Stand(NamedTuple):
         saving = any(name.startswith(".partial-") and not name.startswith(".partial-old-") for name in names)
         lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
         measured, summary, report = ((out / name).exists() for name in ("evaluation.json", "summary.json", "report.html"))
-        return cls(measured, lines, 2 * newest + saving, summary, report)
+        validations, best = out / "validation.jsonl", -1
+        validated = validations.read_bytes().count(b"\n") if validations.exists() else 0
+        with contextlib.suppress(FileNotFoundError):
+            best = json.loads((out / "best" / "state.json").read_bytes())["iteration"]
+        return cls(measured, lines, 2 * newest + saving, summary, report, validated, best)
 
-    def place(self, iterations: int, every: int) -> str:
+    def place(self, iterations: int, every: int, validate: int = 0) -> str:
         """What the run was doing."""
         if self.summary:
             return "report"
@@ -73,7 +82,11 @@ class Stand(NamedTuple):
             return "first measurement"
         if self.saves % 2:
             return f"saving {self.lines}"
-        if self.saves < 2 * self.lines and (self.lines % every == 0 or self.lines == iterations):
+        last = self.lines == iterations
+        due = self.lines // validate + 1 + (last and self.lines % validate > 0) if validate else 0
+        if self.saves == 2 * self.lines and self.validated < due:
+            return f"validating {self.lines}"
+        if self.saves < 2 * self.lines and (last or self.lines % every == 0 or (validate and self.lines % validate == 0)):
             return f"logging {self.lines}"
         return f"iteration {self.lines + 1}" if self.lines < iterations else "last measurement"
 
@@ -170,7 +183,8 @@ def interrupted(start: list[str], out: Path, kills: list[Moment]) -> tuple[list[
             ended = play(start, out, moment)
         if ended.killed:
             options = json.loads((out / "config.json").read_text()) if ended.began else {}
-            places.append(ended.stood.place(options["iterations"], options["checkpoint_every"]) if ended.began else "start-up")
+            validate = options["evaluation"]["validate_every"] if ended.began else 0
+            places.append(ended.stood.place(options["iterations"], options["checkpoint_every"], validate) if ended.began else "start-up")
         elif ended.code:
             return places, f"exit code {ended.code}: {ended.told[-300:]}"
         elif moment is not None:
@@ -194,7 +208,7 @@ def differ(one: Any, two: Any, where: str = "") -> str | None:
 
 def first_difference(whole: Path, killed: Path) -> str | None:
     """Where two run folders differ: every line, record and tree, every file of the checkpoints, TensorBoard's curves, and what is there."""
-    names = [{str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and p.parent.name != "tensorboard"} for out in (whole, killed)]
+    names = [{str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and "tensorboard" not in p.parts} for out in (whole, killed)]
     if odd := names[0] ^ names[1]:
         return f"only one has {min(odd)}"
     for name in sorted(names[0], key=lambda name: (name not in LOGS, name != LOGS[0], name)):
@@ -218,13 +232,15 @@ def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it says of every restart that it saw it
-    events = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    return {
-        name: [(point.step, point.value) for point in events.Scalars(name)]
-        for name in sorted(events.Tags()["scalars"])
-        if not name.startswith("seconds/")
-    }
+    drawn = {}
+    for part in (out / "tensorboard", out / "tensorboard" / "validation"):
+        if not part.exists():
+            continue
+        events = EventAccumulator(str(part), size_guidance={"scalars": 0})
+        events.Reload()
+        names = [name for name in sorted(events.Tags()["scalars"]) if not name.startswith("seconds/")]
+        drawn |= {name: [(point.step, point.value) for point in events.Scalars(name)] for name in names}
+    return drawn
 
 
 def main() -> None:

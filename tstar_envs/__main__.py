@@ -1,4 +1,4 @@
-"""``python -m tstar_envs list | play | eval``."""
+"""``python -m tstar_envs list | play | eval | compare``."""
 
 from tstar_envs.cli.main import main
 

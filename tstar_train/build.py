@@ -27,6 +27,8 @@ from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.stream import TaskStream
 from tstar_train.world import World, together
 
+VALIDATION = "valid"  # the split that weights are chosen by
+
 
 def build(config: Config, world: World, console: Console | None = None) -> Trainer:
     """Policy, engine, learner and algorithm of one rank, as the options say.
@@ -132,3 +134,26 @@ def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
 def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     """Ids that the run is measured on."""
     return list(env.task_ids(config.evaluation.split))[: config.evaluation.tasks]
+
+
+def validation_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
+    """Ids that weights are chosen by, of the split ``valid``; none where nothing is validated.
+
+    Raises:
+        UnknownOption: there are none, or the run trains on tasks of that split or is measured on them. Splits are compared by their tasks,
+            since one may have several names.
+    """
+    if not config.evaluation.validate_every:
+        return []
+    without = "--evaluation.validate-every 0 (no validation)"
+    found = list(env.task_ids(VALIDATION))
+    if not found:
+        raise UnknownOption(f"--evaluation.validate-every: the split {VALIDATION!r} of {config.env} has no tasks here; give {without}")
+    others = (("--evaluation.split", config.evaluation.split, "test", "measures"), ("--split", config.split, "train", "trains on"))
+    for option, split, instead, does in others:
+        if not set(found).isdisjoint(env.task_ids(split)):
+            raise UnknownOption(
+                f"--evaluation.validate-every chooses weights by tasks of the split {VALIDATION!r}, which {option} {split} {does}: "
+                f"give {option} {instead}, or {without}"
+            )
+    return found[: config.evaluation.validation_tasks]

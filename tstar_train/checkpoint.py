@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whol
 from tstar_train.config import Config
 from tstar_train.loop import Trainer
 from tstar_train.policy.checksums import check_files, sha256_of
+from tstar_train.policy.description import described
+from tstar_train.world import together
 
 
 class BadCheckpoint(TStarError, RuntimeError):
@@ -45,7 +48,9 @@ class Progress:
         return cls(state["iteration"], state["seconds"], state["episodes"], state["wall_seconds"])
 
 
-def save_checkpoint(folder: Path, trainer: Trainer, progress: Progress, keep: int) -> Path:
+def save_checkpoint(
+    folder: Path, trainer: Trainer, progress: Progress, keep: int, chosen: Callable[[int], int | None] | None = None
+) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
     A killed writer leaves a folder named ``.partial-...``, which is never read and is removed by the next writer or reader.
@@ -55,6 +60,7 @@ def save_checkpoint(folder: Path, trainer: Trainer, progress: Progress, keep: in
         trainer: a whole state of it.
         progress: how far it is.
         keep: how many checkpoints stay.
+        chosen: which iteration validation had chosen up to a given one; the choices of those that stay, stay too.
     """
     root = folder / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
@@ -70,14 +76,17 @@ def save_checkpoint(folder: Path, trainer: Trainer, progress: Progress, keep: in
     if final.exists():
         _remove(final)
     partial.rename(final)
-    for old in sorted(p for p in root.iterdir() if p.name.isdigit())[:-keep]:
-        _remove(old)
+    found = sorted(p for p in root.iterdir() if p.name.isdigit())
+    spared = {chosen(int(p.name)) for p in found[-keep:]} if chosen is not None else set()
+    for old in found[:-keep]:
+        if int(old.name) not in spared:
+            _remove(old)
     return final
 
 
 def remove_partial(folder: Path) -> None:
     """Remove what a killed writer, or a killed cleanup, left in a run folder."""
-    for rest in (folder / "checkpoints").glob(".partial-*"):
+    for rest in (*(folder / "checkpoints").glob(".partial-*"), *folder.glob(".partial-*")):
         shutil.rmtree(rest)
 
 
@@ -91,14 +100,11 @@ def _remove(old: Path) -> None:
 def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     trainer.learner.save(partial)
-    trainer.policy.model.config.save_pretrained(partial)
+    described(trainer.policy.model).save_pretrained(partial)
     trainer.policy.model.generation_config.save_pretrained(partial)  # what ends a turn, for whoever serves the policy
     trainer.policy.tokenizer.save_pretrained(partial)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
-    try:
-        os.link(partial / "policy.safetensors", partial / "model.safetensors")
-    except OSError:  # a file system without hard links (FAT, many network and container mounts)
-        shutil.copyfile(partial / "policy.safetensors", partial / "model.safetensors")
+    link(partial / "policy.safetensors", partial / "model.safetensors")
     state = {
         "iteration": progress.iteration,
         "seconds": progress.seconds,
@@ -112,14 +118,27 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     write_whole(partial / "state.json", json.dumps(state, indent=1))
 
 
+def link(file: Path, name: Path) -> None:
+    """Give a file that is never changed in place a second name, or a copy where the file system has no hard links."""
+    try:
+        os.link(file, name)
+    except OSError:  # FAT, many network and container mounts
+        shutil.copyfile(file, name)
+
+
 def latest_checkpoint(folder: Path) -> Path | None:
     """The newest complete checkpoint of a run folder."""
     found = sorted(p for p in (folder / "checkpoints").glob("*") if p.name.isdigit() and (p / "state.json").is_file())
     return found[-1] if found else None
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path, iteration: int | None = None, mend: str = "delete it to resume from the one before") -> dict[str, Any]:
     """The state of a checkpoint, once every file of it is known to be what was written.
+
+    Args:
+        path: of its folder.
+        iteration: that it must be of; None: the one that the folder's name says.
+        mend: what to do where it cannot be used, for the message.
 
     Raises:
         BadCheckpoint: a file is missing or damaged.
@@ -129,12 +148,12 @@ def read_state(path: Path) -> dict[str, Any]:
         for name, kind in _STATE.items():
             if not isinstance(state.get(name), kind) or isinstance(state[name], bool):
                 raise BadData(f"{path / 'state.json'}: no valid {name!r}")
-        if state["iteration"] != int(path.name):
+        if state["iteration"] != (int(path.name) if iteration is None else iteration):
             raise BadData(f"{path / 'state.json'} is of iteration {state['iteration']}")
         needed = {"policy.safetensors", "model.safetensors", "optimizer.pt", "config.json"}
         check_files(path, state["sha256"], needed)
     except TStarError as error:
-        raise BadCheckpoint(f"{error}; {path} cannot be used: delete it to resume from the one before") from error
+        raise BadCheckpoint(f"{error}; {path} cannot be used: {mend}") from error
     return state
 
 
@@ -153,7 +172,9 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
         raise BadCheckpoint(
             f"{path} does not say which options it was made with (an older version wrote it); start a new run from it: --model {path}"
         )
-    ours, theirs = _flat(json.loads(json.dumps(asdict(config)))), _flat(made)
+    ours = _flat(json.loads(json.dumps(asdict(config))))
+    # An option that is younger than the run is, by default, what the run did without it.
+    theirs = {name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours} | _flat(made)
     edited = [
         f"{name} is {ours.get(name)!r}, the run was made with {theirs.get(name)!r}"
         for name in dict.fromkeys([*theirs, *ours])
@@ -183,11 +204,16 @@ _UNREADABLE = (
 
 
 def load_state(trainer: Trainer, path: Path) -> None:
-    """Bring a rank back to a checkpoint that ``read_state`` has verified.
+    """Bring a rank back to a checkpoint that ``read_state`` has verified; all ranks call it.
 
     Raises:
         BadCheckpoint: a file is missing, damaged, or of another model.
     """
+    with together(trainer.world):
+        _load(trainer, path)
+
+
+def _load(trainer: Trainer, path: Path) -> None:
     try:
         state = read_json(path / "state.json")
         trainer.learner.load(path)

@@ -216,6 +216,12 @@ class EvaluationConfig:
     """Which split."""
     greedy: bool = True
     """Also one greedy episode per task."""
+    validate_every: int = 0
+    """Iterations between validations. The weights at the start, after every so many iterations and after the last are measured on tasks of
+    the split `valid`. The best are kept in `best`, a checkpoint in the run's folder, and only they are measured at the end. 0: no
+    validation, the last weights are measured."""
+    validation_tasks: int = 200
+    """Tasks of a validation (the first ones of the split `valid`), with the samples and the greedy episode of any measurement."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +250,7 @@ class Config:
     checkpoint_every: int = 20
     """Iterations between checkpoints; the last one is always written."""
     keep_checkpoints: int = 2
-    """How many checkpoints are kept."""
+    """How many checkpoints are kept, beside those that validation had chosen by then."""
     threads: int | None = None
     """Torch threads; None: 1 for models under 5M parameters, else torch's own choice."""
     processes: int | None = None

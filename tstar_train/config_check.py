@@ -90,6 +90,8 @@ RANGES = {
     "gigpo.inner": Range(2),  # a turn that is compared with itself alone has advantage 0
     "evaluation.tasks": _FROM_1,
     "evaluation.samples": _FROM_1,
+    "evaluation.validate_every": _FROM_0,
+    "evaluation.validation_tasks": _FROM_1,
 }
 # For these infinity has a meaning: everything merges, nothing is clipped, no end.
 _MAY_BE_INFINITE = {"minutes", "tree.eps_kl", "optim.max_gradient_norm", "optim.clip_high"}

@@ -117,17 +117,23 @@ class Measurement:
         }
 
 
-def measure(trainer: Trainer, tasks: Sequence[str]) -> Measurement:
-    """Play the held-out tasks at temperature 1 and greedily; all ranks call it, and the first gets the measurement.
+def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) -> Measurement:
+    """Play held-out tasks at temperature 1 and greedily; all ranks call it, and the first gets the measurement.
 
     The noise is the same for every policy and every run, so that differences between them are paired.
+
+    Args:
+        trainer: whose policy plays.
+        tasks: ids.
+        split: of the tasks; None: the one that the run is measured on.
 
     Raises:
         InfrastructureError: most episodes failed.
     """
     config = trainer.config.evaluation
-    episodes = play_held_out(trainer, tasks, config.split, config.samples, 1.0, "evaluation")
-    greedy = play_held_out(trainer, tasks, config.split, 1, 0.0, "evaluation") if config.greedy else []
+    split = split or config.split
+    episodes = play_held_out(trainer, tasks, split, config.samples, 1.0, "evaluation")
+    greedy = play_held_out(trainer, tasks, split, 1, 0.0, "evaluation") if config.greedy else []
     groups = [episodes[start : start + config.samples] for start in range(0, len(episodes), config.samples)]
     return Measurement(
         per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],

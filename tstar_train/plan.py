@@ -15,7 +15,7 @@ from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tstar_envs import MissingData, find_entry
-from tstar_train.build import device_of, make_env, processes_of, training_tasks
+from tstar_train.build import device_of, make_env, processes_of, training_tasks, validation_tasks
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.optim.torch_learner import PARTS_BELOW
@@ -123,7 +123,9 @@ def dry_run(config: Config, console: Console) -> None:
         MissingData: there is no such model.
     """
     check(config)
-    training_tasks(make_env(config), config)
+    env = make_env(config)
+    training_tasks(env, config)
+    validation_tasks(env, config)
     device, processes = device_of(config), processes_of(config)
     for line in told(plan(config, described_model(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)

@@ -21,7 +21,10 @@ from tstar_train.stopping import SIGNALS
 from tstar_train.world import RankFailed, World
 
 # What all ranks do together, by name.
-_ORDERS: dict[str, Any] = {"load": load_state, "measure": measure, "iterate": iterate, "gather": lambda trainer: trainer.learner.gather()}
+_ORDERS: dict[str, Any] = {
+    "load": load_state, "measure": measure, "iterate": iterate, "gather": lambda trainer: trainer.learner.gather(),
+    "finds": lambda trainer, path: all(trainer.world.gather(path.exists())),
+}  # fmt: skip
 
 
 def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
@@ -29,7 +32,7 @@ def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
 
     Args:
         trainer: of this rank.
-        name: ``load``, ``measure``, ``iterate`` or ``gather``.
+        name: ``load``, ``finds``, ``measure``, ``iterate`` or ``gather``.
         arguments: what it takes besides the trainer.
 
     Returns:

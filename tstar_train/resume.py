@@ -99,7 +99,7 @@ def _extend(out: Path, checkpoint: Path, state: dict[str, Any], config: Config) 
             if name == "summary.json":
                 (out / name).unlink()
     recorded = read_json(out / "evaluation.json")
-    rest = {key: value for key, value in recorded.items() if key not in ("after", "difference", "ci_low", "ci_high")}
+    rest = {key: value for key, value in recorded.items() if key not in ("after", "difference", "ci_low", "ci_high", "chosen")}
     RunFolder(out, config).write("evaluation.json", rest)
     longer = {**state, "config": {**state["config"], "iterations": config.iterations}}
     write_whole(checkpoint / "state.json", json.dumps(longer, indent=1))

@@ -5,30 +5,30 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from tstar_envs import BadData, InfrastructureError, MissingExtra, UnknownOption, find_entry
-from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks
-from tstar_train.checkpoint import Progress, latest_checkpoint, read_state, save_checkpoint
+from tstar_envs import BadData, InfrastructureError, MissingExtra, UnknownOption
+from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks, validation_tasks
+from tstar_train.checkpoint import Progress, latest_checkpoint, read_state
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.engines.factory import require_engine
-from tstar_train.evaluate import Measurement, metric_name, paired_difference
+from tstar_train.evaluate import Measurement
 from tstar_train.finite import NotFinite
-from tstar_train.loop import IterationResult, Trainer
+from tstar_train.loop import Trainer
 from tstar_train.ranks import all_ranks, order
 from tstar_train.report import write_report
-from tstar_train.report.headline import FEW_TASKS
+from tstar_train.result import header, print_result, summarized
 from tstar_train.resume import finished, resumed
 from tstar_train.stopping import Stop, stop_signals
-from tstar_train.tracking import Display, RunFolder
+from tstar_train.tracking import RunFolder
+from tstar_train.training import train_on
+from tstar_train.validation import Validation
 from tstar_train.world import RankFailed, World
 
 
@@ -41,7 +41,7 @@ def train(
     iterations: int | None = None,
     torchrun: World | None = None,
 ) -> dict[str, Any]:
-    """Measure, train, measure, report.
+    """Measure, train, measure, report; with validation it is the weights chosen by it that are measured at the end.
 
     Args:
         config: all options.
@@ -85,7 +85,7 @@ def _run(
     started = time.time()
     env = make_env(config)
     training_tasks(env, config)  # refused here rather than by a process of its own
-    held_out = held_out_tasks(env, config)
+    held_out, validated = held_out_tasks(env, config), validation_tasks(env, config)
     progress = Progress()
     folder: RunFolder | None = None
     try:
@@ -97,7 +97,8 @@ def _run(
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
                 order(trainer, "load", checkpoint)
-            folder.cut(progress.iteration)
+            folder.cut(progress.iteration if checkpoint is not None else -1)  # without one not even the start's validation stands
+            validation = Validation(config, folder, validated, console)
             if checkpoint is not None:
                 console.print(f"resuming after iteration {progress.iteration}", highlight=False)
             started -= progress.wall_seconds
@@ -110,17 +111,22 @@ def _run(
                     )
                 if before is None:
                     before = _measure(trainer, held_out, console, "start")
-                recorded = {**_header(config, held_out), "before": before.report()}
+                recorded = {**header(config, held_out), "before": before.report()}
                 folder.write("evaluation.json", recorded)
             before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
             stop.patient = True
-            stopped = _train(trainer, folder, progress, console, started, stop)
-            if stopped:
+            if train_on(trainer, folder, progress, console, started, stop, validation):
                 told = f"stopped and saved; continue with: python -m tstar_train --resume {out}"
                 console.print(told, highlight=False, soft_wrap=True)
                 return {}
             stop.patient = False
-            after = _measure(trainer, held_out, console, "result")
+            chosen = validation.report() if validation.on else None
+            if chosen is not None and not chosen["iteration"]:
+                after = before  # the start is what was measured then
+            else:
+                if chosen is not None:
+                    validation.load_best(trainer)
+                after = _measure(trainer, held_out, console, "result")
     except NotFinite as error:
         if folder is not None and error.batch:
             folder.write("broken_batch.json", {"iteration": progress.iteration + 1, **error.batch})
@@ -138,15 +144,14 @@ def _run(
     finally:
         if folder is not None:
             folder.close()
-    summary = _summary(config, before, after, progress, time.time() - started)
-    low, high = summary["ci_low"], summary["ci_high"]
+    summary = summarized(config, before, after, progress, time.time() - started, chosen)
+    gained = {name: summary[name] for name in ("difference", "ci_low", "ci_high")}
     folder.write(
-        "evaluation.json",
-        {**recorded, "after": after.report(), "difference": summary["difference"], "ci_low": low, "ci_high": high},
+        "evaluation.json", {**recorded, "after": after.report(), **gained, **({"chosen": chosen} if chosen is not None else {})}
     )
     folder.write("summary.json", summary)
     report = write_report(out)
-    _print_result(console, before, after, summary, report)
+    print_result(console, before, after, summary, report, chosen)
     return summary
 
 
@@ -159,7 +164,7 @@ def _lacks_report(out: Path) -> bool:
 def _saved(out: Path) -> str:
     """What of a run is safe on the disk, in a sentence without its full stop."""
     newest = latest_checkpoint(out)
-    if newest is None:
+    if newest is None or not int(newest.name):
         return "No iteration was saved yet; what was measured is kept"
     return f"What was done up to iteration {int(newest.name)} is saved in {newest}"
 
@@ -172,138 +177,6 @@ def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: 
     with console.status(f"{samples} episode{'s' * (samples != 1)} of each at temperature 1{greedy}"):
         measured: Measurement = order(trainer, "measure", held_out)
         return measured
-
-
-def _train(trainer: Trainer, folder: RunFolder, progress: Progress, console: Console, started: float, stop: Stop) -> bool:
-    """Iterations until the end; True if the user stopped them. However it ends, the last whole state is saved, if one rank holds it."""
-    config = trainer.config
-    display = Display(console, config)
-    begun, before = time.perf_counter(), progress.seconds
-    saved = progress.iteration
-
-    def save(failed: bool = False) -> None:
-        nonlocal saved
-        if saved != progress.iteration and trainer.whole:
-            if not trainer.learner.saves_alone:
-                if failed:  # the other ranks hold a part of it, and may be gone: the last checkpoint stands
-                    return
-                order(trainer, "gather")
-            save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints)
-            saved = progress.iteration
-
-    try:
-        while progress.iteration < config.iterations and not stop.asked:
-            if config.minutes is not None and progress.seconds > 60 * config.minutes:
-                break
-            number = progress.iteration + 1
-            result: IterationResult = order(trainer, "iterate", progress.iteration)
-            seconds = before + time.perf_counter() - begun
-            folder.log(number, result, seconds)
-            # From here on state and files say the same, and may be saved.
-            progress.iteration, progress.seconds, progress.wall_seconds = number, seconds, time.time() - started
-            progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
-            trainer.whole = True
-            display.update(number, result.metrics, seconds / number)
-            _remark(console, config, number, result)
-            if number % config.checkpoint_every == 0:
-                save()
-    except BaseException:
-        with suppress(OSError):  # the display's: what it is shown on may be what failed
-            display.stop()
-        save(failed=True)
-        raise
-    display.stop()
-    save()
-    return stop.asked
-
-
-def _remark(console: Console, config: Config, number: int, result: IterationResult) -> None:
-    """Say of an iteration what should not pass unnoticed."""
-    metrics = result.metrics
-    if lost := result.played.failed:
-        played = config.rollout.tasks * config.rollout.group
-        console.print(
-            f"iteration {number}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
-            style="yellow", markup=False, highlight=False,
-        )  # fmt: skip
-    if len(result.played.groups) < config.rollout.tasks - len(lost) and config.algo.startswith("dapo"):
-        console.print(
-            f"iteration {number}: {len(result.played.groups)} of {config.rollout.tasks} groups to learn from after {config.dapo.rounds} "
-            f"rounds of sampling (--dapo.rounds); it trains on those", style="yellow", highlight=False,
-        )  # fmt: skip
-    if metrics["gradient_norm"] == 0.0:
-        why = "all groups equal" if metrics["zero_variance_groups"] == 1.0 else "no gradient"
-        console.print(
-            f"iteration {number}: nothing to learn from: {why} (mean reward {metrics['reward'] or 0.0:.3g}, "
-            f"{metrics['invalid_rate'] or 0.0:.0%} invalid actions)", style="yellow", highlight=False,
-        )  # fmt: skip
-
-
-def _header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
-    metric = metric_name(find_entry(config.env))
-    return {"metric": metric, "split": config.evaluation.split, "tasks": len(held_out), "samples": config.evaluation.samples}
-
-
-def _summary(config: Config, before: Measurement, after: Measurement, progress: Progress, seconds: float) -> dict[str, Any]:
-    difference, low, high = paired_difference(before, after)
-    metric = metric_name(find_entry(config.env))
-    solved = {
-        "success_before": before.success, "success_after": after.success,
-        "greedy_success_before": before.greedy_success, "greedy_success_after": after.greedy_success,
-    }  # fmt: skip
-    return {
-        "env": find_entry(config.env).id,
-        "algo": config.algo,
-        "tstar": config.tstar,
-        "seed": config.seed,
-        "metric": metric,
-        "before": before.mean,
-        "after": after.mean,
-        "difference": difference,
-        "ci_low": low,
-        "ci_high": high,
-        "greedy_before": before.greedy,
-        "greedy_after": after.greedy,
-        **(solved if metric == "score" else {}),
-        "episodes": progress.episodes,
-        "iterations": progress.iteration,
-        "seconds": seconds,
-        "model": config.model,
-        "split": config.evaluation.split,
-        "tasks": len(before.per_task),
-        "samples": config.evaluation.samples,
-    }
-
-
-def _print_result(console: Console, before: Measurement, after: Measurement, summary: dict[str, Any], report: Path) -> None:
-    table = Table(title=f"{summary['env']}: {summary['metric']} on held-out tasks, temperature 1 (greedy)")
-    for column in ("kind", "tasks", "before", "after"):
-        table.add_column(column, justify="left" if column == "kind" else "right")
-    theirs = after.by_kind()
-    for kind, row in before.by_kind().items():
-        table.add_row(kind, str(row["tasks"]), _percent(row["mean"], row["greedy"]), _percent(theirs[kind]["mean"], theirs[kind]["greedy"]))
-    table.add_row("all", str(len(before.per_task)), _percent(before.mean, before.greedy), _percent(after.mean, after.greedy), style="bold")
-    console.print(table)
-    if lost := before.failed + after.failed:
-        console.print(f"{lost} episodes failed for want of infrastructure and are in no figure", style="yellow", highlight=False)
-    console.print(
-        f"{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
-        f"(95 % interval {summary['ci_low']:+.1%} to {summary['ci_high']:+.1%}, paired by task), "
-        f"{summary['iterations']} iterations, {summary['seconds'] / 60:.1f} min",
-        highlight=False,
-    )
-    if long := before.overlong + after.overlong:
-        console.print(f"{long} episodes outgrew the context and ended there, unsolved", style="yellow", highlight=False)
-    if len(before.per_task) < FEW_TASKS:
-        console.print(f"of {len(before.per_task)} tasks the interval itself is rough: --evaluation.tasks takes more", highlight=False)
-    if summary["metric"] == "score":
-        first, second = _percent(before.success, before.greedy_success), _percent(after.success, after.greedy_success)
-        console.print(f"success (a score of 1) {first} -> {second}", highlight=False)
-    console.print(f"report: {report}", highlight=False, soft_wrap=True)
-
-
-def _percent(mean: float | None, greedy: float | None) -> str:
-    return ("-" if mean is None else f"{mean:.1%}") + (f" ({greedy:.1%})" if greedy is not None else "")
 
 
 def resume_run(out: Path, console: Console, iterations: int | None = None, torchrun: World | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The run folder: metrics, timings, episodes and trees appended as they come, TensorBoard events, a progress display."""
+"""The run folder: metrics, timings, episodes and trees appended as they come, TensorBoard events."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from tstar_envs import BadData, MissingExtra, append_episode, parse_json, read_json, write_whole
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
 from tstar_train.rollout.group import GroupResult
 from tstar_train.tree import tree_to_dict
 
+VALIDATIONS = "validation.jsonl"
 _EPISODE_GROUPS = 2  # groups per iteration whose episodes are kept: all of them would be tens of megabytes
 
 
@@ -35,6 +33,7 @@ class RunFolder:
         self._config = config
         (path / "trees").mkdir(parents=True, exist_ok=True)
         self._events: Any = None
+        self._validations: Any = None
         self._wandb: Any = None
         if config.wandb is not None and find_spec("wandb") is None:
             raise MissingExtra("--wandb", "wandb", "wandb")
@@ -74,7 +73,30 @@ class RunFolder:
             self.write(f"trees/{number:04d}.json", {"iteration": number, "trees": trees})
         self._tensorboard(number, result)
         if self._config.wandb is not None:
-            self._weights_and_biases(self._config.wandb, number, result)
+            figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
+            self._weights_and_biases(self._config.wandb, number, figures | {f"seconds/{k}": v for k, v in result.seconds.items()})
+
+    def log_validation(self, record: dict[str, Any]) -> None:
+        """Append a validation."""
+        self._append(VALIDATIONS, record)
+        self.draw_validation(record)
+        if self._config.wandb is not None:
+            self._weights_and_biases(self._config.wandb, record["iteration"], {f"validation/{k}": v for k, v in _drawn(record)})
+
+    def draw_validation(self, record: dict[str, Any]) -> None:
+        """Give TensorBoard a validation's points, in place of those that it has of this iteration and later ones.
+
+        They are a run of their own to it: what a resumed run draws anew there leaves the iteration's other points alone.
+        """
+        if self._validations is None:
+            self._validations = _event_writer(self.path / "tensorboard" / "validation", record["iteration"])
+        for name, value in _drawn(record):
+            self._validations.add_scalar(f"validation/{name}", value, record["iteration"])
+        self._validations.flush()
+
+    def validations(self) -> list[dict[str, Any]]:
+        """What ``log_validation`` appended, killed writers' lines apart."""
+        return [line.record for line in self._until(self.path / VALIDATIONS) or []]
 
     def cut(self, iterations: int) -> None:
         """Drop what was logged after an iteration: a resumed run writes it again.
@@ -82,7 +104,8 @@ class RunFolder:
         Raises:
             BadData: a line is damaged, or lines of the iterations before are missing; nothing is changed then.
         """
-        kept = {name: self._until(self.path / name, iterations) for name in ("metrics.jsonl", "timings.jsonl", "episodes.jsonl")}
+        names = ["metrics.jsonl", "timings.jsonl", "episodes.jsonl", *([VALIDATIONS] if self._config.evaluation.validate_every else [])]
+        kept = {name: self._until(self.path / name, iterations) for name in names}
         wanted = {"metrics.jsonl": list(range(1, iterations + 1))}  # clock times are missed by nobody
         wanted["episodes.jsonl"] = [line.number for line in kept["metrics.jsonl"] or [] if _has_episodes(line.record)]
         for name, numbers in wanted.items():
@@ -96,6 +119,14 @@ class RunFolder:
                     f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): put the file back, or "
                     f"start a new run"
                 )
+        if every := self._config.evaluation.validate_every:
+            # The one after the last iteration may be missing: the checkpoint is saved before it.
+            missing = sorted({*range(0, iterations, every)} - {line.number for line in kept[VALIDATIONS] or []})
+            if missing:
+                raise BadData(
+                    f"{self.path / VALIDATIONS} lacks the validation of iteration {missing[0]}, and the checkpoint comes after "
+                    f"{iterations}: put the file back, or start a new run"
+                )
         for name, lines in kept.items():
             if lines is not None:
                 self.write(name, "".join(line.text for line in lines))
@@ -103,7 +134,7 @@ class RunFolder:
             if path.stem.isdecimal() and int(path.stem) > iterations:
                 path.unlink()
 
-    def _until(self, path: Path, iterations: int) -> list[_Line] | None:
+    def _until(self, path: Path, iterations: float = math.inf) -> list[_Line] | None:
         """The whole lines of a file up to an iteration; None if it is not there."""
         if not path.is_file():
             return None
@@ -124,8 +155,9 @@ class RunFolder:
 
     def close(self) -> None:
         """Flush what TensorBoard and Weights & Biases have not written yet."""
-        if self._events is not None:
-            self._events.close()
+        for events in (self._events, self._validations):
+            if events is not None:
+                events.close()
         if self._wandb is not None:
             self._wandb.finish()
 
@@ -156,7 +188,7 @@ class RunFolder:
             "grafts": grafts,
         }
 
-    def _weights_and_biases(self, project: str, number: int, result: IterationResult) -> None:
+    def _weights_and_biases(self, project: str, number: int, figures: dict[str, Any]) -> None:
         if self._wandb is None:
             import wandb  # imported late: an extra of its own
 
@@ -166,19 +198,27 @@ class RunFolder:
             self._wandb = wandb.init(
                 project=project, name=self.path.name, id=name, resume="allow", config=config, dir=str(self.path)
             )
-        figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
-        self._wandb.log(figures | {f"seconds/{k}": v for k, v in result.seconds.items()}, step=number)
+        self._wandb.log(figures, step=number)
 
     def _tensorboard(self, number: int, result: IterationResult) -> None:
         if self._events is None:
-            from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
-
-            # Points from here on that a killed run left in other files are not shown twice.
-            self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=number)
+            self._events = _event_writer(self.path / "tensorboard", number)
         for name, value in {**result.metrics, **{f"seconds/{k}": v for k, v in result.seconds.items()}}.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
         self._events.flush()  # else a kill takes up to two minutes of points, which the resumed run does not draw again
+
+
+def _event_writer(folder: Path, first: int) -> Any:
+    """TensorBoard's; points of iteration ``first`` and later that a killed run left in other files are not shown twice."""
+    from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
+
+    return SummaryWriter(str(folder), purge_step=first)
+
+
+def _drawn(validation: dict[str, Any]) -> list[tuple[str, float]]:
+    """What of a validation makes a curve."""
+    return [(name, validation[name]) for name in ("mean", "greedy") if validation.get(name) is not None]
 
 
 class _Line(NamedTuple):
@@ -206,57 +246,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class Display:
-    """Live progress in a terminal; a line every few iterations elsewhere.
-
-    Args:
-        console: where to.
-        config: of the run.
-    """
-
-    def __init__(self, console: Console, config: Config) -> None:
-        self._console = console
-        self._total = config.iterations
-        self._window: list[dict[str, Any]] = []
-        columns = (
-            TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(bar_width=20), TaskProgressColumn(),
-            TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
-        )  # fmt: skip
-        self._progress = Progress(*columns, console=console, transient=False, disable=not console.is_terminal)
-        self._row = self._progress.add_task("", total=self._total, figures="")
-        self._started = False
-
-    def update(self, number: int, metrics: dict[str, Any], seconds_per_iteration: float) -> None:
-        """Show iteration ``number`` (from 1)."""
-        if not self._started:
-            self._progress.start()
-            self._started = True
-        self._window = [*self._window[-9:], metrics]
-
-        def mean(name: str) -> float:
-            values = [m[name] for m in self._window if m.get(name) is not None]
-            return sum(values) / len(values) if values else 0.0
-
-        # Of one iteration a figure says little: its tasks are few, and others than those of the one before.
-        several = f"means of {len(self._window)}: " if len(self._window) > 1 else ""
-        figures = f"{several}success {mean('success'):.1%}"
-        if "f1" in metrics:  # question answering: the reward is exact match
-            figures += f"  EM {mean('reward'):.1%}"
-        if "grafts" in metrics:
-            figures += (
-                f"  tree {mean('tree_nodes_before'):.0f}->{mean('tree_nodes_after'):.0f} nodes, "
-                f"{mean('tree_divergent_nodes'):.1f} divergent  grafts {mean('grafts'):.0f}"
-            )
-        self._progress.update(self._row, completed=number, figures=figures)
-        if not self._console.is_terminal and (number == 1 or number % 10 == 0 or number == self._total):
-            left = (self._total - number) * seconds_per_iteration
-            share = f"{number / self._total:.0%}"
-            line = f"iteration {number}/{self._total} ({share})  {figures}  {left / 60:.1f} min left"
-            self._console.print(line, highlight=False)
-
-    def stop(self) -> None:
-        """Leave the last state on the screen."""
-        if self._started:
-            self._progress.stop()

@@ -39,8 +39,11 @@ def make_run(
     text: str = "",
     seed: int = 0,
     episodes: bool = True,
+    validation: bool = False,
 ) -> Path:
-    """A finished run; `text` is added to everything that a model, an environment or a user might have written."""
+    """A finished run; `text` is added to everything that a model, an environment or a user might have written; with `validation` also one
+    that chose the weights of iteration 2.
+    """
     rng = random.Random(seed)
     (folder / "trees").mkdir(parents=True)
     config = dataclasses.replace(Config(env="hotpotqa" + text, iterations=iterations, seed=seed), env_options={"note" + text: text})
@@ -74,6 +77,15 @@ def make_run(
     after = {**before, "mean": 0.46, "ci_low": 0.44, "ci_high": 0.48, "greedy": 0.47}
     evaluation = {"metric": "EM", "split": "test", "tasks": 1000, "samples": 4, "before": before, "after": after}
     interval = {"difference": 0.1, "ci_low": 0.08, "ci_high": 0.12}
+    if validation:
+        chosen = {"iteration": 2, "by": "validation", "mean": 0.475, "candidates": 3, "split": "valid" + text, "tasks": 200, "samples": 4}
+        evaluation["chosen"] = chosen
+        found = [
+            {"iteration": n, "mean": mean, "ci_low": mean - 0.05, "ci_high": mean + 0.05, "greedy": mean + 0.02, "tasks": 200, "failed": 0,
+             "best": 2 if n else 0, "best_mean": 0.475 if n else 0.375}
+            for n, mean in ((0, 0.375), (2, 0.475), (iterations, 0.425))
+        ]  # fmt: skip
+        (folder / "validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
     (folder / "evaluation.json").write_text(json.dumps({**evaluation, **interval}))
     summary = {"env": "tstar/HotpotQA", "algo": "grpo", "tstar": True, "seed": seed, "metric": "EM", **interval}
     summary |= {"before": 0.36, "after": 0.46}

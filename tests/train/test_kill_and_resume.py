@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
+VALIDATED = "--evaluation.validate-every 1 --evaluation.validation-tasks 6 --optim.learning-rate 0.001"
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kill_and_resume.py"
 
 
@@ -37,6 +38,16 @@ def test_kills_come_in_order_at_starts_at_saves_and_over_the_whole_run(script):
         assert min(shares) >= 1 and sum(shares) == 8
     places = [step.place(1, 2) for step in steps]
     assert places == ["first measurement", "iteration 1", "logging 1", "saving 1", "last measurement", "report"]
+
+
+def test_a_run_that_validates_is_told_so(script):
+    stand = script["Stand"]
+    steps = [stand(True, 0, 0, False, False), stand(True, 0, 0, False, False, 1, 0), stand(True, 1, 0, False, False, 1, 0)]
+    steps += [stand(True, 2, 0, False, False, 1, 0), stand(True, 2, 4, False, False, 1, 0), stand(True, 2, 4, False, False, 2, 2)]
+    steps += [stand(True, 3, 6, False, False, 2, 2), stand(True, 3, 6, False, False, 3, 2)]
+    assert steps == sorted(steps)
+    places = ["validating 0", "iteration 1", "iteration 2", "logging 2", "validating 2", "iteration 3", "validating 3", "last measurement"]
+    assert [step.place(3, 20, 2) for step in steps] == places
 
 
 @pytest.fixture
@@ -85,7 +96,7 @@ def test_a_point_that_is_shown_twice_is_a_difference(script, runs):
 
 # PPO has a critic, DAPO tasks that no other algorithm would have played.
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["--algo ppo", "--algo dapo --tstar --processes 2"])
+@pytest.mark.parametrize("options", ["--algo ppo", "--algo dapo --tstar --processes 2", f"--algo grpo --tstar {VALIDATED}"])
 def test_killed_runs_come_out_as_whole_ones(options):
     command = [sys.executable, str(SCRIPT), *options.split(), "--kills", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)

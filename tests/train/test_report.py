@@ -143,6 +143,19 @@ def test_summary_alone_gives_the_headline(run: Path) -> None:
     assert "<strong>46.0 %</strong>" in html and "+10.0 points" in html
 
 
+def test_validation_is_drawn_and_its_choice_told(run: Path, tmp_path: Path) -> None:
+    assert "alidation" not in re.sub(r"<dl.*?</dl>", "", write_report(run).read_text(encoding="utf-8"), flags=re.DOTALL)
+    chose = write_report(make_run(tmp_path / "chose", iterations=3, trees=1, validation=True))
+    html = " ".join(chose.read_text(encoding="utf-8").split())
+    told = "The weights of iteration 2 were chosen by validation: 47.5 % on 200 tasks of the split <i>valid</i>, the best of 3 validations."
+    assert told in html and "<b>Validation</b>" in html
+    [drawn] = [d for d in page_data(chose)["diagrams"] if d["lines"][0]["label"] == "sampled"]
+    assert drawn["iterations"] == [0, 2, 3]
+    assert {line["label"]: line["texts"] for line in drawn["lines"]} == {
+        "sampled": ["37.5 %", "47.5 %", "42.5 %"], "greedy": ["39.5 %", "49.5 %", "44.5 %"], "best so far": ["37.5 %", "47.5 %", "47.5 %"],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("metric", "samples", "sentences"),
     [
@@ -196,6 +209,8 @@ def line_of(text: str, number: int) -> Callable[[bytes], bytes]:
         ("config.json", lambda content: b"{\n\n]", r"config\.json, line 3: not JSON"),
         ("config.json", lambda content: b"[]", r"config\.json, line 1: a JSON object is expected, not list"),
         ("summary.json", lambda content: b"", r"summary\.json, line 1: not JSON"),
+        ("validation.jsonl", lambda content: b'{"mean": 0.5}\n', r"validation\.jsonl, line 1: .*'iteration'"),
+        ("evaluation.json", lambda content: b'{"chosen": 3}', r"evaluation\.json, line 1: .*'chosen' is int"),
         ("evaluation.json", lambda content: b'{"before": 3}', r"evaluation\.json, line 1: .*'before' is int"),
         ("evaluation.json", lambda content: b'{"before": {"by_kind": {"x": 1}}}', r"evaluation\.json, line 1: .*'x' is int"),
         ("trees/0002.json", lambda content: content[:500], r"0002\.json, line 1: not JSON"),
@@ -207,7 +222,7 @@ def line_of(text: str, number: int) -> Callable[[bytes], bytes]:
 )
 def test_damage_is_named(run: Path, name: str, change: Callable[[bytes], bytes], message: str) -> None:
     path = run / name
-    path.write_bytes(change(path.read_bytes()))
+    path.write_bytes(change(path.read_bytes() if path.exists() else b""))
     with pytest.raises(BadData, match=message):
         write_report(run)
     assert not (run / "report.html").exists()

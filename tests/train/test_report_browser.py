@@ -45,12 +45,12 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(make_run(tmp_path_factory.mktemp("plain") / "run", iterations=10, seed=4))
+    return write_report(make_run(tmp_path_factory.mktemp("plain") / "run", iterations=10, seed=4, validation=True))
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(make_run(tmp_path_factory.mktemp("hostile") / "run", iterations=3, trees=2, text=HOSTILE))
+    return write_report(make_run(tmp_path_factory.mktemp("hostile") / "run", iterations=3, trees=2, text=HOSTILE, validation=True))
 
 
 def show(driver: Any, page: Path, width: int = 1400) -> None:

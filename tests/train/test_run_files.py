@@ -106,6 +106,38 @@ def test_edited_runs_are_refused_with_what_was_edited(edit, run, capsys):
     assert contents(run) == before
 
 
+def test_checkpoints_name_the_models_class(run):
+    """By which vLLM and llama.cpp's converter choose their own."""
+    record = json.loads((latest_checkpoint(run) / "config.json").read_text())
+    assert record["architectures"] == ["Qwen2ForCausalLM"]
+
+
+def test_a_run_older_than_an_option_goes_on_with_what_it_did_without_it(run, capsys):
+    """And no other value of that option is taken for the one that it was made with."""
+    state = run / STATE
+    record = json.loads(state.read_text())
+    younger = record["config"]["evaluation"].pop("validate_every")
+    record["config"].pop("optimizer")
+    state.write_text(json.dumps(record))
+    code, _, err = tstar_train(capsys, "--resume", run, "--iterations", 3)
+    assert code == 0, err
+    assert younger == 0 and int(latest_checkpoint(run).name) == 3
+
+
+def test_a_run_older_than_an_option_refuses_another_value_of_it(run, capsys):
+    (run / "summary.json").unlink()
+    for name, path in (("config.json", run / "config.json"), ("state", run / STATE)):
+        record = json.loads(path.read_text())
+        options = record if name == "config.json" else record["config"]
+        if name == "state":
+            options["evaluation"].pop("validate_every")
+        else:
+            options["evaluation"]["validate_every"] = 1
+        path.write_text(json.dumps(record))
+    code, _, err = tstar_train(capsys, "--resume", run)
+    assert code == 2 and "evaluation.validate_every is 1, the run was made with 0" in err, err
+
+
 DAMAGE = {
     "cut": lambda data: data[: len(data) // 2], "empty": lambda data: b"", "not text": lambda data: b"\xff\xfe" + data,
     "deep": lambda data: b"[" * 100_000, "a list": lambda data: b"[1, 2]", "digits": lambda data: b'{"iteration": ' + b"9" * 6000 + b"}",

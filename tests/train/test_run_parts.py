@@ -30,10 +30,10 @@ from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.presets import choose, tiny, with_algorithm
 from tstar_train.ranks import order
 from tstar_train.recipes.built_in import policy_name
+from tstar_train.result import summarized
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.stream import TaskStream
-from tstar_train.run import _summary
 from tstar_train.tracking import RunFolder
 from tstar_train.world import Alone
 
@@ -112,10 +112,10 @@ def test_where_success_is_not_the_reward_both_are_measured(monkeypatch):
     assert Measurement.from_report(json.loads(json.dumps(measured.report()))) == measured
     old = {name: value for name, value in measured.report().items() if "solved" not in name}
     assert Measurement.from_report(old).success is None
-    summary = _summary(Config(env="webshop"), measured, measured, Progress(), 1.0)
+    summary = summarized(Config(env="webshop"), measured, measured, Progress(), 1.0)
     assert (summary["metric"], summary["after"], summary["greedy_success_after"]) == ("score", measured.mean, 1.0)
     assert summary["success_before"] == summary["success_after"] == measured.success
-    assert "success_after" not in _summary(SMALL, measured, measured, Progress(), 1.0)
+    assert "success_after" not in summarized(SMALL, measured, measured, Progress(), 1.0)
 
 
 def test_a_score_of_webshop_in_training_names_its_tagger():

@@ -14,6 +14,7 @@ import torch
 pytest.importorskip("vllm", reason="vLLM is not installed; scripts/test_vllm.sh makes an environment with it")
 
 from policies import random_policy
+from transformers import AutoModelForCausalLM
 from vllm import _custom_ops
 
 from scripts.small_models import save_small
@@ -237,6 +238,28 @@ def test_it_trains_and_resumes_as_the_local_engine(tmp_path):
     subprocess.run(command, check=True, capture_output=True, timeout=500)
     lines = (tmp_path / "vllm" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2 and json.loads(lines[1])["logprob_difference_max"] < 1e-3
+
+
+SERVED = """
+import sys
+from vllm import LLM, SamplingParams, TokensPrompt
+served = LLM(model=sys.argv[1], dtype="float32", max_model_len=256, enforce_eager=True, gpu_memory_utilization=0.1)
+greedy = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+[given] = served.generate([TokensPrompt(prompt_token_ids=[5, 9, 12, 40, 7])], greedy)
+print("said", list(given.outputs[0].token_ids))
+"""
+
+
+def test_vllm_serves_a_checkpoint_as_it_stands(tmp_path):
+    run(tmp_path, "trained", "--processes", "1")
+    checkpoint = tmp_path / "trained" / "checkpoints" / "000001"
+    done = subprocess.run([sys.executable, "-c", SERVED, str(checkpoint)], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    ids = [5, 9, 12, 40, 7]
+    for _ in range(8):
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    assert f"said {ids[5:]}" in done.stdout.splitlines()
 
 
 def test_each_of_two_ranks_has_an_engine_of_its_own(tmp_path):

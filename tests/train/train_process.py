@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -15,7 +17,26 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tstar_train.cli", "tstar_train.__main__"])
 
 
-def _run(arguments: list[str], streams: tuple[Path, Path], environment: dict[str, str]) -> None:
+def _kill_at(name: str, number: int) -> None:
+    """Let this process be killed as it comes to a function, by its full name, for the n-th time."""
+    parts, owner = name.split("."), None
+    for length in range(len(parts) - 1, 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            owner = importlib.import_module(".".join(parts[:length]))
+            break
+    for part in parts[length:-1]:
+        owner = getattr(owner, part)
+    true, left = getattr(owner, parts[-1]), itertools.count(1)
+
+    def killed(*arguments: object, **named: object) -> object:
+        if next(left) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return true(*arguments, **named)
+
+    setattr(owner, parts[-1], killed)
+
+
+def _run(arguments: list[str], streams: tuple[Path, Path], environment: dict[str, str], killed_at: tuple[str, int] | None) -> None:
     os.setsid()  # a group of its own, as of a shell's command
     for number, path in enumerate(streams, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
@@ -26,6 +47,8 @@ def _run(arguments: list[str], streams: tuple[Path, Path], environment: dict[str
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     from tstar_train.__main__ import main
 
+    if killed_at is not None:
+        _kill_at(*killed_at)
     sys.exit(main(arguments))
 
 
@@ -36,14 +59,17 @@ class TrainProcess:
         folder: for what it prints, in files of its process's name.
         arguments: of the command line.
         environment: variables that it gets.
+        killed_at: full name of a function, and for the how many-th time: there it kills itself, as ``kill -9`` would.
     """
 
-    def __init__(self, folder: Path, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *arguments: object, environment: Mapping[str, str] | None = None, killed_at: tuple[str, int] | None = None
+    ) -> None:
         self._arguments = [*map(str, arguments)]
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.printed")))
         self._streams = (folder / f"{number}.printed", folder / f"{number}.told")
-        self._process = _CONTEXT.Process(target=_run, args=(self._arguments, self._streams, dict(environment or {})))
+        self._process = _CONTEXT.Process(target=_run, args=(self._arguments, self._streams, dict(environment or {}), killed_at))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -59,6 +85,11 @@ class TrainProcess:
         assert not self.running, f"not done after {timeout} s"
         printed, told = (path.read_text() for path in self._streams)
         return subprocess.CompletedProcess(self._arguments, self._process.exitcode or 0, printed, told)
+
+    def done_by_kill(self, timeout: float = 300) -> None:
+        """After its end, which must be by ``killed_at``."""
+        self._process.join(timeout)
+        assert self._process.exitcode == -signal.SIGKILL, [path.read_text() for path in self._streams]
 
     def __enter__(self) -> TrainProcess:
         return self

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from tstar_envs.cli import evaluate, listing, play
+from tstar_envs.cli import compare, evaluate, listing, play
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 
@@ -20,6 +20,7 @@ Command = (
     Annotated[listing.ListCommand, tyro.conf.subcommand("list")]
     | Annotated[play.PlayCommand, tyro.conf.subcommand("play")]
     | Annotated[evaluate.EvalCommand, tyro.conf.subcommand("eval")]
+    | Annotated[compare.CompareCommand, tyro.conf.subcommand("compare")]
 )
 
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command, unknown = tyro.cli(
             Command,
             prog="python -m tstar_envs",
-            description="Text environments for LLM agents: list them, play them, evaluate agents on them.",
+            description="Text environments for LLM agents: list them, play them, evaluate and compare agents on them.",
             args=arguments,
             return_unknown_args=True,
         )
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return listing.run(command, console)
         if isinstance(command, play.PlayCommand):
             return play.run(command, console)
+        if isinstance(command, compare.CompareCommand):
+            return compare.run(command, console)
         return evaluate.run(command, console)
     except BrokenPipeError:  # `| head` has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

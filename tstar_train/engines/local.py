@@ -16,7 +16,7 @@ from torch import Tensor
 from tstar_train.engines.base import Sample, require_room, rooms
 from tstar_train.finite import NotFinite, require_finite
 from tstar_train.policy.head import output_logits
-from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token, rows_that_fit
+from tstar_train.policy.kv import RaggedCache, attention_mask, cache_bytes_per_token, rows_that_fit
 from tstar_train.policy.limit import context_limit, position_limit
 from tstar_train.policy.model import Policy
 
@@ -46,8 +46,6 @@ class LocalEngine:
         self._batch = rows_that_fit(policy.model.config, itemsize, self._limit, batch, gib)
         kept = int(_MOST_PREFIX_SHARE * gib * (1 << 30)) // cache_bytes_per_token(policy.model.config, itemsize)
         self._most_prefix_tokens = kept
-        # Attention written out (Gemma 2, which bounds its scores) adds the mask; torch's own takes what is true as seen.
-        self._adds_mask = policy.model.config._attn_implementation == "eager"
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
         self._prefixes: dict[tuple[int, ...], tuple[list[tuple[Tensor, Tensor]], Tensor]] = {}  # ids -> cache row, logits
@@ -200,10 +198,8 @@ class LocalEngine:
     def _hidden(self, ids: Tensor, positions: Tensor, seen: Tensor, cache: RaggedCache) -> Tensor:
         # Padding may stand beyond the last position that there is; nobody looks at it.
         where = positions.clamp(max=self._positions - 1)
-        if self._adds_mask:
-            seen = torch.where(seen, 0.0, torch.finfo(self._model.dtype).min).to(self._model.dtype)
         output = self._model.base_model(
-            input_ids=ids, position_ids=where, attention_mask=seen, past_key_values=cache, use_cache=True
+            input_ids=ids, position_ids=where, attention_mask=attention_mask(self._model, seen), past_key_values=cache, use_cache=True
         )
         hidden: Tensor = output.last_hidden_state
         return hidden

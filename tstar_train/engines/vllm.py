@@ -5,7 +5,6 @@ Its sampling is many times faster on a GPU; its log-probabilities are rounded ot
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import os
@@ -20,6 +19,7 @@ from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.engines.base import Sample, require_room, rooms
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.finite import NotFinite
+from tstar_train.policy.description import described
 from tstar_train.policy.kv import cache_bytes_per_token
 from tstar_train.policy.limit import context_limit, position_limit
 from tstar_train.policy.model import Policy
@@ -80,9 +80,7 @@ class VLLMEngine:
             options["distributed_executor_backend"] = "external_launcher"
         try:
             with tempfile.TemporaryDirectory(prefix="tstar-vllm-") as folder:
-                described = copy.deepcopy(config)
-                described.architectures = [type(policy.model).__name__]
-                described.save_pretrained(folder)
+                described(policy.model).save_pretrained(folder)
                 self._llm = LLM(
                     model=folder, load_format="dummy", skip_tokenizer_init=True, generation_config="vllm",
                     dtype=str(policy.model.dtype).removeprefix("torch."), max_model_len=self._limit + 1, max_num_seqs=batch,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tstar_train.grafting.graft import Graft
+from tstar_train.optim.branches import Chunk, chunks_of, micro_batches
 from tstar_train.rollout.types import TokenSequence
 
 
@@ -59,16 +60,21 @@ def alike(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]:
     return list(found.values())
 
 
-def micro_batches(lengths: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
-    """Indexes in batches of similar length, each at most ``most_tokens`` padded tokens (or a single row)."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if batch and (len(batch) + 1) * lengths[index] > most_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+@dataclass
+class Beginnings:
+    """What several rows of a micro-batch begin with; each of those rows starts with the last token of it.
+
+    Attributes:
+        ids: shape (beginnings, longest), padded on the right.
+        wanted: bool, that shape, as of a ``Micro``; these come before those of the rows.
+        lengths: how many tokens stand before the rows' first, shape (beginnings,).
+        of: the beginning of each row, shape (rows,).
+    """
+
+    ids: Tensor
+    wanted: Tensor
+    lengths: Tensor
+    of: Tensor
 
 
 @dataclass
@@ -79,11 +85,13 @@ class Micro:
         ids: shape (rows, longest), padded on the right, so that no attention mask is needed.
         wanted: bool, the same shape: the tokens whose log-probabilities are asked for; never the first of a row.
         temperature: of the distribution.
+        beginnings: what rows begin with besides; None if every row is whole.
     """
 
     ids: Tensor
     wanted: Tensor
     temperature: float = 1.0
+    beginnings: Beginnings | None = None
 
 
 @dataclass
@@ -116,10 +124,10 @@ class SequenceMicro(Micro):
 
 @dataclass
 class PairMicro(Micro):
-    """Preference pairs: the contexts with the preferred thoughts, then the same contexts with the rejected ones.
+    """Preference pairs: two replies to one context each.
 
     Attributes:
-        owner: for each wanted token its row, shape (wanted tokens,).
+        owner: for each wanted token whose it is, shape (wanted tokens,): the preferred replies come first, then the rejected ones.
         pairs: how many there are, half of the rows.
     """
 
@@ -128,16 +136,28 @@ class PairMicro(Micro):
 
 
 def sequence_micros(
-    sequences: Sequence[TokenSequence], most_tokens: int, temperature: float, pad: int, device: torch.device
+    sequences: Sequence[TokenSequence], most_tokens: int, temperature: float, pad: int, device: torch.device, *, share: bool = True
 ) -> Iterator[SequenceMicro]:
-    """Rows in micro-batches of at most ``most_tokens`` padded tokens, which change memory and float rounding, not the result."""
+    """Rows in micro-batches, which change memory and float rounding, not the result.
+
+    Args:
+        sequences: the rows.
+        most_tokens: most padded tokens at once.
+        temperature: of the distribution.
+        pad: id of padding.
+        device: of the tensors.
+        share: whether rows may be branches of a beginning that they have in common.
+    """
     distinct = alike(sequences)
-    for number, batch in enumerate(micro_batches([len(copies[0].ids) for copies in distinct], most_tokens)):
-        part = [distinct[i] for i in batch]
-        ids, mask = _padded([(copies[0].ids, copies[0].mask) for copies in part], pad, device)
+    # What is wanted is a part of the symbol: a shared token is the policy's own in all rows or in none.
+    symbols = [[2 * i + m for i, m in zip(copies[0].ids, copies[0].mask, strict=True)] for copies in distinct]
+    chunks = chunks_of(symbols, most_tokens) if share else [Chunk((i,), 0) for i in range(len(distinct))]
+    for number, batch in enumerate(micro_batches(chunks, list(map(len, symbols)), most_tokens)):
+        part = [distinct[i] for chunk in batch for i in chunk.rows]
+        ids, wanted, beginnings = _laid_out([(copies[0].ids, copies[0].mask) for copies in part], batch, pad, device)
         every = [s for copies in part for s in copies]
         yield SequenceMicro(
-            ids, mask, temperature, _places(part).to(device),
+            ids, wanted, temperature, beginnings, _places(part, batch).to(device),
             old=_own_values(every, [s.old or s.logprobs for s in every], device),
             sampled=_own_values(every, [s.logprobs for s in every], device),
             advantages=_own_values(every, [s.advantages for s in every], device),
@@ -149,21 +169,40 @@ def sequence_micros(
 
 
 def pair_micros(
-    pairs: Sequence[Graft], most_tokens: int, temperature: float, pad: int, device: torch.device
+    pairs: Sequence[Graft], most_tokens: int, temperature: float, pad: int, device: torch.device, *, share: bool = True
 ) -> Iterator[PairMicro]:
-    """Preference pairs in micro-batches of at most ``most_tokens`` padded tokens."""
-    for batch in micro_batches([len(g.context) + max(len(g.rectified), len(g.rejected)) for g in pairs], most_tokens // 2):
-        part = [pairs[i] for i in batch]
-        spans = [(g.context, g.rectified) for g in part] + [(g.context, g.rejected) for g in part]
-        ids, wanted, owner = spans_padded(spans, pad, device)
-        yield PairMicro(ids, wanted, temperature, owner=owner, pairs=len(part))
+    """Preference pairs in micro-batches, the two of a pair in the same one; arguments as of ``sequence_micros``."""
+    spans = [(g.context, reply) for g in pairs for reply in (g.rectified, g.rejected)]
+    rows = [([*context, *reply], [0] * len(context) + [1] * len(reply)) for context, reply in spans]
+    chunks = []
+    for number, g in enumerate(pairs):
+        shorter, longer = sorted((2 * number, 2 * number + 1), key=lambda i: len(rows[i][0]))
+        chunks.append(Chunk((shorter, longer), len(g.context) if share else 0))
+    for batch in micro_batches(chunks, [len(ids) for ids, _ in rows], most_tokens):
+        order = [i for chunk in batch for i in chunk.rows]
+        ids, wanted, beginnings = _laid_out([rows[i] for i in order], batch, pad, device)
+        place = {chunk.rows[0] // 2: n for n, chunk in enumerate(batch)}
+        # The preferred ones first.
+        owners = torch.tensor([place[i // 2] + len(batch) * (i % 2) for i in order], device=device)
+        yield PairMicro(ids, wanted, temperature, beginnings, owner=owners[:, None].expand_as(wanted)[wanted], pairs=len(batch))
 
 
-def spans_padded(spans: Sequence[tuple[list[int], list[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """(ids, wanted, owner of each wanted token) of continuations after their contexts."""
-    ids, wanted = _padded([([*c, *t], [0] * len(c) + [1] * len(t)) for c, t in spans], pad, device)
-    owner = torch.arange(len(spans), device=device)[:, None].expand_as(wanted)[wanted]
-    return ids, wanted, owner
+def _laid_out(
+    rows: Sequence[tuple[Sequence[int], Sequence[int]]], batch: Sequence[Chunk], pad: int, device: torch.device
+) -> tuple[Tensor, Tensor, Beginnings | None]:
+    """Ids, wanted tokens and beginnings of the rows of a batch's chunks."""
+    owner = [n for n, chunk in enumerate(batch) for _ in chunk.rows]
+    if not any(chunk.shared for chunk in batch):
+        return *_padded(rows, pad, device), None
+    first = [max(0, chunk.shared - 1) for chunk in batch]
+    # The first token of a branch is an input alone: as one to be told it stands in the beginning.
+    cut = [
+        (ids[at:], [0, *mask[at + 1 :]] if at else mask) for (ids, mask), at in zip(rows, [first[n] for n in owner], strict=True)
+    ]
+    heads = {n: (ids[: batch[n].shared], mask[: batch[n].shared]) for n, (ids, mask) in zip(owner, rows, strict=True)}
+    ids, wanted = _padded([heads[n] for n in range(len(batch))], pad, device)
+    lengths, of = torch.tensor(first, device=device), torch.tensor(owner, device=device)
+    return *_padded(cut, pad, device), Beginnings(ids, wanted, lengths, of)
 
 
 def _padded(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -174,13 +213,21 @@ def _padded(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, devic
     return ids, mask
 
 
-def _places(part: Sequence[Sequence[TokenSequence]]) -> Tensor:
-    """For each own token of every copy of every row: its place among the own tokens of the rows, shape (own tokens of all copies,)."""
-    places, first = [], 0
-    for copies in part:
-        count = copies[0].own_tokens
-        places += [torch.arange(first, first + count)] * len(copies)
-        first += count
+def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> Tensor:
+    """For each own token of every copy of every row its place among the wanted ones: those of beginnings come first, then those of rows.
+
+    Shape (own tokens of all copies,).
+    """
+    rows = iter(part)
+    members = [[next(rows) for _ in chunk.rows] for chunk in batch]
+    inside = [sum(row[0][0].mask[: chunk.shared]) for row, chunk in zip(members, batch, strict=True)]
+    places, begun, first = [], 0, sum(inside)
+    for row, shared in zip(members, inside, strict=True):
+        for copies in row:
+            own = copies[0].own_tokens - shared
+            places += [torch.arange(begun, begun + shared), torch.arange(first, first + own)] * len(copies)
+            first += own
+        begun += shared
     return torch.cat(places)
 
 

@@ -22,6 +22,10 @@ class Learner(Protocol):
     def steps(self) -> int:
         """Optimizer steps begun: whether the weights are still those of before."""
 
+    @property
+    def shares(self) -> bool:
+        """Whether it can compute rows as branches of a beginning that they have in common."""
+
     def forward(self, micro: Micro) -> Outputs:
         """With a gradient, under the current weights."""
 

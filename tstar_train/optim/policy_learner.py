@@ -48,6 +48,11 @@ class PolicyLearner(ABC):
         """See ``Learner``."""
         return self._steps
 
+    @property
+    def shares(self) -> bool:
+        """See ``Learner``: layers that are computed again keep no keys and values for others."""
+        return not self._recompute
+
     def forward(self, micro: Micro) -> Outputs:
         """See ``Learner``."""
         if not self._recompute:

@@ -82,7 +82,7 @@ def update(
         totals = totals_of(step, world)
         stats = UpdateStats()
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
-            for micro in sequence_micros(needed(step.sequences, terms), *batching.rows):
+            for micro in sequence_micros(needed(step.sequences, terms), *batching.rows, share=learner.shares):
                 accumulate(learner, micro, terms, totals, stats)
             if learner.steps == before:  # afterwards the policy has moved, and differs from the one that sampled
                 require_agreement(stats.logprob_difference_max, batching.most_difference)
@@ -90,7 +90,7 @@ def update(
         norm = {"base_gradient_norm": learner.reduce("base")}
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
-                for pairs in pair_micros(step.pairs, *batching.rows):
+                for pairs in pair_micros(step.pairs, *batching.rows, share=learner.shares):
                     loss, figures = surgical(learner.forward(pairs), pairs, totals, partial(learner.reference, pairs))
                     learner.backward(loss)
                     stats.add(figures)
@@ -135,7 +135,7 @@ def annotate(learner: Learner, sequences: Sequence[TokenSequence], batching: Bat
     """
     if not values and not old:
         return
-    for micro in sequence_micros(sequences, *batching.rows):
+    for micro in sequence_micros(sequences, *batching.rows, share=learner.shares):
         outputs = learner.frozen(micro)
         if values:
             if outputs.values is None:
@@ -148,11 +148,9 @@ def annotate(learner: Learner, sequences: Sequence[TokenSequence], batching: Bat
 def _write(name: str, said: Tensor, micro: SequenceMicro, what: str) -> None:
     """Put a number for each of a micro-batch's wanted tokens into its rows."""
     require_finite(said, what)
-    numbers = iter(said.tolist())
-    for copies in micro.copies:
-        row = [next(numbers) if m else 0.0 for m in copies[0].mask]
-        for sequence in copies:
-            setattr(sequence, name, row)
+    numbers = iter(said[micro.which].tolist())
+    for sequence in (s for copies in micro.copies for s in copies):
+        setattr(sequence, name, [next(numbers) if m else 0.0 for m in sequence.mask])
 
 
 def accumulate(learner: Learner, micro: Any, terms: Sequence[Term], totals: Totals, stats: UpdateStats) -> None:

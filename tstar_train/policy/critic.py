@@ -26,17 +26,14 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, ids: Tensor, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         """Values in units of reward.
 
         Args:
-            ids: shape (rows, length).
-            hidden: the policy's last hidden states of them, shape (rows, length, width).
+            hidden: last hidden states, of ``trunk`` where there is one, else of the policy, shape (..., width).
 
         Returns:
-            Shape (rows, length): the value after each position, that is before the token that follows it.
+            Shape (...): the value after each position, that is before the token that follows it.
         """
-        if self.trunk is not None:
-            hidden = self.trunk(input_ids=ids, use_cache=False).last_hidden_state
         values: Tensor = self.head(hidden.float())[..., 0]
         return values

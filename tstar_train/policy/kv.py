@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache
 
 from tstar_envs import UnknownOption
 from tstar_train.policy.limit import attention_window
@@ -28,6 +28,55 @@ def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float
     """How many rows are sampled side by side: ``batch``, or as many as have room for their keys and values, at least one."""
     row = cache_bytes_per_token(config, itemsize) * limit
     return max(1, min(batch, int(gib * (1 << 30)) // row))
+
+
+def attention_mask(model: PreTrainedModel, seen: Tensor) -> Tensor:
+    """What a model takes for a mask that is True where something is seen: attention written out (Gemma 2, which bounds its scores) adds
+    the mask, torch's own takes it as it is.
+    """
+    if model.config._attn_implementation != "eager":
+        return seen
+    return torch.where(seen, 0.0, torch.finfo(model.dtype).min).to(model.dtype)
+
+
+class BranchCache(Cache):
+    """Keys and values of beginnings in front of those of rows that branch off from them; gradients flow through both.
+
+    Args:
+        beginnings: their keys and values, as a forward pass left them.
+        of: the beginning of each row, shape (rows,).
+    """
+
+    def __init__(self, beginnings: DynamicCache, of: Tensor) -> None:
+        super().__init__(layers=[])
+        self._beginnings = beginnings
+        self._of = of
+
+    def place(self, lengths: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Where a forward pass over ``count`` tokens of each row stands.
+
+        Args:
+            lengths: tokens before each row's first, shape (rows,).
+            count: tokens.
+
+        Returns:
+            As ``RaggedCache.place``.
+        """
+        own = torch.arange(count, device=lengths.device)
+        before = torch.arange(self.get_seq_length(), device=lengths.device)[None, :] < lengths[:, None]
+        rows = len(lengths)
+        seen = torch.cat([before[:, None].expand(rows, count, -1), (own[None, :] <= own[:, None]).expand(rows, -1, -1)], dim=2)
+        return lengths[:, None] + own, seen[:, None]
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Called by the model's attention: give back all that may be seen."""
+        kept: Any = self._beginnings.layers[layer_idx]
+        keys, values = kept.keys.index_select(0, self._of), kept.values.index_select(0, self._of)
+        return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Of the longest beginning."""
+        return int(self._beginnings.get_seq_length())
 
 
 class RaggedCache(Cache):

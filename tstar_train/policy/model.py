@@ -29,6 +29,7 @@ from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.claims import check_claims, check_weights
 from tstar_train.policy.codec import Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
+from tstar_train.policy.description import described
 from tstar_train.policy.look_back import look_back
 from tstar_train.policy.tokenizer import END, PAD
 from tstar_train.policy.turn_end import named_ends
@@ -101,7 +102,7 @@ def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
     # The tied output matrix is stored once.
     state = {k: v.detach().to(torch.float16).contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    model.config.save_pretrained(folder)
+    described(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

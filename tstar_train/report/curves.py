@@ -19,7 +19,7 @@ class Curve:
         smooth: adds the mean of the last iterations to each line.
         rule: a value worth a dashed line, with its meaning.
         from_zero: whether the axis includes zero.
-        source: which file the metrics come from.
+        source: which file the metrics come from; a curve of `validation` is passed over in runs that do not validate.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Curve:
     smooth: bool = False
     rule: tuple[float, str] | None = None
     from_zero: bool = True
-    source: Literal["metrics", "timings"] = "metrics"
+    source: Literal["metrics", "timings", "validation"] = "metrics"
 
 
 LEARNING = (
@@ -39,6 +39,13 @@ LEARNING = (
         "Share of the sampled episodes that solved their task; every iteration has other tasks, so judge the moving average, "
         "and the held-out tasks above for the real gain.",
         (("success", "success"),), unit="share", smooth=True,
+    ),
+    Curve(
+        "Validation",
+        "The same tasks of the validation split each time, sampled and greedy; the weights with the highest sampled figure are kept, of "
+        "equal ones the earliest. Iteration 0 is the start. The highest of several is a little lucky: judge the gain by the held-out "
+        "tasks above.",
+        (("sampled", "mean"), ("greedy", "greedy"), ("best so far", "best_mean")), unit="share", source="validation",
     ),
     Curve(
         "Reward",

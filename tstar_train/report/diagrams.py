@@ -33,7 +33,10 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
     readings: list[dict[str, Any]] = []
     for heading, curves in CURVES.items():
         for curve in curves:
-            records = _by_iteration(run.timings if curve.source == "timings" else run.metrics)
+            if curve.source == "validation" and not run.validation:
+                continue
+            sources = {"metrics": run.metrics, "timings": run.timings, "validation": run.validation}
+            records = _by_iteration(sources[curve.source])
             series, window = _series(curve, records)
             drawing = plot(list(records), series, curve.kind, curve.rule, curve.unit, from_zero=curve.from_zero) if records else None
             if drawing is None:

@@ -40,8 +40,19 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """Which weights validation chose: those of an iteration (0 is the start), by a figure that was the best of so many."""
+
+    iteration: int | None
+    mean: float | None
+    candidates: int | None
+    tasks: int | None
+    split: str
+
+
+@dataclass(frozen=True)
 class Headline:
-    """What the top of the report says. `low` and `high` bound the difference at 95 %."""
+    """What the top of the report says. `low` and `high` bound the difference at 95 %; `chosen` is None without validation."""
 
     metric: str
     split: str
@@ -53,6 +64,7 @@ class Headline:
     low: float | None
     high: float | None
     kinds: list[Kind]
+    chosen: Chosen | None = None
 
     @property
     def verdict(self) -> str:
@@ -95,6 +107,7 @@ def _from_evaluation(record: Record) -> Headline:
         low=number(record.get("ci_low")),
         high=number(record.get("ci_high")),
         kinds=[_kind(name, kinds_before, kinds_after) for name in dict.fromkeys([*kinds_before, *kinds_after])],
+        chosen=_chosen(_part(record, "chosen")),
     )
 
 
@@ -120,6 +133,13 @@ def _measured(part: Record | None) -> Measured | None:
     if part is None:
         return None
     return Measured(*(number(part.get(name)) for name in ("mean", "ci_low", "ci_high", "greedy", "success")))
+
+
+def _chosen(part: Record | None) -> Chosen | None:
+    if part is None:
+        return None
+    iteration, candidates, tasks = (_whole(part.get(name)) for name in ("iteration", "candidates", "tasks"))
+    return Chosen(iteration, number(part.get("mean")), candidates, tasks, str(part.get("split", "")))
 
 
 def _kind(name: str, before: Record, after: Record) -> Kind:

@@ -29,6 +29,7 @@ class Run:
         config: every option, None if there is no such file yet.
         metrics: one record per iteration.
         timings: one record per iteration.
+        validation: one record per validation; none where the run does not validate.
         evaluation: accuracy before and, at the end, after training.
         summary: written when the run is over.
         episodes: sample of the training episodes.
@@ -39,6 +40,7 @@ class Run:
     config: Record | None
     metrics: list[Record]
     timings: list[Record]
+    validation: list[Record]
     evaluation: Record | None
     summary: Record | None
     episodes: list[Episode]
@@ -68,6 +70,7 @@ def read_run(folder: Path) -> Run:
         config=read_object(folder / "config.json"),
         metrics=read_lines(folder / "metrics.jsonl"),
         timings=read_lines(folder / "timings.jsonl"),
+        validation=read_lines(folder / "validation.jsonl"),
         evaluation=read_object(folder / "evaluation.json"),
         summary=read_object(folder / "summary.json"),
         episodes=list(read_episodes(folder / "episodes.jsonl")) if _there(folder / "episodes.jsonl") else [],

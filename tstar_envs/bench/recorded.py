@@ -1,0 +1,178 @@
+"""Files of evaluations read for a comparison: what each was played on, and which of them belong together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.bench.results import Key
+from tstar_envs.data.files import read_json
+from tstar_envs.errors import BadData, UnknownOption
+from tstar_envs.record import Episode, read_episodes
+
+# What must be equal for episodes to be comparable, by the name it has in a record and in a message.
+SAME = {"env": "environment", "rules_version": "rules version", "tier": "tier", "split": "split"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one episode came to.
+
+    Attributes:
+        success: 1 or 0.
+        score: the reward, in [0, 1].
+        shown: digest of what the agent was shown first, which tells whether the task is the same.
+    """
+
+    success: float
+    score: float
+    shown: str
+
+
+@dataclass
+class Recorded:
+    """One file.
+
+    Attributes:
+        path: where.
+        agent: who played.
+        played_on: what ``SAME`` names.
+        options: of the environment, None where ``FILE.config.json``, which has them, is not beside the file.
+        tasks: outcomes of the episodes that have a result, by task.
+        errors: episodes that ended in an error; they enter nothing.
+        without_result: tasks all of whose episodes ended in an error.
+    """
+
+    path: Path
+    agent: str
+    played_on: dict[str, str]
+    options: dict[str, Any] | None
+    tasks: dict[str, list[Outcome]] = field(default_factory=dict)
+    errors: int = 0
+    without_result: int = 0
+
+
+def read_recorded(path: Path) -> Recorded:
+    """Read what ``eval --out`` wrote; of several records of one episode the last counts.
+
+    Raises:
+        MissingData: there is no such file.
+        BadData: it is no file of episodes, holds none with a result, or holds those of several agents, environments, rules
+            versions, tiers or splits.
+    """
+    first: dict[str, str] | None = None
+    outcomes: dict[Key, Outcome | None] = {}
+    try:
+        for episode in read_episodes(path):
+            facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
+            first = first or facts
+            for name, value in facts.items():
+                if value != first[name]:
+                    what = SAME.get(name, name)
+                    raise BadData(f"{path} mixes episodes of {what} {first[name]!r} and {value!r}: give one file for each")
+            outcomes[episode.task, episode.sample] = None if episode.ended == "error" else _outcome(episode)
+    except BadData as error:
+        raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
+    if first is None or not any(outcomes.values()):
+        kind = "only episodes that ended in an error" if outcomes else "no episode"
+        raise BadData(f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out")
+    agent = first.pop("agent")
+    recorded = Recorded(path, agent, first, _options(path), errors=sum(outcome is None for outcome in outcomes.values()))
+    for (task, _), outcome in sorted(outcomes.items()):
+        if outcome is not None:
+            recorded.tasks.setdefault(task, []).append(outcome)
+    recorded.without_result = len({task for task, _ in outcomes} - recorded.tasks.keys())
+    return recorded
+
+
+def _outcome(episode: Episode) -> Outcome:
+    text = f"{episode.instruction}\0{episode.first_observation}".encode("utf-8", "surrogatepass")
+    return Outcome(float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest())
+
+
+def _options(path: Path) -> dict[str, Any] | None:
+    config = path.with_name(path.name + ".config.json")
+    if not config.exists():
+        return None
+    options = read_json(config).get("options")
+    if not isinstance(options, dict):
+        raise BadData(f"{config}: 'options' must be an object, found {options!r:.60}. Move the file away to compare without it")
+    return options
+
+
+def common_tasks(files: Sequence[Recorded], *, overlap: bool = False, any_options: bool = False) -> list[str]:
+    """The tasks that files are compared on, sorted.
+
+    Args:
+        files: two at least.
+        overlap: take the tasks that are in all of them where not all have the same.
+        any_options: compare though the environments' options or the first observations differ.
+
+    Raises:
+        UnknownOption: they do not belong together; file, value and way out are named.
+    """
+    _same_setting(files)
+    shared = sorted(set.intersection(*(set(file.tasks) for file in files)))
+    if not shared:
+        ids = "; ".join(f"{file.path} has {_listed(sorted(file.tasks))}" for file in files)
+        raise UnknownOption(f"another task set: no task has a result in all files ({ids}). Play the same tasks with each agent")
+    if not any_options:
+        _same_options(files)
+        _same_texts(files, shared)
+    union = set().union(*(file.tasks for file in files))
+    if len(shared) < len(union) and not overlap:
+        raise UnknownOption(f"another task set: {_task_sets(files, len(union))}. {len(shared)} tasks are in all: --overlap compares those")
+    return shared
+
+
+def _same_setting(files: Sequence[Recorded]) -> None:
+    for name, what in SAME.items():
+        counted = Counter(file.played_on[name] for file in files)
+        if len(counted) == 1:
+            continue
+        most = counted.most_common(1)[0]
+        usual = next(file for file in files if file.played_on[name] == most[0])
+        other = next(file for file in files if file.played_on[name] != most[0])
+        together = " ".join(str(file.path) for file in files if file.played_on[name] == most[0])
+        offer = f"What can be compared: {together}" if most[1] > 1 else "Nothing of them can be compared"
+        raise UnknownOption(
+            f"another {what}: {other.path} has {other.played_on[name]!r}, {usual.path} has {usual.played_on[name]!r}. "
+            f"{offer}; or play both under the same {what}"
+        )
+
+
+def _same_options(files: Sequence[Recorded]) -> None:
+    known = [file for file in files if file.options is not None]
+    for file in known[1:]:
+        if file.options != known[0].options:
+            raise UnknownOption(
+                f"other options: {file.path} was played with {json.dumps(file.options)}, {known[0].path} with "
+                f"{json.dumps(known[0].options)}. Play both with the same (eval --options-of AGENT), or add --any-options"
+            )
+
+
+def _same_texts(files: Sequence[Recorded], shared: Sequence[str]) -> None:
+    for task in shared:
+        for file in files[1:]:
+            if file.tasks[task][0].shown != files[0].tasks[task][0].shown:
+                raise UnknownOption(
+                    f"another task set: task {task!r} begins differently in {file.path} and {files[0].path}: its contents have "
+                    "changed between them. Play both on the same data, or add --any-options"
+                )
+
+
+def _task_sets(files: Sequence[Recorded], union: int) -> str:
+    told = []
+    for file in files:
+        lost = f", and {file.without_result} that ended in errors alone (eval again repeats them)" if file.without_result else ""
+        told.append(f"{file.path} has {len(file.tasks)} of {union} tasks{lost}")
+    return "; ".join(told)
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"

@@ -1,0 +1,149 @@
+"""``compare``: agents on the same tasks, paired, and whether the difference is decided."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from tstar_envs.bench.paired import Comparison, compare
+from tstar_envs.bench.recorded import Recorded, common_tasks, read_recorded
+from tstar_envs.bench.sign_flip import EXACT
+from tstar_envs.cli.console import plain, say
+from tstar_envs.errors import UnknownOption
+
+FORMAT = 1  # of --json
+
+
+@dataclass(frozen=True)
+class CompareCommand:
+    """Compare agents on the same tasks: difference, 95 % interval, p, smallest difference that could be seen, and a verdict.
+
+    Files of another environment, rules version, tier, split or task set are refused. A difference is decided when its interval
+    excludes 0 and its p, after Holm's correction where there are several comparisons, is below .05.
+    """
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """Two or more files that eval --out wrote, one for each agent."""
+    metric: Literal["success", "score"] = "success"
+    """success (solved or not) or score (the reward)."""
+    overlap: bool = False
+    """Compare on the tasks that are in all files where not all have the same."""
+    any_options: bool = False
+    """Compare though the environments' options or first observations differ."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+
+def run(command: CompareCommand, console: Console) -> int:
+    """Read the files, refuse what does not belong together, and print the comparison.
+
+    Returns:
+        0.
+
+    Raises:
+        UnknownOption: fewer than two files, one given twice, or files that do not belong together.
+        BadData: a file cannot be read.
+    """
+    if len(command.files) < 2:
+        raise UnknownOption(f"give at least two files to compare, got {len(command.files)}")
+    for path, times in Counter(path.resolve() for path in command.files).items():
+        if times > 1:
+            raise UnknownOption(f"{path} is given {times} times: give one file for each agent")
+    files = [read_recorded(path) for path in command.files]
+    shared = common_tasks(files, overlap=command.overlap, any_options=command.any_options)
+    values = {
+        name: {task: [getattr(outcome, command.metric) for outcome in file.tasks[task]] for task in shared}
+        for name, file in zip(_names(files), files, strict=True)
+    }
+    compared = compare(values)
+    agents = [_agent(name, file, values[name]) for name, file in zip(values, files, strict=True)]
+    if command.json:
+        facts = {"format": FORMAT, **files[0].played_on, "metric": command.metric, "tasks": len(shared)}
+        console.file.write(json.dumps({**facts, "agents": agents, "comparisons": [asdict(c) for c in compared]}, indent=1) + "\n")
+    else:
+        _show(command, console, files, agents, compared)
+    return 0
+
+
+def _names(files: Sequence[Recorded]) -> list[str]:
+    """How each is called: its agent, with the file where the agent alone does not tell."""
+    times = Counter(file.agent for file in files)
+    return [file.agent if times[file.agent] == 1 else f"{file.agent} ({file.path})" for file in files]
+
+
+def _agent(name: str, file: Recorded, values: dict[str, list[float]]) -> dict[str, Any]:
+    means = [sum(those) / len(those) for those in values.values()]
+    return {
+        "name": name, "agent": file.agent, "file": str(file.path), "mean": sum(means) / len(means),
+        "episodes": sum(map(len, values.values())), "left_out_tasks": len(file.tasks) - len(values), "errors": file.errors,
+        "options": file.options,
+    }  # fmt: skip
+
+
+def _show(
+    command: CompareCommand, console: Console, files: Sequence[Recorded], agents: list[dict[str, Any]], compared: list[Comparison]
+) -> None:
+    on, several = files[0].played_on, len(compared) > 1
+    say(
+        console,
+        f"{on['env']} ({on['tier']}, rules {on['rules_version']}), split {on['split']}: {compared[0].tasks} tasks, {command.metric}",
+    )
+    table = Table()
+    for column in ("agent", command.metric, "episodes", "errors (left out)", "options", "file"):
+        table.add_column(column, justify="left" if column in ("agent", "options", "file") else "right", overflow="fold")
+    for agent in agents:
+        options = agent["options"]
+        told = "not recorded" if options is None else ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
+        cells = (agent["name"], f"{agent['mean']:.1%}", str(agent["episodes"]), str(agent["errors"]), told, agent["file"])
+        table.add_row(*map(plain, cells))
+    console.print(table)
+    if any(agent["left_out_tasks"] for agent in agents):
+        left = ", ".join(f"{agent['left_out_tasks']} of {agent['name']}" for agent in agents if agent["left_out_tasks"])
+        say(console, f"tasks left out because not all have them: {left}", "yellow")
+    table = Table()
+    for column in ("difference", "by", "95 % interval", "p", *(["p (Holm)"] if several else []), "detectable effect"):
+        table.add_column(column, justify="left" if column == "difference" else "right", overflow="fold")
+    for one in compared:
+        detectable = "not known" if one.detectable is None else f"{one.detectable:.1%}"
+        p = (_p(one.p), _p(one.p_holm)) if several else (_p(one.p),)
+        table.add_row(*map(plain, (_pair(one), f"{one.difference:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}", *p, detectable)))
+    console.print(table)
+    for one in compared:
+        say(console, f"{_pair(one)}: {_verdict(one)}", "green" if one.decided else "yellow")
+    say(
+        console,
+        "interval: bootstrap over tasks (from Wilson's where all differ alike); p: sign flips of the tasks' differences (all of them "
+        f"where at most {EXACT} tasks differ); detectable effect: the true difference that so many tasks find in 80 % of cases",
+        "dim",
+    )
+
+
+def _pair(one: Comparison) -> str:
+    return f"{one.first} - {one.second}"
+
+
+def _verdict(one: Comparison) -> str:
+    if one.decided:
+        return f"decided, {one.first if one.difference > 0 else one.second} is better"
+    if one.more is None:
+        return "not decided, and no number of further tasks would decide a difference of 0" if one.tasks > 1 else "not decided by one task"
+    return (
+        f"not decided; about {_tasks(one.more)} would decide it if the difference stays as it is "
+        f"({one.more_surely:,} for an 80 % chance of it)"
+    )
+
+
+def _tasks(number: int) -> str:
+    return "1 more task" if number == 1 else f"{number:,} more tasks"
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}"
