@@ -160,9 +160,9 @@ def test_ranks_that_meet_but_cannot_connect_say_so(hosts, tmp_path):
     program = ["-m", "tstar_train", *SHORT, "--out", tmp_path / "run"]
     with Started(tmp_path, [hosts.torchrun(host, *program) for host in (0, 1)], GLOO_SOCKET_IFNAME="lo") as started:
         assert all(started.codes(60 * MINUTES * 2 + 60)), started.told
-        for host, told in enumerate(started.told):
+        for told in started.told:  # gloo lets the one that listens wait five times as long; it hears of the other
             [message] = [line for line in told.splitlines() if line.startswith("tstar_train: ")]
-            assert f"rank {host} of 2 could not connect to the others" in message and "GLOO_SOCKET_IFNAME names (lo here)" in message
+            assert "of 2 could not connect to the others" in message and "GLOO_SOCKET_IFNAME names (lo here)" in message
         assert not started.left() and not (tmp_path / "run").exists()
 
 
