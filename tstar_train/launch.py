@@ -12,7 +12,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -46,6 +46,12 @@ class Helpers:
         ended = [p for p in self.processes if p.exitcode is not None]
         # One that was killed comes first: the others may have ended because of it.
         return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
+
+    def dump(self, ranks: Iterable[int]) -> None:
+        """Let those write their stacks to stderr and end, whose own watch could not answer; one that is stopped cannot."""
+        for rank in ranks:
+            if (process := self.processes[rank - 1]).is_alive():
+                os.kill(process.pid, signal.SIGABRT)  # faulthandler writes them (``Lifeline``)
 
     def kill(self) -> None:
         """End them at once."""
@@ -104,7 +110,9 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
         _stay_on_this_machine()
         world = Distributed(0, size, store, minutes, helpers.complaint, end=helpers.kill)
         yield world
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, RankFailed) and world is not None:
+            helpers.dump(world.watch.silent)
         helpers.close(_FAILED_SECONDS)
         raise
     finally:

@@ -26,6 +26,7 @@ from tstar_train.stacks import position, stacks
 
 _POLL_SECONDS = 0.25
 _ANSWER_SECONDS = 3.0  # for the others to say where they are
+_DEAD_SECONDS = 2.5  # so much less where one of them is known to be dead
 _UNWIND_SECONDS = 10.0  # for the main thread to end by itself
 LATER_SECONDS = 15.0  # a rank that is stopped ends so long after the time that is waited: the others have said by then what happened
 
@@ -35,7 +36,8 @@ class Watch:
 
     Attributes:
         seconds: how long this rank waits for the others.
-        folder: of the run, for ``stacks.txt``; None before it is known.
+        folder: of the run, for ``stacks-RANK.txt`` (RANK tells what happened); None before it is known.
+        silent: ranks that did not answer, once some rank has given up.
         last_words: what is saved and how to go on, for the message of a process that ends from here.
 
     Args:
@@ -52,6 +54,7 @@ class Watch:
     ) -> None:
         self.seconds = seconds
         self.folder: Path | None = None
+        self.silent: list[int] = []
         self.last_words: Callable[[], str] = str
         self._rank, self._size = rank, size
         self._listening, self._asking = store.clone(), store.clone()  # type: ignore[attr-defined]
@@ -153,6 +156,7 @@ class Watch:
         asking.start()
         asking.join(2 * _ANSWER_SECONDS)
         answers, who = dict(answers), dict(told["who"])
+        self.silent = [rank for rank in range(self._size) if rank not in answers]
         self._leads = min(answers) == self._rank
         if self._rank == 0 or self._leads:
             told["reason"] = self._complaint() or told["reason"]
@@ -183,7 +187,7 @@ class Watch:
             for rank in range(self._size):
                 if self._asking.check([f"who {rank}"]):
                     told["who"][rank] = self._asking.get(f"who {rank}").decode()
-            while len(answers) < self._size and time.monotonic() < deadline:
+            while len(answers) < self._size and time.monotonic() < deadline - (_DEAD_SECONDS if self._complaint() else 0):
                 for rank in range(self._size):
                     if rank not in answers and self._asking.check([f"state {rank}"]):
                         answers[rank] = json.loads(self._asking.get(f"state {rank}"))
@@ -199,14 +203,16 @@ class Watch:
         }
 
     def _about(self, answers: dict[int, dict[str, Any]], who: dict[int, str]) -> Iterator[str]:
-        """Of each rank that is not where the others are, what is known of it."""
+        """Of each rank that is not where the others are, what is known of it; of all where that is none."""
         most = max(answer["calls"] for answer in answers.values())
-        for rank in range(self._size):
-            name = f"rank {rank}" + (f" ({who[rank]})" if rank in who else "")
-            if rank not in answers:
-                yield f"{name} gives no sign of life: it died, was stopped, or cannot be reached"
-            elif answers[rank]["calls"] < most or answers[rank]["waiting"] is None:
-                yield f"{name} has not come there: it is at {answers[rank]['position']}"
+        names = [f"rank {rank}" + (f" ({who[rank]})" if rank in who else "") for rank in range(self._size)]
+        behind = [r for r, answer in sorted(answers.items()) if answer["calls"] < most or answer["waiting"] is None]
+        for rank in self.silent:
+            yield f"{names[rank]} gives no sign of life: it died, was stopped, or cannot be reached"
+        for rank in behind:
+            yield f"{names[rank]} has not come there: it is at {answers[rank]['position']}"
+        if not self.silent and not behind:  # within a call of DeepSpeed's, which is many
+            yield "All have come there; " + ", ".join(f"{names[rank]} is at {answers[rank]['position']}" for rank in sorted(answers))
 
     def _dump(self, answers: dict[int, dict[str, Any]]) -> str:
         """Write the stacks to stderr and into the run's folder; the sentence that says where they are."""
@@ -221,7 +227,7 @@ class Watch:
             sys.stderr.flush()
         if self.folder is not None and self.folder.is_dir():
             with suppress(OSError):
-                path = self.folder / "stacks.txt"
+                path = self.folder / f"stacks-{self._rank}.txt"
                 path.write_text(f"{time.strftime('%Y-%m-%d %H:%M:%S')}: {self._verdict}\n\n{text}", encoding="utf-8")
                 where = f"above and in {path}"
         return f"The stacks of {'rank' if len(answers) == 1 else 'ranks'} {', '.join(map(str, sorted(answers)))} are {where}"

@@ -131,15 +131,18 @@ class Distributed:
         self.rank = rank
         self.size = size
         self._failure: RankFailed | None = None
-        try:
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes))
-        except RuntimeError as error:
-            raise RankFailed(
-                f"rank {rank} of {size} could not connect to the others within {minutes:g} minutes (--helper-minutes). Each process "
-                f"listens on a port of its own: the hosts must let one another through, by the network card that GLOO_SOCKET_IFNAME "
-                f"names ({os.environ.get('GLOO_SOCKET_IFNAME', 'not set')} here). gloo says: {_first_line(error)}"
-            ) from error
         self.watch = Watch(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
+        card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
+        try:
+            with self.watch.waiting(f"connecting to one another (GLOO_SOCKET_IFNAME is {card})"):
+                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes))
+        except RuntimeError as error:
+            told = self.watch.verdict(
+                f"rank {rank} of {size} could not connect to the others. Each process listens on a port of its own: the hosts must let "
+                f"one another through, by the network card that GLOO_SOCKET_IFNAME names ({card} here). gloo says: {_first_line(error)}"
+            )
+            self.watch.close()
+            raise RankFailed(told) from error
 
     def patience(self, minutes: float) -> None:
         """See ``World``."""

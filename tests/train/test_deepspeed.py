@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from train.hosts import Started
 
 from tstar_envs import MissingExtra
 from tstar_train.config import Config
@@ -155,12 +156,10 @@ main(2, sys.argv[1], "deepspeed whole")
 @pytest.mark.slow
 def test_the_stale_lock_would_stop_a_run_that_compiles_the_operation(tmp_path):
     """So that the fixture ``two``, which meets the same lock, shows something."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, **with_stale_lock(tmp_path / "extensions")}
-    command = [sys.executable, "-c", UNMENDED, str(tmp_path / "2.pt")]
-    done = subprocess.run(command, env=environment, timeout=120, capture_output=True, text=True)
-    assert done.returncode != 0 and not (tmp_path / "2.pt").exists()
-    assert "file_baton.py" in done.stderr and "in wait" in done.stderr, done.stderr
+    command = [sys.executable, "-c", UNMENDED, tmp_path / "2.pt"]
+    with Started(tmp_path, [command], **with_stale_lock(tmp_path / "extensions")) as started:  # its other rank waits on: it is killed
+        assert started.codes(120) != [0] and not (tmp_path / "2.pt").exists()
+        assert "file_baton.py" in started.told[0] and "in wait" in started.told[0], started.told
 
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):

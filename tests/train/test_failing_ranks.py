@@ -1,4 +1,4 @@
-"""A rank that is killed, stopped, loops or cannot be reached ends the run in time, named, with stacks and checkpoint; nothing is left."""
+"""A rank that is killed, stopped, loops or cannot be reached ends the run in time: named, with stacks and the last checkpoint."""
 
 from __future__ import annotations
 
@@ -86,11 +86,12 @@ def require_good_end(started, begun, out, rank, answered):
     messages = [line for line in told.splitlines() if line.startswith("tstar_train: ") and "The stacks of rank" in line]
     assert len(messages) == 1, told
     [message] = messages
-    assert f"rank {rank} (process " in message and ("gives no sign of life" in message or "has not come there" in message)
+    assert f"rank {rank} (process " in message and re.search(r"gives no sign of life|has not come there|All have come there", message)
     assert re.search(rf"saved in {re.escape(str(out))}/checkpoints/000002[;.]", message)
     assert f"go on with: python -m tstar_train --resume {out}" in message
-    assert str(out / "stacks.txt") in message
-    stacks = (out / "stacks.txt").read_text()
+    [file] = out.glob("stacks-*.txt")
+    assert str(file) in message
+    stacks = file.read_text()
     for number in answered:
         assert f"rank {number}, " in stacks and f"rank {number}, " in told
     assert "in _wait" in stacks or "backward" in stacks
@@ -109,7 +110,8 @@ def test_a_rank_that_fails_ends_the_run(start, rank, where, how, optimizer, comm
         answered = {0, 1} if how == "loop" else {1 - rank}
         message = require_good_end(started, begun, out, rank, answered)
         if how == "loop":
-            assert "has not come there: it is at" in message and "in fail" in (out / "stacks.txt").read_text()
+            assert re.search(rf"rank {rank} \([^)]*\) (has not come there: it )?is at __main__:\d+, fail", message)
+            assert "in fail" in next(out.glob("stacks-*.txt")).read_text()
         else:
             assert "gives no sign of life" in message
         if how == "hold":  # no thread of it can answer: its stacks are those that the signal dumps
@@ -158,9 +160,9 @@ def test_ranks_that_meet_but_cannot_connect_say_so(hosts, tmp_path):
     program = ["-m", "tstar_train", *SHORT, "--out", tmp_path / "run"]
     with Started(tmp_path, [hosts.torchrun(host, *program) for host in (0, 1)], GLOO_SOCKET_IFNAME="lo") as started:
         assert all(started.codes(60 * MINUTES * 2 + 60)), started.told
-        for host, told in enumerate(started.told):
+        for told in started.told:  # gloo lets the one that listens wait five times as long; it hears of the other
             [message] = [line for line in told.splitlines() if line.startswith("tstar_train: ")]
-            assert f"rank {host} of 2 could not connect to the others" in message and "GLOO_SOCKET_IFNAME names (lo here)" in message
+            assert "of 2 could not connect to the others" in message and "GLOO_SOCKET_IFNAME names (lo here)" in message
         assert not started.left() and not (tmp_path / "run").exists()
 
 

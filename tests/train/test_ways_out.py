@@ -99,14 +99,19 @@ def patient(world: World) -> None:
     world.first(None)
 
 
-def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at_all() -> None:
-    for signum, minutes, told in ((signal.SIGSTOP, 1 / 60, "--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")):
-        with launched(2, patient, 10.0) as world:
-            [process] = [p for p in multiprocessing.active_children() if p.pid is not None]
-            world.patience(minutes)
-            os.kill(process.pid or 0, signum)
-            begun = time.monotonic()
-            with pytest.raises(RankFailed, match=told):
-                world.gather("what")
-            assert time.monotonic() - begun < 60
-        assert not process.is_alive()
+@pytest.mark.parametrize(
+    ("signum", "minutes", "told"), [(signal.SIGSTOP, 1 / 60, "waited .*--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")]
+)
+def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at_all(
+    signum: signal.Signals, minutes: float, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RankFailed, match=told) as raised, launched(2, patient, 10.0) as world:
+        world.in_case(tmp_path, str)
+        [process] = [p for p in multiprocessing.active_children() if p.pid is not None]
+        world.patience(minutes)
+        os.kill(process.pid or 0, signum)
+        begun = time.monotonic()
+        world.gather("what")
+    assert time.monotonic() - begun < 60 and not process.is_alive()
+    assert f"rank 1 (process {process.pid} on " in str(raised.value) and "gives no sign of life" in str(raised.value)
+    assert "rank 0, waiting in a sum:" in capfd.readouterr().err and "in gather" in (tmp_path / "stacks-0.txt").read_text()
