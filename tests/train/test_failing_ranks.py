@@ -144,12 +144,13 @@ def test_hosts_whose_cable_is_pulled_both_end_the_run(hosts, tmp_path):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_nobody_meets_says_where_it_looked(rank, tmp_path):
     """As by a scheduler that starts the ranks itself, here one of them, or with a wrong address."""
-    variables = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29618}
+    port = 29618 + rank  # or the two cases would meet where they run side by side
+    variables = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     command = [sys.executable, "-m", "tstar_train", *SHORT, "--out", tmp_path / "run"]
     with Started(tmp_path, [command], **{name: str(value) for name, value in variables.items()}) as started:
         assert started.codes(60 * MINUTES * 2 + 60) == [2]
         [message] = [line for line in started.told[0].splitlines() if line.startswith("tstar_train: ")]
-        assert f"rank {rank} of 2 did not meet the others at 127.0.0.1:29618 within {MINUTES} minutes" in message
+        assert f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within {MINUTES} minutes" in message
         assert not started.left() and not (tmp_path / "run").exists() and "Traceback" not in started.told[0]
 
 
