@@ -135,6 +135,25 @@ def test_branches_give_the_numbers_of_whole_rows(name):
     assert any(m.beginnings is not None and bool(m.beginnings.wanted.any()) for m in shared)  # replies are shared, not prompts alone
 
 
+@pytest.mark.parametrize("separate", [None, False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_come_in_the_order_of_whole_rows(name, separate):
+    """ZeRO sums over the ranks in the order in which they come, whether a rank computes branches or not."""
+    model, rows, order = small_model(name, 300), sequences(300), []
+    critic = None if separate is None else Critic(model, separate)
+    modules = [model] if critic is None else [model, critic]
+    for number, parameter in enumerate(p for module in modules for p in module.parameters()):
+        parameter.register_hook(lambda gradient, number=number: order.append(number))
+    orders = set()
+    for share in (False, True):
+        for micro in sequence_micros(rows, 200, 1.0, 0, torch.device("cpu"), share=share):
+            outputs = forward(model, micro, critic)
+            (outputs.logprobs.sum() if outputs.values is None else outputs.logprobs.sum() + outputs.values.sum()).backward()
+            orders.add((micro.beginnings is not None, tuple(order)))
+            order.clear()
+    assert {shared for shared, _ in orders} == {False, True} and len({of_micro for _, of_micro in orders}) == 1
+
+
 @pytest.mark.parametrize("separate", [False, True])
 def test_values_of_a_critic_are_those_of_whole_rows(separate):
     model, rows = small_model("qwen2", 300), sequences(300, seed=1)

@@ -69,11 +69,6 @@ class DeepSpeedLearner(PolicyLearner):
         """See ``Learner``."""
         return self._world.size == 1
 
-    @property
-    def shares(self) -> bool:
-        """See ``Learner``: ZeRO sums in the order in which a pass meets the layers, and that of a beginning meets some of them later."""
-        return False
-
     def backward(self, loss: Tensor) -> None:
         """See ``Learner``."""
         if self._ended or not self._vote(more=True):  # another rank has failed: all are about to raise

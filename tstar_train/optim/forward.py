@@ -68,4 +68,5 @@ def _before_wanted(trunk: Any, micro: Micro) -> Tensor:
         input_ids=ids, position_ids=positions.clamp(max=position_limit(trunk.config) - 1), attention_mask=attention_mask(trunk, seen),
         past_key_values=branches, use_cache=True,
     ).last_hidden_state  # fmt: skip
+    # Of a beginning without wanted tokens too: so all its layers are in the graph, and gradients come in the order of whole rows.
     return torch.cat([first[begun.wanted[:, 1:]], hidden[before]])
