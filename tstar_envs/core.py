@@ -26,6 +26,7 @@ from tstar_envs.react import Reply, read_reply
 from tstar_envs.snapshot import Origin, Snapshot, digest, options_of_state
 from tstar_envs.spaces import Unicode
 from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.tools import Tool, tool
 
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 
@@ -73,6 +74,7 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     solved_at_start: Sequence[str] = ()  # ids of tasks whose goal holds before the first step
     answers: bool = True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
     exact_replies: bool = False  # True: nothing is taken off an action, as in the original that a mode reproduces
+    tools: tuple[Tool, ...] = (tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),)
     keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __new__(cls, *args: Any, **options: Any) -> Self:

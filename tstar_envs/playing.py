@@ -17,13 +17,15 @@ class StepResult(NamedTuple):
     Attributes:
         observation: its text.
         reward: of this step.
-        over: whether the episode is over.
+        over: whether the episode is over, and
+        terminated: whether that is because the task is, rather than the turns.
         info: as ``TextEnv.step`` gives it.
     """
 
     observation: str
     reward: float
     over: bool
+    terminated: bool
     info: dict[str, Any]
 
 
@@ -84,8 +86,13 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
                 continue
             if observation is None or reward is None or info is None:
                 raise RuntimeError(f"row {row} was stepped but gave no result")
-            over = bool(terminated[row] or truncated[row])
-            episodes[row].add(reply, observation, info)
-            if over:
-                episodes[row].end(reward, bool(terminated[row]), info)
-            player.played(row, StepResult(observation, reward, over, info))
+            result = StepResult(observation, reward, bool(terminated[row] or truncated[row]), bool(terminated[row]), info)
+            write_step(episodes[row], reply, result)
+            player.played(row, result)
+
+
+def write_step(episode: Episode, reply: str, result: StepResult) -> None:
+    """Write a turn, and the end if it was the last."""
+    episode.add(reply, result.observation, result.info)
+    if result.over:
+        episode.end(result.reward, result.terminated, result.info)

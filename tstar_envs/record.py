@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from tstar_envs.data.files import parse_json, regular_file
 from tstar_envs.errors import BadData, TStarError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable
 _BLOCK = 65_536  # bytes read at a time, from the end
 
 
@@ -30,6 +30,7 @@ class Step:
         modifies_state: whether the state changed, as executed.
         effect_key: canonical key of the change, "" if none.
         state_key: hash of the state after the step.
+        seconds: how long the agent took for its reply; 0 where nobody took the time.
     """
 
     reply: str
@@ -41,11 +42,12 @@ class Step:
     modifies_state: bool
     effect_key: str
     state_key: str
+    seconds: float = field(default=0.0, compare=False)
 
     @classmethod
     def from_info(cls, reply: str, observation: str, info: dict[str, Any]) -> Step:
         """From what ``TextEnv.step`` returned."""
-        named = {f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation")}
+        named = {f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation", "seconds")}
         return cls(reply=reply, observation=observation, **named)
 
 
@@ -70,6 +72,10 @@ class Episode:
         error: what went wrong, if ``ended`` is ``error``.
         extra: further figures of the family (for example em and f1), and ``facts``.
         steps: the turns.
+        failure: why the task was not solved, as ``tstar_envs.bench.failures`` tells it apart; "" where it was, or nobody told.
+        panel: name and hash of the panel of tasks that the task was played as a part of, "" if of none.
+        calls: what the agent asked of a model: purpose, step, tokens, seconds, tries (``tstar_envs.bench.usage.Call``).
+        attempts: the agent's earlier attempts at this task within the episode (Reflexion): reward, success, ended, reflection, steps.
         schema: version of this format.
     """
 
@@ -89,6 +95,10 @@ class Episode:
     error: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    failure: str = ""
+    panel: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
     schema: int = SCHEMA_VERSION
 
     @staticmethod
@@ -119,8 +129,10 @@ class Episode:
         self.reward, self.success = 0.0, False
 
     def to_json(self) -> str:
-        """One line of JSON (lone surrogates are escaped, so any reply can be written)."""
-        return json.dumps(asdict(self), ensure_ascii=True)
+        """One line of JSON (lone surrogates are escaped, so any reply can be written), without what only other episodes have."""
+        record = {name: value for name, value in asdict(self).items() if value or name not in _SOME}
+        record["steps"] = [{name: value for name, value in step.items() if value or name not in _SOME} for step in record["steps"]]
+        return json.dumps(record, ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -139,10 +151,11 @@ class Episode:
         return cls(**{**_checked(cls, record), "steps": [Step(**_checked(Step, step)) for step in steps]})
 
 
+_SOME = frozenset({"failure", "panel", "calls", "attempts", "seconds"})
 # What a field may hold, by how its type is written; a whole number stands for a fraction too (``"reward": 1``).
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "bool": (bool,), "int": (int,), "float": (float, int), "int | None": (int, type(None)), "dict[str, Any]": (dict,),
-    "list[Step]": (list,),
+    "list[Step]": (list,), "list[dict[str, Any]]": (list,),
 }  # fmt: skip
 
 

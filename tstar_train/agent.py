@@ -46,6 +46,12 @@ class PolicyAgent:
         self._turn = 0
         self._stuck = False
 
+    def another(self) -> PolicyAgent:
+        """One for a second episode at the same time, on the same weights."""
+        twin = PolicyAgent(self._policy, self._prompt, self._seed, self._temperature, self._max_tokens, self._seen)
+        twin._codec = self._codec
+        return twin
+
     def bind(self, env: TextEnv[Any, Any]) -> None:
         """Take the rules from the environment that will be played: they depend on its options, as does the form of a conversation."""
         self._prompt = env.prompt()

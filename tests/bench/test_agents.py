@@ -7,7 +7,7 @@ import pytest
 
 from tstar_envs import Episode, MissingExtra, TextEnv, UnknownOption, find_entry
 from tstar_envs.bench.agents import Agent, load_agent
-from tstar_envs.bench.runner import BrokenRun, agent_seed, play_episode, play_missing
+from tstar_envs.bench.runner import BrokenRun, Seat, Setting, agent_seed, play_episode, play_missing
 
 ENTRY = find_entry("hotpotqa")
 
@@ -89,8 +89,8 @@ def test_oracle_solves_and_random_does_not() -> None:
     env, oracle, random = make_env(topk=1), load("oracle"), load("random")
     oracle.bind(env)
     keys = [(task, 0) for task in env.task_ids()[:30]]
-    assert all(e.success for e in play_missing(env, ENTRY, oracle, keys, {}, name="oracle", seed=0))
-    played = list(play_missing(env, ENTRY, random, keys, {}, name="random", seed=0))
+    assert all(e.success for e in play_missing([Seat(env, oracle)], Setting(ENTRY, "n"), keys, {}))
+    played = list(play_missing([Seat(env, random)], Setting(ENTRY, "n"), keys, {}))
     assert sum(e.success for e in played) <= 3
     steps = [s for e in played for s in e.steps]
     assert sum(s.action_valid for s in steps) > 0.9 * len(steps)
@@ -153,7 +153,7 @@ def test_a_broken_run_stops_early() -> None:
     env = make_env()
     keys, seen = [(task, 0) for task in env.task_ids()], []
     with pytest.raises(BrokenRun, match="5 episodes in a row"):
-        for episode in play_missing(env, ENTRY, load("own_agents:Crashing"), keys, {}, name="n", seed=0):
+        for episode in play_missing([Seat(env, load("own_agents:Crashing"))], Setting(ENTRY, "n"), keys, {}):
             seen.append(episode)
     assert len(seen) == 5 and all(e.ended == "error" for e in seen)
 
@@ -161,7 +161,7 @@ def test_a_broken_run_stops_early() -> None:
 def test_done_is_not_played_again_but_errors_are() -> None:
     env = make_env()
     keys = [(task, 0) for task in env.task_ids()[:4]]
-    done = {(e.task, e.sample): e for e in play_missing(env, ENTRY, load("random"), keys[:3], {}, name="n", seed=0)}
+    done = {(e.task, e.sample): e for e in play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys[:3], {})}
     done[keys[1]].ended = "error"
-    again = list(play_missing(env, ENTRY, load("random"), keys, done, name="n", seed=0))
+    again = list(play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys, done))
     assert [(e.task, e.sample) for e in again] == [keys[1], keys[3]]

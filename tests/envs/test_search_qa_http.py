@@ -15,7 +15,7 @@ import pytest
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, ResetNeeded, RetrieverError, UnknownOption, make_group
-from tstar_envs.bench.runner import play_missing
+from tstar_envs.bench.runner import Seat, Setting, play_missing
 from tstar_envs.bench.stats import summarise
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
@@ -302,7 +302,7 @@ def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
         tasks = env.task_ids()[:2]
         done: dict[tuple[str, int], Episode] = {}
         for _ in range(2):
-            for episode in play_missing(env, entry, Agent(), [(task, 0) for task in tasks], done, name="test", seed=0):
+            for episode in play_missing([Seat(env, Agent())], Setting(entry, "test"), [(task, 0) for task in tasks], done):
                 done[episode.task, 0] = episode
                 if down["left"] == 0:
                     assert (episode.ended, episode.steps) == ("error", [])

@@ -7,10 +7,12 @@ are counted apart and enter no rate.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tstar_envs.bench.bootstrap import cluster_bootstrap
+from tstar_envs.bench.failures import KINDS, failure_of
 from tstar_envs.record import Episode
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
@@ -36,6 +38,8 @@ class Summary:
         extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0; what is a fact of the
             task or a measurement, ``FACTS``, is averaged over the episodes that have it).
         progress_unknown: episodes whose progress was asked for and could not be told.
+        failures: episodes by kind of failure (``tstar_envs.bench.failures.KINDS``), those that ended in an error included.
+        unreadable: share of steps whose reply held no action that could be read.
     """
 
     episodes: int
@@ -50,6 +54,8 @@ class Summary:
     truncated: float | None
     extra: dict[str, float]
     progress_unknown: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    unreadable: float = 0.0
 
 
 def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
@@ -76,8 +82,10 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
     """The figures of a set of episodes."""
     good = [e for e in episodes if e.ended != "error"]
     errors = len(episodes) - len(good)
+    kinds = Counter(failure_of(episode) for episode in episodes)
+    failures = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
     if not good:
-        return Summary(0, errors, 0, None, None, None, None, None, None, None, {})
+        return Summary(0, errors, 0, None, None, None, None, None, None, None, {}, failures=failures)
     by_task: dict[str, list[float]] = {}
     for episode in good:
         by_task.setdefault(episode.task, []).append(float(episode.success))
@@ -98,4 +106,6 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
         truncated=sum(e.ended == "truncated" for e in good) / len(good),
         extra={name: sum(float(e.extra.get(name, 0.0)) for e in those) / len(those) for name, those in counted.items()},
         progress_unknown=sum("progress_unknown" in e.extra for e in good),
+        failures=failures,
+        unreadable=sum(not s.action for s in steps) / len(steps) if steps else 0.0,
     )

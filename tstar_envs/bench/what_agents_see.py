@@ -6,10 +6,12 @@ then it gets the environment itself, and the evaluation says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
+from tstar_envs.registry import find_entry
 
 
 class NotShown(TStarError, AttributeError):
@@ -26,16 +28,18 @@ class EnvironmentView:
         env_id: Gymnasium id.
         horizon: steps until truncation; None where each task has its own (``horizon="optimal*2"``), which ``info["horizon"]`` tells.
         prompt_style: how the environment wants replies by default.
+        tools: its actions as typed functions.
     """
 
-    __slots__ = ("_demonstrations", "_prompt", "env_id", "horizon", "prompt_style")
+    __slots__ = ("_demonstrations", "_prompt", "env_id", "horizon", "prompt_style", "tools")
 
     def __init__(self, env: TextEnv[Any, Any]) -> None:
         self.env_id = env.spec.id if env.spec is not None else type(env).__name__
         self.horizon = None if env.horizon_varies else env.horizon
         self.prompt_style = env.prompt_style
         self._prompt = {style: env.prompt(style) for style in env.prompt_styles}
-        self._demonstrations = env.demonstrations
+        self._demonstrations = _demonstrating(env)
+        self.tools = env.tools
 
     @property
     def unwrapped(self) -> EnvironmentView:
@@ -58,6 +62,21 @@ class EnvironmentView:
             f"an agent is not shown {name!r} of its environment: in an evaluation it may know observation, info, prompt(style) and "
             "demonstrations(n, style). One that is meant to look inside, as the oracle is, has the attribute privileged = True"
         )
+
+
+def _demonstrating(env: TextEnv[Any, Any]) -> Callable[..., list[str]]:
+    """Where demonstrations come from: for an id without a train split, the id whose training carries over to it, with the same options."""
+    spec = env.spec
+    entry = find_entry(spec.id) if spec is not None and env.tier != "path" else None
+    if spec is None or entry is None or not entry.train_on or "train" in entry.splits:
+        return env.demonstrations
+
+    def of_the_other(n: int, style: str | None = None) -> list[str]:
+        other = find_entry(entry.train_on)
+        options = {name: value for name, value in spec.kwargs.items() if name not in entry.kwargs and name not in ("split", "horizon")}
+        return other.load_class()(**{**other.kwargs, **options}).demonstrations(n, style)
+
+    return of_the_other
 
 
 def bind_agent(agent: Any, env: TextEnv[Any, Any]) -> bool:

@@ -1,54 +1,135 @@
-"""From what ``--agent`` says to an agent: a built-in name, a trained policy by path, or ``module:object`` for the user's own."""
+"""From what ``--agent`` says to agents: a built-in name, a model behind an endpoint, a trained policy, a program, the user's object."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from tstar_envs.bench.agents.chat import ChatOptions
+from tstar_envs.bench.agents.command import CommandAgent
+from tstar_envs.bench.agents.endpoint import Endpoint
+from tstar_envs.bench.agents.human import HumanAgent
 from tstar_envs.bench.agents.oracle import OracleAgent
+from tstar_envs.bench.agents.prompting import METHODS
 from tstar_envs.bench.agents.protocol import Agent, FunctionAgent
 from tstar_envs.bench.agents.random import RandomAgent
 from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
 
-BUILT_IN = ("random", "oracle", "tiny")
+BUILT_IN = ("random", "oracle", "human", "tiny", *METHODS, "command")
+_WITHOUT_TEMPERATURE = ("random", "oracle", "human", "command")
 # By name only: this package never imports the trainer, which brings torch.
 _TINY = "tstar_train.agent:load_agent"
 _TINY_OPTIONS = "tstar_train.agent:environment_options"
+_OPTIONAL = ("env_options", "bind", "privileged", "another", "again", "calls", "concurrency", "settings", "close")
 _FORMS = (
     "valid: random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
-    "act(observation, info) -> str and, if it likes, reset(observation, info)), a class or factory of one that needs no "
-    "arguments, or a function (observation, info) -> str"
+    "act(observation, info) -> str and, if it likes, reset(observation, info); both may be async), a class or factory of one that needs "
+    "no arguments, or a function (observation, info) -> str; human; 'command:PROGRAM ARGUMENTS'; and, with --model NAME, "
+    f"{', '.join(METHODS)}"
 )
 
 
-def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None = None) -> Agent:
+@dataclass(frozen=True)
+class ModelOptions:
+    """How an agent that talks to an endpoint, or a program, is to do so.
+
+    Attributes:
+        model: name of the model, as the endpoint calls it.
+        base_url: of the endpoint; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
+        max_tokens: longest answer.
+        context_tokens: bound on the messages of a request, see ``ChatOptions``.
+        tools: whether actions are calls of typed tools.
+        timeout: seconds for an answer.
+        retries: how often a request is sent again.
+        request: further fields of the body of each request.
+    """
+
+    model: str | None = None
+    base_url: str | None = None
+    max_tokens: int = ChatOptions.max_tokens
+    context_tokens: int = ChatOptions.context_tokens
+    tools: bool = False
+    timeout: float = Endpoint.timeout
+    retries: int = Endpoint.retries
+    request: dict[str, Any] = field(default_factory=dict)
+
+
+def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None = None, model: ModelOptions | None = None) -> Agent:
     """Find an agent.
 
     Args:
-        spec: ``random``, ``oracle``, ``oracle:KIND``, ``tiny``, ``tiny:PATH`` or ``module:object``.
+        spec: ``random``, ``oracle``, ``oracle:KIND``, ``human``, ``tiny``, ``tiny:PATH``, ``command:PROGRAM``, a prompting method of
+            ``METHODS``, or ``module:object``.
         env_id: a factory that has a parameter ``env_id`` gets it.
         seed: likewise ``seed``.
         temperature: likewise ``temperature``, 0 or more (0 is greedy); None leaves it to the agent.
+        model: the model of a prompting method, and the time limit of a program.
 
     Raises:
         UnknownOption: nothing there, or not an agent (the valid forms are listed); a temperature that is none, or for an agent that
-            takes none.
-        MissingExtra: ``tiny`` without the trainer's packages.
+            takes none; a model for one that talks to none, or none for one that does.
+        MissingExtra: ``tiny`` without the trainer's packages, a prompting method without ``openai``.
     """
+    model = model or ModelOptions()
     if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
         raise UnknownOption(f"temperature must be a number of 0 or more, got {temperature}")
-    if spec in ("random", "oracle") or spec.startswith("oracle:"):
-        if temperature is not None:
-            raise _no_temperature(spec, temperature)
-        return RandomAgent() if spec == "random" else OracleAgent(spec.partition(":")[2] or "expert")
+    kind, _, rest = spec.partition(":")
+    if kind in _WITHOUT_TEMPERATURE and temperature is not None:
+        raise _no_temperature(spec, temperature)
+    if spec in METHODS:
+        chosen = ChatOptions(0.0 if temperature is None else temperature, model.max_tokens, model.context_tokens, model.tools)
+        return METHODS[spec](Endpoint(model.model or "", model.base_url, model.timeout, model.retries, model.request), chosen)
+    if model.model is not None:
+        raise UnknownOption(f"agent {spec!r} takes no --model, got {model.model!r}: that is for {', '.join(METHODS)}")
+    if kind == "command":
+        return CommandAgent(rest, model.timeout)
+    if spec == "human":
+        return HumanAgent()
+    if spec == "random":
+        return RandomAgent()
+    if kind == "oracle":
+        return OracleAgent(rest or "expert")
     offered: dict[str, Any] = {"env_id": env_id, "seed": seed}
     if temperature is not None:
         offered["temperature"] = temperature
     if spec.startswith("tiny:") and spec != "tiny:":
         offered["model"] = spec.removeprefix("tiny:")
         spec = "tiny"
+    return _as_agent(spec, _find(spec), offered)
+
+
+def more_agents(first: Agent, count: int, spec: str, load: Callable[[], Agent]) -> list[Agent]:
+    """An agent and others like it, one for each episode that is played at the same time.
+
+    Args:
+        first: the one that is there.
+        count: how many are wanted, ``first`` included.
+        spec: what it was loaded by.
+        load: loads it once more.
+
+    Raises:
+        UnknownOption: it is one object that plays one episode at a time.
+    """
+    if count == 1:
+        return [first]
+    another = getattr(first, "another", None)
+    if callable(another):
+        return [first, *(another() for _ in range(count - 1))]
+    if spec not in BUILT_IN and spec.partition(":")[0] not in BUILT_IN:
+        found = _find(spec)
+        if not isinstance(found, type) and callable(getattr(found, "act", None)):
+            raise UnknownOption(
+                f"agent {spec!r} is one object, which plays one episode at a time, and --concurrency is {count}: leave --concurrency out, "
+                "name its class or a factory (one is made for each episode at once), or give it a method another() -> agent"
+            )
+    return [first, *(load() for _ in range(count - 1))]
+
+
+def _find(spec: str) -> Any:
     module_name, colon, path = (_TINY if spec == "tiny" else spec).partition(":")
     if not colon or not module_name or not path:
         raise UnknownOption(f"unknown agent {spec!r}; {_FORMS}")
@@ -57,7 +138,7 @@ def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None =
         if not hasattr(found, part):
             raise UnknownOption(f"agent {spec!r}: {module_name} has no {path!r}; {_FORMS}")
         found = getattr(found, part)
-    return _as_agent(spec, found, offered)
+    return found
 
 
 def options_of(spec: str, *, env_id: str, seed: int) -> dict[str, Any]:
@@ -76,6 +157,8 @@ def options_of(spec: str, *, env_id: str, seed: int) -> dict[str, Any]:
         module_name, _, name = _TINY_OPTIONS.partition(":")
         options: dict[str, Any] = getattr(_import("tiny", module_name), name)(env_id, spec.partition(":")[2] or "tiny")
         return options
+    if spec.partition(":")[0] in BUILT_IN:
+        return {}
     return dict(getattr(load_agent(spec, env_id=env_id, seed=seed), "env_options", {}))
 
 
@@ -151,7 +234,7 @@ def _complete(spec: str, agent: Any) -> Agent:
         raise UnknownOption(f"agent {spec!r}: env_options must be a dict, found {agent.env_options!r:.80}")
     if not callable(getattr(agent, "reset", None)):
         wrapped = FunctionAgent(agent.act)
-        wrapped.__dict__.update({name: getattr(agent, name) for name in ("env_options", "bind", "privileged") if hasattr(agent, name)})
+        wrapped.__dict__.update({name: getattr(agent, name) for name in _OPTIONAL if hasattr(agent, name)})
         return wrapped
     complete: Agent = agent
     return complete

@@ -18,6 +18,7 @@ from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
 from tstar_envs.tier import PathLike
+from tstar_envs.tools import tool
 
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")
@@ -112,6 +113,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
+    tools = (tool("act", "Give one command.", "{command}", command="for example: go to cabinet 1, take mug 2 from cabinet 1"),)
     default_horizon = 30
     answers = False
     oracle_kinds = ("expert", "search")

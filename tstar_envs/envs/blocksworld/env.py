@@ -21,6 +21,7 @@ from tstar_envs.horizon import check_seconds, tell_if_short
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
+from tstar_envs.tools import Tool, tool
 
 
 class BlocksworldEnv(TextEnv[Board, State]):
@@ -86,6 +87,12 @@ class BlocksworldEnv(TextEnv[Board, State]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "4"}
+    tools: tuple[Tool, ...] = (
+        tool("pick_up", "Take a clear block from the table.", "pick-up {block}", block="name of the block"),
+        tool("put_down", "Put the block that you hold on the table.", "put-down {block}", block="name of the block that you hold"),
+        tool("stack", "Put the block that you hold on a clear one.", "stack {block} {onto}", block="that you hold", onto="a clear block"),
+        tool("unstack", "Take a clear block off another.", "unstack {block} {off}", block="the upper one, clear", off="the lower one"),
+    )
     answers = False
     default_horizon = 40
     optimum_known = True
@@ -110,6 +117,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
         check_option("names", names, text.NAMES)
         self._observation_style = observation
         self._names = names
+        if names == "mystery":  # its verbs are other ones
+            self.tools = TextEnv.tools
         check_skip_bad(skip_bad)
         check_seconds(solver_seconds)
         self._seconds = float(solver_seconds)

@@ -17,6 +17,7 @@ from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike
+from tstar_envs.tools import tool
 
 MOST_PASSAGES = 100
 TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
@@ -83,6 +84,10 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     default_horizon = 6
     prompt_styles = (*PROMPT_STYLES, "search_r1")
+    tools = (
+        tool("search", "Read the passages that fit a query best.", "search[{query}]", query="what to look for"),
+        tool("finish", "Give the final answer.", "finish[{answer}]", answer="as short as possible: a name, a year, yes or no"),
+    )
 
     def __init__(
         self,

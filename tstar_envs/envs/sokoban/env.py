@@ -19,6 +19,7 @@ from tstar_envs.horizon import tell_if_short
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
+from tstar_envs.tools import tool
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")
@@ -96,6 +97,12 @@ class SokobanEnv(TextEnv[LevelView, State]):
     answers = False
     optimum_known = True
     # Arrow keys too, as a terminal writes them in a line.
+    tools = (
+        tool(
+            "move", "Walk one cell, or push the box that is there.", "{direction}",
+            {"direction": ("Up", "Down", "Left", "Right")}, direction="where to",
+        ),
+    )  # fmt: skip
     keys: Mapping[str, str] = {
         "w": "Up", "s": "Down", "a": "Left", "d": "Right",
         "\x1b[a": "Up", "\x1b[b": "Down", "\x1b[d": "Left", "\x1b[c": "Right",

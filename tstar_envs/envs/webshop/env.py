@@ -18,6 +18,7 @@ from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike
+from tstar_envs.tools import tool
 
 
 class WebShopEnv(TextEnv[ShopTask, ShopState]):
@@ -74,6 +75,10 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
+    tools = (
+        tool("search", "Search for products; works where the page has a search button.", "search[{query}]", query="keywords"),
+        tool("click", "Click something that the page shows.", "click[{target}]", target="a button, a product's code, or an option value"),
+    )
     default_horizon = 15
     answers = False
     longest_observation = 200_000

@@ -1,0 +1,117 @@
+"""OpenAI-compatible servers on loopback, for tests: a scripted one that can misbehave, and one that serves a trained policy."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import ThreadingHTTPServer
+from typing import Any
+
+from loopback import QuietHandler
+
+Body = dict[str, Any]
+
+
+@dataclass
+class Served:
+    """A server and what was asked of it.
+
+    Attributes:
+        url: for ``base_url``.
+        requests: the bodies, in the order they came.
+        most_at_once: requests that were being answered at the same time.
+    """
+
+    url: str = ""
+    requests: list[Body] = field(default_factory=list)
+    most_at_once: int = 0
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An answer that is no completion.
+
+    Attributes:
+        status: of HTTP.
+        body: sent as it is.
+        headers: further ones.
+        announced: bytes that Content-Length promises; None for as many as there are.
+        hold: seconds before anything is sent.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    announced: int | None = None
+    hold: float = 0.0
+
+
+def completion(message: str | Body, *, usage: bool = True, given: int = 10) -> Raw:
+    """What a well-behaved endpoint answers."""
+    filled = {"role": "assistant", "content": message} if isinstance(message, str) else {"role": "assistant", **message}
+    words = len(str(filled["content"] or "").split())
+    counts = {"usage": {"prompt_tokens": given, "completion_tokens": words, "total_tokens": given + words}} if usage else {}
+    choice = {"index": 0, "finish_reason": "stop", "message": filled}
+    head = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+    return Raw(body=json.dumps({**head, "choices": [choice], **counts}).encode(), headers={"Content-Type": "application/json"})
+
+
+@contextmanager
+def serving(answer: Callable[[Body, int], str | Raw], delay: float = 0.0) -> Iterator[Served]:
+    """Serve chat completions.
+
+    Args:
+        answer: from the request's body and its number (from 0) to the message, or to an answer as it is sent.
+        delay: seconds each request takes.
+    """
+    served, lock, active = Served(), threading.Lock(), [0]
+
+    class Handler(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                number = len(served.requests)
+                served.requests.append(body)
+                active[0] += 1
+                served.most_at_once = max(served.most_at_once, active[0])
+            try:
+                found = answer(body, number)
+                given = sum(len(str(message["content"])) for message in body["messages"]) // 4
+                raw = completion(found, given=given) if isinstance(found, str) else found
+                time.sleep(delay + raw.hold)
+                self._send(raw)
+            finally:
+                with lock:
+                    active[0] -= 1
+
+        def _send(self, raw: Raw) -> None:
+            length = len(raw.body) if raw.announced is None else raw.announced
+            headers = {**raw.headers, "Content-Length": str(length)}
+            head = f"HTTP/1.1 {raw.status} X\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+            try:
+                self.wfile.write(head.encode() + raw.body)  # in one piece: two would wait for each other's acknowledgement
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+            if raw.announced is not None:
+                self.close_connection = True
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 256
+        daemon_threads = True
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    served.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

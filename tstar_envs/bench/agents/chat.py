@@ -1,0 +1,174 @@
+"""A chat model as an agent: the rules are the system prompt, observations are user turns; actions are text, or calls of typed tools."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from tstar_envs.bench.agents.conversation import Conversation, Message
+from tstar_envs.bench.agents.endpoint import Answer, Endpoint, TooLong
+from tstar_envs.bench.agents.protocol import Info
+from tstar_envs.bench.failures import EndpointError
+from tstar_envs.bench.usage import ACT, Call
+from tstar_envs.bench.what_agents_see import EnvironmentView
+from tstar_envs.errors import UnknownOption
+from tstar_envs.react import render_reply
+from tstar_envs.tools import BadCall, action_of
+
+AT_ONCE = 8  # episodes, unless the user says how many
+_TOOLS_NOTE = "Act by calling one of the tools in each turn, instead of writing an Action line; what you think may stand before the call."
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """How a chat model is asked.
+
+    Attributes:
+        temperature: 0 is greedy; None leaves it to the endpoint.
+        max_tokens: longest answer; models that reason before they answer need more.
+        context_tokens: bound on the messages of a request, in tokens estimated from their length. The oldest turns are left out first;
+            the rules, demonstrations, the first observation and the last turn never are. Where the endpoint says that its model takes
+            less, turns are left out until it does not.
+        tools: whether actions are calls of the environment's typed tools instead of text.
+    """
+
+    temperature: float | None = 0.0
+    max_tokens: int = 1024
+    context_tokens: int = 24_000
+    tools: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.context_tokens < 1:
+            raise UnknownOption(f"max_tokens and context_tokens must be 1 or more, got {self.max_tokens} and {self.context_tokens}")
+
+
+class ChatAgent:
+    """Plays with the rules alone, as the environment words them. Prompting methods change what is said to the model.
+
+    Args:
+        endpoint: the model.
+        options: how it is asked.
+    """
+
+    method = "chat"
+    takes_tools = True
+    concurrency = AT_ONCE
+
+    def __init__(self, endpoint: Endpoint, options: ChatOptions) -> None:
+        if options.tools and not self.takes_tools:
+            raise UnknownOption(f"--tools: {self.method} writes its actions as text; leave the option out, or take --agent chat")
+        self.endpoint, self.options = endpoint, options
+        self.calls: list[Call] = []
+        self.env: EnvironmentView | None = None
+        self.conversation = Conversation([])
+        self.observation = ""  # the latest
+        self._said: list[Message] = []  # what the model said last, to be followed by what was answered
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What records of this agent depend on; not where the endpoint is."""
+        chosen = {name: getattr(self.options, name) for name in ("temperature", "max_tokens", "context_tokens", "tools")}
+        return {"model": self.endpoint.model, **chosen, **({"request": self.endpoint.fields} if self.endpoint.fields else {})}
+
+    def another(self) -> ChatAgent:
+        """One for a second episode at the same time, on the same connections."""
+        twin = copy.copy(self)
+        twin.calls, twin.conversation, twin._said = [], Conversation([]), []
+        return twin
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.endpoint.close()
+
+    def bind(self, env: EnvironmentView) -> None:
+        """Take the rules of the environment."""
+        self.env = env
+
+    def _view(self) -> EnvironmentView:
+        if self.env is None:
+            raise RuntimeError("the agent knows no rules yet: call bind(env) first")
+        return self.env
+
+    def rules(self) -> str:
+        """What the system prompt says."""
+        rules = self._view().prompt()
+        return f"{rules}\n\n{_TOOLS_NOTE}" if self.options.tools else rules
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin a conversation."""
+        self.observation, self._said = observation, []
+        self.conversation = Conversation([{"role": "system", "content": self.rules()}, {"role": "user", "content": observation}])
+
+    async def act(self, observation: str, info: Info) -> str:
+        """Ask for the next reply."""
+        if self._said:
+            self.conversation.add(*self._said, *self._answered(observation))
+            self._said = []
+        self.observation = observation
+        fields: dict[str, Any] = {"tools": [tool.schema() for tool in self._view().tools]} if self.options.tools else {}
+        answer = await self.ask(ACT, **fields)
+        return self.reply_to(answer)
+
+    def in_form(self, reply: str) -> str:
+        """The expert's reply as a model would write it under this method; what a dry run supposes is answered."""
+        return reply
+
+    @staticmethod
+    def requests(turns: int) -> int:
+        """The most requests that a task of so many turns can take."""
+        return turns
+
+    async def ask(self, purpose: str, conversation: Conversation | None = None, **fields: Any) -> Answer:
+        """Send a conversation (the episode's own by default) as far as it fits, and record what that cost.
+
+        Raises:
+            EndpointError: no usable answer, or the rules and the latest turn alone are too long for the model.
+        """
+        conversation = conversation or self.conversation
+        least = 0
+        while True:
+            messages, dropped = conversation.fitting(self.options.context_tokens, least)
+            try:
+                answer = await self.endpoint.ask(
+                    messages, purpose, max_tokens=self.options.max_tokens, **{"temperature": self.options.temperature, **fields}
+                )
+            except TooLong as error:
+                if dropped >= conversation.turns - 1:
+                    raise EndpointError(f"{error} (nothing is left to leave out)") from error
+                least = dropped + max(1, (conversation.turns - dropped) // 2)
+                continue
+            conversation.counted(messages, answer.call.input_tokens)
+            answer.call.dropped = dropped
+            if purpose != ACT:
+                answer.call.text = answer.text
+            self.calls.append(answer.call)
+            return answer
+
+    def reply_to(self, answer: Answer) -> str:
+        """The reply to play, from what the model answered; the conversation goes on with the answer as it was."""
+        if not answer.tool_calls:
+            self._said = [{"role": "assistant", "content": answer.text}]
+            return f"<think>{answer.reasoning}</think>\n{answer.text}" if answer.reasoning else answer.text
+        calls = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in answer.tool_calls]
+        self._said = [{"role": "assistant", "content": answer.text or None, "tool_calls": calls}]
+        _, name, arguments = answer.tool_calls[0]
+        thought = answer.text or answer.reasoning
+        try:
+            return render_reply(" ".join(thought.split()), action_of(self._view().tools, name, arguments))
+        except BadCall as error:
+            self._said.append({"role": "tool", "tool_call_id": answer.tool_calls[0][0], "content": f"Error: {error}"})
+            return f"{name}({arguments})"
+
+    def _answered(self, observation: str) -> list[Message]:
+        """The observation as the answer to what the model said last."""
+        answered = {message["tool_call_id"] for message in self._said if message["role"] == "tool"}
+        calls = self._said[0].get("tool_calls", ())
+        if not calls:
+            return [{"role": "user", "content": observation}]
+        told = []
+        for number, call in enumerate(calls):
+            if call["id"] not in answered:
+                content = observation if number == 0 else "Not played: one call is played in each turn, the first."
+                told.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+        return told if calls[0]["id"] not in answered else [*told, {"role": "user", "content": observation}]

@@ -1,0 +1,63 @@
+"""The messages of one episode, and what of them is sent: the rules, the task and the latest turns always, the oldest turns as they fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Message = dict[str, Any]
+CHARACTERS_PER_TOKEN = 3.0  # until the endpoint has counted a request; English has about four, so that this is on the safe side
+_OVERHEAD = 6  # tokens around a message
+
+
+class Conversation:
+    """Messages of an episode in the order they were said.
+
+    Args:
+        opening: what is always sent: the rules, demonstrations, the first observation; the last one is a user's.
+    """
+
+    def __init__(self, opening: list[Message]) -> None:
+        self._opening = opening
+        self._turns: list[list[Message]] = []
+        self.per_token = CHARACTERS_PER_TOKEN
+
+    def add(self, *messages: Message) -> None:
+        """A turn: what the agent said, and what was answered."""
+        self._turns.append(list(messages))
+
+    @property
+    def turns(self) -> int:
+        """How many have been added."""
+        return len(self._turns)
+
+    def fitting(self, tokens: int, drop: int = 0) -> tuple[list[Message], int]:
+        """The messages to send.
+
+        Args:
+            tokens: bound on their length, estimated from their characters. The opening and the last turn are sent in any case.
+            drop: leave out at least so many of the oldest turns.
+
+        Returns:
+            Messages and the number of turns left out; where there are any, the last message of the opening says so.
+        """
+        kept = self._turns[drop:]
+        while len(kept) > 1 and self._length([*self._opening, *(m for turn in kept for m in turn)]) > tokens:
+            kept = kept[1:]
+        dropped = len(self._turns) - len(kept)
+        opening = list(self._opening)
+        if dropped:
+            turns = "turn is" if dropped == 1 else "turns are"
+            opening[-1] = {**opening[-1], "content": f"{opening[-1]['content']}\n\n({dropped} earlier {turns} left out here.)"}
+        return [*opening, *(m for turn in kept for m in turn)], dropped
+
+    def counted(self, messages: list[Message], tokens: int | None) -> None:
+        """Learn from what the endpoint counted how many characters a token has."""
+        if tokens:
+            self.per_token = max(1.0, _characters(messages) / max(1, tokens - _OVERHEAD * len(messages)))
+
+    def _length(self, messages: list[Message]) -> float:
+        return _characters(messages) / self.per_token + _OVERHEAD * len(messages)
+
+
+def _characters(messages: list[Message]) -> int:
+    return sum(len(str(value)) for message in messages for name, value in message.items() if name in ("content", "tool_calls"))

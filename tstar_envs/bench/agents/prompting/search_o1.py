@@ -1,0 +1,109 @@
+"""Search-o1 (Li et al. 2025, arXiv:2501.05366): one long line of reasoning that searches where it lacks knowledge.
+
+The model reasons until it writes a search between marks. The passages found are first read by the model apart from its reasoning, together
+with the question and the reasoning so far ("reason in documents"); what it takes from them goes into the reasoning, which goes on. The
+paper appends to one generation; through a chat endpoint a user turn carries what was found. For search environments only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tstar_envs.bench.agents.chat import ChatAgent
+from tstar_envs.bench.agents.conversation import Conversation
+from tstar_envs.bench.agents.endpoint import Answer
+from tstar_envs.bench.agents.protocol import Info
+from tstar_envs.bench.usage import ACT
+from tstar_envs.bench.what_agents_see import EnvironmentView
+from tstar_envs.errors import UnknownOption
+from tstar_envs.react import bracket_content, parse_reply, render_reply
+
+BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
+BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"
+_RULES = """Answer the question by reasoning step by step. Whenever you are not sure of a fact, search a collection of short passages: write
+{begin}your query{end} and stop. You are then given what was found as {begin_result}...{end_result}, and reason on. You can search
+{searches} times. When you know the answer, write it as short as possible (a name, a year, yes or no) in the form \\boxed{{answer}}."""
+_REFINE = """You help to answer a question. Read the passages that were found for the current search, and write down what in them helps with
+the next step of the reasoning, in a few sentences and in no other words than the passages support. If nothing helps, write: No helpful
+information found.
+
+Question: {question}
+
+Reasoning so far:
+{reasoning}
+
+Current search: {query}
+
+Passages:
+{passages}"""
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+
+
+class SearchO1(ChatAgent):
+    """See the module."""
+
+    method = "search-o1"
+    takes_tools = False
+
+    def bind(self, env: EnvironmentView) -> None:
+        """Take the number of turns.
+
+        Raises:
+            UnknownOption: the environment has no search.
+        """
+        if {tool.name for tool in env.tools} != {"search", "finish"}:
+            raise UnknownOption(f"search-o1 plays question sets only (hotpotqa, nq, musique, ...), not {env.env_id}")
+        super().bind(env)
+
+    def rules(self) -> str:
+        """How to search inside the reasoning; one turn is kept for the answer."""
+        searches = max(0, (self._view().horizon or 1) - 1)
+        marks = {"begin": BEGIN_QUERY, "end": END_QUERY, "begin_result": BEGIN_RESULT, "end_result": END_RESULT}
+        return _RULES.format(searches=searches, **marks)
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin to reason."""
+        super().reset(observation, info)
+        self._question, self._reasoning, self._query = info["instruction"], "", ""
+
+    def in_form(self, reply: str) -> str:
+        """A search between marks, or a boxed answer."""
+        thought, action, _ = parse_reply(reply)
+        content = bracket_content(action, action.find("[")) or ""
+        return f"{thought} {BEGIN_QUERY}{content}{END_QUERY}" if action.startswith("search") else f"{thought} \\boxed{{{content}}}"
+
+    @staticmethod
+    def requests(turns: int) -> int:
+        """One for each turn, and one to read the passages of each but the last."""
+        return 2 * turns - 1
+
+    async def act(self, observation: str, info: Info) -> str:
+        """Reason up to the next search or to the answer."""
+        if self._query:
+            found = await self._refined(observation)
+            self._reasoning += f"\n{BEGIN_RESULT}{found}{END_RESULT}\n"
+            self.conversation.add(*self._said, {"role": "user", "content": f"{BEGIN_RESULT}{found}{END_RESULT}"})
+        elif self._said:  # neither a search nor an answer: the environment said so
+            self.conversation.add(*self._said, {"role": "user", "content": observation})
+        self._said = []
+        return self.reply_to(await self.ask(ACT, stop=[END_QUERY]))
+
+    def reply_to(self, answer: Answer) -> str:
+        """A search where one was begun, the answer where one is boxed, else the words as they are."""
+        text = answer.text
+        before, mark, rest = text.partition(BEGIN_QUERY)
+        self._query = " ".join(rest.partition(END_QUERY)[0].split()) if mark else ""
+        shown = f"{before}{BEGIN_QUERY}{self._query}{END_QUERY}" if self._query else text
+        self._said = [{"role": "assistant", "content": shown}]
+        self._reasoning += shown
+        thought = " ".join(f"{answer.reasoning} {before}".split())
+        if self._query:
+            return render_reply(thought, f"search[{self._query}]")
+        boxed = _BOXED.findall(text)
+        return render_reply(" ".join(text.split()), f"finish[{' '.join(boxed[-1].split())}]") if boxed else text
+
+    async def _refined(self, passages: str) -> str:
+        """What the model takes from the passages, read apart from its reasoning."""
+        facts = {"question": self._question, "reasoning": self._reasoning, "query": self._query, "passages": passages}
+        answer = await self.ask("refine", Conversation([{"role": "user", "content": _REFINE.format(**facts)}]))
+        return answer.text.strip() or "No helpful information found."

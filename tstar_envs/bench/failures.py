@@ -1,0 +1,65 @@
+"""Why an episode did not solve its task, told apart: a model that plays badly is not an endpoint that is down."""
+
+from __future__ import annotations
+
+import traceback
+
+from tstar_envs.errors import TStarError
+from tstar_envs.record import Episode
+
+MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = "model", "unparsed", "endpoint", "environment", "agent"
+# How each is told, in the order of the tables; the first two are results of the agent, the others are in no rate.
+KINDS = {
+    MODEL: "the model failed",
+    UNPARSED: "the replies did not parse",
+    ENDPOINT: "the endpoint failed",
+    ENVIRONMENT: "the environment failed",
+    AGENT: "the agent's code failed",
+}
+SCORED = (MODEL, UNPARSED)
+UNREADABLE_SHARE = 0.5  # of an episode's replies; from there on the form of the replies is what failed
+
+
+class AgentError(TStarError):
+    """An agent raised, or returned something that is not a string."""
+
+
+class EndpointError(TStarError):
+    """The endpoint of a model gave no answer that could be used, after all tries."""
+
+
+class EnvironmentFailed(TStarError):
+    """An environment raised something that no action may make it raise: a fault of its code."""
+
+
+def raised(who: str, error: Exception) -> str:
+    """One line on what foreign code raised, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    return f"{who} raised {type(error).__name__}: {error}{where}"
+
+
+def failure(episode: Episode, error: Exception | None = None) -> str:
+    """Which of ``KINDS`` an episode is, "" where it solved its task.
+
+    An episode that was played and not solved is ``unparsed`` where at least half of its replies held no action that could be read, else
+    ``model``.
+
+    Args:
+        episode: it has ended.
+        error: what ended it, if it ended in an error and that is at hand; else its record tells.
+    """
+    if episode.ended == "error":
+        name = type(error).__name__ if error is not None else episode.error.partition(":")[0]
+        if name == EndpointError.__name__:
+            return ENDPOINT
+        return AGENT if name in (AgentError.__name__, "NoExpert", "NotShown", "ContextTooLong") else ENVIRONMENT
+    if episode.success:
+        return ""
+    unreadable = sum(not step.action for step in episode.steps)
+    return UNPARSED if episode.steps and unreadable >= UNREADABLE_SHARE * len(episode.steps) else MODEL
+
+
+def failure_of(episode: Episode) -> str:
+    """Which of ``KINDS`` an episode is, as its record says, or as its steps tell where it was written before there was a word for it."""
+    return episode.failure or failure(episode)

@@ -1,0 +1,100 @@
+"""What requests cost, by a table of prices that the user may replace."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.data.files import regular_file
+from tstar_envs.errors import BadData
+
+MILLION = 1_000_000
+_DATED = re.compile(r"[-@:]\d{4}(?:-?\d\d){0,2}$")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Of a model, for a million tokens.
+
+    Attributes:
+        input: of the request.
+        cached_input: of what of the request the endpoint had computed before.
+        output: of the answer.
+    """
+
+    input: float
+    cached_input: float
+    output: float
+
+    def of(self, calls: Iterable[Mapping[str, Any]]) -> float | None:
+        """What requests (an episode's ``calls``) cost; None where the endpoint did not tell the tokens of one."""
+        cost = 0.0
+        for call in calls:
+            given, answered = call.get("input_tokens"), call.get("output_tokens")
+            if given is None or answered is None:
+                return None
+            cached = min(given, call.get("cached_tokens", 0))
+            cost += ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
+        return cost
+
+
+@dataclass(frozen=True)
+class PriceTable:
+    """Prices by model.
+
+    Attributes:
+        currency: of all of them.
+        as_of: the day they were looked up.
+        models: by name; a dated version (``NAME-2025-04-14``) has the price of the plain name.
+    """
+
+    currency: str
+    as_of: str
+    models: Mapping[str, Price]
+
+    def of_model(self, model: str) -> Price | None:
+        """The price of a model, None if the table has none for it."""
+        return self.models.get(model) or self.models.get(_DATED.sub("", model))
+
+
+def read_prices(path: Path | None = None) -> PriceTable:
+    """Read a table: ``currency``, ``as_of``, and for each model ``[models."NAME"]`` with ``input``, ``output`` and, if it differs from
+    ``input``, ``cached_input``, each for a million tokens.
+
+    Args:
+        path: a TOML file; None reads the one that is shipped.
+
+    Raises:
+        BadData: it is no such table; what is wrong is named.
+    """
+    shown = str(path) if path is not None else "the shipped table of prices"
+    try:
+        if path is None:
+            text = resources.files("tstar_envs.bench").joinpath("prices.toml").read_text(encoding="utf-8")
+        else:
+            text = regular_file(path).read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadData(f"{shown} is no TOML: {error}") from error
+    models = table.get("models", {})
+    if unknown := table.keys() - {"currency", "as_of", "models"}:
+        raise BadData(f"{shown}: unknown entry {sorted(unknown)[0]!r}; valid: currency, as_of, models")
+    if not isinstance(models, dict):
+        raise BadData(f'{shown}: models must be tables [models."NAME"]')
+    prices = {name: _price(f"{shown}, model {name!r}", entry) for name, entry in models.items()}
+    return PriceTable(str(table.get("currency", "USD")), str(table.get("as_of", "")), prices)
+
+
+def _price(where: str, entry: Any) -> Price:
+    if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= {"input", "output", "cached_input"}:
+        raise BadData(f"{where}: needs input and output, and may have cached_input; found {entry!r:.100}")
+    given: dict[str, Any] = entry
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise BadData(f"{where}: {name} must be a number of 0 or more, found {value!r}")
+    return Price(float(given["input"]), float(given.get("cached_input", given["input"])), float(given["output"]))

@@ -1,0 +1,61 @@
+"""Threads for what blocks: environments, and agents that are no coroutines. Daemons, so that none of them holds up the end of a program."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Workers:
+    """A number of threads that take calls off one queue, in order.
+
+    Args:
+        count: how many calls may run at the same time; 0 runs them where they are made.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._count = count
+        for _ in range(count):
+            threading.Thread(target=self._work, daemon=True).start()
+
+    async def run(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function and wait for it; what it raises is raised."""
+        if not self._count:
+            return function(*args)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Result] = loop.create_future()
+        self._jobs.put((loop, answer, function, args))
+        return await answer
+
+    def close(self) -> None:
+        """Let the threads end when their present calls do."""
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            loop, answer, function, args = job
+            try:
+                result, error = function(*args), None
+            except BaseException as raised:  # noqa: BLE001 - it is raised again where the result is waited for
+                result, error = None, raised
+            try:
+                loop.call_soon_threadsafe(_settle, answer, result, error)
+            except RuntimeError:  # the loop has been closed: nobody waits any more
+                return
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if answer.done():  # cancelled meanwhile
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)

@@ -1,0 +1,83 @@
+"""Actions as typed tools, for agents and harnesses that call functions instead of writing action lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class BadCall(ValueError):
+    """A call that no tool takes: another name, an argument that is missing, unknown or not among the choices."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One kind of action.
+
+    Attributes:
+        name: of the function.
+        description: what it does, for the model.
+        action: the action text, with the parameters in braces: ``search[{query}]``.
+        parameters: name -> what it is; all are strings and all are required.
+        choices: for parameters that take one of a few values.
+    """
+
+    name: str
+    description: str
+    action: str
+    parameters: Mapping[str, str]
+    choices: Mapping[str, tuple[str, ...]]
+
+    def schema(self) -> dict[str, Any]:
+        """As the chat API takes it (``tools=[...]``)."""
+        properties = {
+            name: {"type": "string", "description": text, **({"enum": list(self.choices[name])} if name in self.choices else {})}
+            for name, text in self.parameters.items()
+        }
+        parameters = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": parameters}}
+
+    def text(self, arguments: Mapping[str, Any]) -> str:
+        """The action that a call stands for.
+
+        Raises:
+            BadCall: an argument is missing, unknown, no string, or none of the choices.
+        """
+        if arguments.keys() != self.parameters.keys():
+            raise BadCall(f"{self.name} takes {', '.join(self.parameters)}; got {', '.join(map(str, arguments)) or 'nothing'}")
+        for name, value in arguments.items():
+            if not isinstance(value, str) or not value.strip():
+                raise BadCall(f"{self.name}: {name} must be a text, got {value!r:.80}")
+            if name in self.choices and value not in self.choices[name]:
+                raise BadCall(f"{self.name}: {name} must be one of {', '.join(self.choices[name])}, got {value!r:.80}")
+        return self.action.format(**{name: " ".join(value.split()) for name, value in arguments.items()})
+
+
+def tool(name: str, description: str, action: str, choices: Mapping[str, tuple[str, ...]] | None = None, /, **parameters: str) -> Tool:
+    """Describe a tool: ``tool("move", "Walk or push.", "{direction}", direction="where to")``."""
+    return Tool(name, description, action, parameters, choices or {})
+
+
+def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
+    """The action that a model's call stands for.
+
+    Args:
+        tools: of the environment.
+        name: of the function that was called.
+        arguments: JSON text, as the chat API gives it.
+
+    Raises:
+        BadCall: no such tool, arguments that are no JSON object, or wrong ones.
+    """
+    for one in tools:
+        if one.name == name:
+            try:
+                given = json.loads(arguments or "{}")
+            except ValueError as error:
+                raise BadCall(f"{name}: the arguments are no JSON: {error}") from error
+            if not isinstance(given, dict):
+                raise BadCall(f"{name}: the arguments must be a JSON object, got {given!r:.80}")
+            return one.text(given)
+    raise BadCall(f"there is no tool {name!r}; valid: {', '.join(one.name for one in tools)}")
