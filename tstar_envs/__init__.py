@@ -14,6 +14,7 @@ from tstar_envs.errors import (
     InUse,
     MissingData,
     MissingExtra,
+    PanelMismatch,
     ResetNeeded,
     RetrieverError,
     SolverLimit,
@@ -24,6 +25,7 @@ from tstar_envs.errors import (
 )
 from tstar_envs.group import GroupEnv, make_group
 from tstar_envs.options import parse_options
+from tstar_envs.panel import Panel, panel
 from tstar_envs.playing import StepResult, new_episode, play_group
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
@@ -35,11 +37,11 @@ from tstar_envs.stable_random import StableRandom
 __version__ = "0.1.0"
 
 __all__ = [
-    "BadData", "EnvEntry", "Episode", "GroupEnv", "InUse", "InfrastructureError", "MissingData", "MissingExtra", "Reply",
-    "ResetNeeded", "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "StepResult", "TStarError", "TextEnv",
-    "Unicode", "UnknownOption", "UnknownTask", "WriteFailed", "append_episode", "cluster_bootstrap", "find_entry", "list_envs",
-    "make_group", "new_episode", "only_writer", "parse_json", "parse_options", "parse_reply", "play_group", "read_episodes",
-    "read_json", "register_all", "render_reply", "write_whole",
+    "BadData", "EnvEntry", "Episode", "GroupEnv", "InUse", "InfrastructureError", "MissingData", "MissingExtra", "Panel",
+    "PanelMismatch", "Reply", "ResetNeeded", "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "StepResult",
+    "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "WriteFailed", "append_episode", "cluster_bootstrap",
+    "find_entry", "list_envs", "make_group", "new_episode", "only_writer", "panel", "parse_json", "parse_options", "parse_reply",
+    "play_group", "read_episodes", "read_json", "register_all", "render_reply", "write_whole",
 ]  # fmt: skip
 
 register_all()

@@ -397,13 +397,31 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         """Where a snapshot of a task is taken; the data of an environment do not change while it lives."""
         if self._origin is None or self._origin[0] != task_id:
             options = options_of_state(type(self), self._made_with)
-            self._origin = task_id, Origin(type(self).__name__, options, digest(self._task_content(task)))
+            self._origin = task_id, Origin(type(self).__name__, options, digest(self._snapshot_content(task)))
         return self._origin[1]
 
+    def _snapshot_content(self, task: Task) -> str:
+        """What must be equal for a snapshot of a task to be one of this task."""
+        return self._task_content(task)
+
     def _task_content(self, task: Task) -> str:
-        """Text that differs where tasks of one id have different data (another folder, a changed file)."""
+        """Text that differs where tasks of one id have different data (another folder, a changed file), in what an agent is shown of
+        them or in what decides success and score. The same on every machine and, in every family, with all options.
+        """
         state, observation = self._start(task)
         return f"{self._instruction(task)}\0{observation}\0{self._state_fingerprint(task, state)}"
+
+    def task_digest(self, task_id: str) -> str:
+        """A digest of what a task holds (``_task_content``), whatever the options: the same wherever the same task is played.
+
+        Raises:
+            UnknownTask: there is none of that id.
+        """
+        return digest(self._task_content(self._load_task(task_id)[0]))
+
+    def world_digest(self) -> str:
+        """A digest of what all tasks are played in (a corpus, the products of a shop), "" where each task has its own world."""
+        return ""
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
         """Continue exactly from a snapshot (also one taken from another instance of the same id and options).

@@ -59,6 +59,10 @@ class UnknownOption(TStarError, ValueError):
     """An argument with a value outside the valid ones; the message lists them."""
 
 
+class PanelMismatch(TStarError, ValueError):
+    """An environment plays other tasks, or under other rules, than the panel that was asked for; the message says what differs."""
+
+
 class ResetNeeded(TStarError, RuntimeError):
     """A call that needs a running episode came before ``reset`` or after the end."""
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, search, text
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
-from tstar_envs.envs.alfworld.game import Game, State
+from tstar_envs.envs.alfworld.game import GIVEN, Game, State
 from tstar_envs.envs.alfworld.reading import can_change, read_command
 from tstar_envs.envs.alfworld.tasks import SPLIT_ALIASES, SPLITS, HouseTask, TaskSet, load_game, load_tasks, task_data
 from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
@@ -232,8 +233,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return rules.fingerprint(task.game, state.state)
 
     def _task_content(self, task: Loaded) -> str:
-        game, start = task.game, task.game.start
-        return repr((game.task, game.receptacle_names, game.object_names, game.location_of, start.contents, sorted(start.opened)))
+        return canonical([getattr(task.game, name) for name in GIVEN])
 
     def _state_key(self, task: Loaded, state: Position) -> str:
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())

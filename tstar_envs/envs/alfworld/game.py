@@ -15,6 +15,11 @@ from tstar_envs.envs.alfworld.wording import Wording
 
 NOTHING = -1  # no object held, no location
 KNIVES = frozenset({"knife", "butterknife"})
+# What of a ``Game`` is given; the rest of it is worked out from this.
+GIVEN = (
+    "task", "goal", "wording", "receptacle_names", "object_names", "location_names", "receptacle_kinds", "object_kinds", "location_of",
+    "openable", "pickupable", "holders", "cleanable", "heatable", "coolable", "toggleable", "sliceable", "fitting", "nested", "start",
+)  # fmt: skip
 
 
 class State(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.blocksworld import oracle, pddl, text
@@ -145,6 +146,10 @@ class BlocksworldEnv(TextEnv[Board, State]):
         state = task.task.problem.start
         observation, *_ = task.situation(state)
         return state, f"{task.goal_text}\n{observation}"
+
+    def _task_content(self, task: Board) -> str:
+        problem = task.task.problem
+        return canonical((problem.names, problem.start, problem.goal.facts))
 
     def _instruction(self, task: Board) -> str:
         return task.goal_text

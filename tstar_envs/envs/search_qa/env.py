@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
+from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, open_searcher
+from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, corpus_digest, open_searcher
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
@@ -154,7 +155,15 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return QAState(), f"Question: {task.question}"
 
     def _task_content(self, task: QATask) -> str:
-        return repr(task)
+        return canonical((task.question, task.golden_answers, task.kind))
+
+    def world_digest(self) -> str:
+        """See ``TextEnv``: of the passages that the questions are asked over. A service over HTTP is taken to hold them, since it shows
+        only what is searched for; before its first search it must know some of them (``HttpSearcher``).
+        """
+        if isinstance(self._searcher, EmbeddedSearcher):
+            return self._searcher.digest()
+        return corpus_digest(self._set.corpus)
 
     def _instruction(self, task: QATask) -> str:
         return task.question

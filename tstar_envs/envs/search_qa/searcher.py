@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tstar_envs.contents import digest_all
+from tstar_envs.data.files import read_lines
 from tstar_envs.errors import BadData, MissingData, MissingExtra, UnknownOption
 
 EMBEDDED_BACKENDS = ("hashed", "bm25")
@@ -88,6 +90,10 @@ class EmbeddedSearcher:
         """See ``Searcher``."""
         return [[self._passages[hit.document.id] for hit in hits] for hits in self._index.search(list(queries), topk)]
 
+    def digest(self) -> str:
+        """A digest of all passages in their order, which decides between equally good ones; equal to ``corpus_digest`` of their file."""
+        return digest_all(text for p in self._passages.values() for text in (p.id, f"{p.heading}\n{p.text}"))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddedSearcher:
         return self  # an index never changes, so copies of an environment share it
 
@@ -122,3 +128,15 @@ def _first_contents(corpus: Path, count: int = 3) -> tuple[str, ...]:
     """The contents of a corpus' first passages; the retriever package, which reads whole ones, may not be installed here."""
     with gzip.open(corpus, "rt", encoding="utf-8") if corpus.suffix == ".gz" else corpus.open(encoding="utf-8") as lines:
         return tuple(str(json.loads(line)["contents"]) for line in itertools.islice(lines, count))
+
+
+def corpus_digest(corpus: Path) -> str:
+    """The digest that an ``EmbeddedSearcher`` over this file has, without an index; of a file that is not in the shipped form
+    (``{"id", "contents"}`` a line) one of its lines.
+    """
+    lines = [line for _, line in read_lines(corpus)]
+    try:
+        documents = [(record["id"], record["contents"].partition("\n")) for record in map(json.loads, lines)]
+        return digest_all(text for id_, (heading, _, body) in documents for text in (id_, f"{heading}\n{body}"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return digest_all(lines)

@@ -161,6 +161,9 @@ class SokobanEnv(TextEnv[LevelView, State]):
         observation, _, _, _ = task.sight(task.level.start)
         return task.level.start, observation
 
+    def _task_content(self, task: LevelView) -> str:
+        return print_level(task.level.room, task.level.start)
+
     def _instruction(self, task: LevelView) -> str:
         return text.INSTRUCTION
 

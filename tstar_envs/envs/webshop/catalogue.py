@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.contents import digest_all
 from tstar_envs.envs.webshop.analysis import analyze
 from tstar_envs.envs.webshop.postings import Array, Postings
 from tstar_envs.envs.webshop.store import Blobs, MappedFiles, SortedKeys
@@ -66,6 +67,11 @@ class Catalogue:
     def price(self, number: int) -> float:
         """What a product costs."""
         return float(self._prices[number])
+
+    def digest(self) -> str:
+        """A digest of all products, as they are shown, found and scored."""
+        texts = (f"{self._products[n].decode('ascii')}\0{self.price(n)!r}" for n in range(len(self)))
+        return digest_all([self.tagger, *texts])
 
     def search(self, text: str) -> tuple[int, ...]:
         """The best 50 products for a text."""

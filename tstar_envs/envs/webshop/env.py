@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.envs.webshop import oracle, pages, rules, text
 from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT
@@ -130,7 +131,14 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return pages.render(self._shop.catalogue, state, task.instruction, self._observation_form, reward)
 
     def _task_content(self, task: ShopTask) -> str:
-        return repr((task, len(self._shop.catalogue)))
+        return canonical((task.goal, task.nouns, task.instruction))
+
+    def _snapshot_content(self, task: ShopTask) -> str:
+        return f"{self._task_content(task)}\0{len(self._shop.catalogue)}"
+
+    def world_digest(self) -> str:
+        """See ``TextEnv``: of the products, their prices, and what found the nouns of their titles."""
+        return self._shop.catalogue.digest()
 
     def _instruction(self, task: ShopTask) -> str:
         return task.instruction

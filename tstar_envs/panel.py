@@ -1,0 +1,188 @@
+"""The fixed panel: for each environment the test tasks of a standard evaluation, and a hash that says that they are the same tasks.
+
+    panel = tstar_envs.panel("v1")
+    panel.check(env)                        # an error that says what differs, if this environment has other tasks
+    tasks = panel["tstar/HotpotQA"].tasks
+
+Two groups that report the same hash have evaluated on the same tasks, under the same rules. Options (how an observation is laid out,
+passages of a search, turns) are no part of it: they are a choice of the evaluation, recorded beside its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+
+from tstar_envs.choices import check_option
+from tstar_envs.contents import canonical, digest_all
+from tstar_envs.core import TextEnv
+from tstar_envs.data.files import read_json
+from tstar_envs.errors import PanelMismatch, UnknownOption
+from tstar_envs.registry import find_entry
+
+FOLDER = Path(__file__).parent / "panels"
+SHORT = 12  # letters of a task's digest that are kept, to tell which task differs; the hash is over whole ones
+SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "paper": (
+        "tstar/HotpotQA", "tstar/NQ", "tstar/TriviaQA", "tstar/PopQA", "tstar/2WikiMultihopQA", "tstar/MuSiQue", "tstar/Bamboogle",
+        "tstar/WebShop", "tstar/ALFWorld", "tstar/Blocksworld-stack", "tstar/Blocksworld-unstack",
+        "tstar/Sokoban-easy", "tstar/Sokoban-medium", "tstar/Sokoban-hard",
+    ),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PanelTasks:
+    """The part of a panel that one environment plays.
+
+    Attributes:
+        env: Gymnasium id.
+        split: the split that the tasks are of.
+        rules_version: of the environment.
+        tasks: ids, in the order of the split.
+        hash: over all of this, what each task holds, and what they are played in.
+        world: digest of what the tasks are played in (``TextEnv.world_digest``).
+        digests: the beginning of each task's digest, in the order of the tasks.
+    """
+
+    env: str
+    split: str
+    rules_version: str
+    tasks: tuple[str, ...]
+    hash: str
+    world: str
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Panel(Mapping[str, PanelTasks]):
+    """Which tasks a standard evaluation plays; by id in the order of the table, ``panel[name]`` also takes short names.
+
+    Attributes:
+        version: its name.
+        entries: id -> its tasks.
+        hash: over the hashes of all entries.
+    """
+
+    version: str
+    entries: Mapping[str, PanelTasks]
+    hash: str
+
+    def __getitem__(self, name: str) -> PanelTasks:
+        """The tasks of an environment, by id or short name, in any case.
+
+        Raises:
+            UnknownOption: there is no such environment, or it is not in this panel; the message lists those that are.
+        """
+        found = self.entries.get(find_entry(name).id)
+        if found is None:
+            raise UnknownOption(f"{name!r} is not in panel {self.version}; it has: {', '.join(self.entries)}")
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def suite(self, name: str) -> tuple[str, ...]:
+        """The ids of a suite: ``paper`` are the rows of the paper's tables.
+
+        Raises:
+            UnknownOption: there is no such suite.
+        """
+        check_option("suite", name, tuple(SUITES))
+        return SUITES[name]
+
+    def check(self, env: gym.Env[Any, Any], name: str | None = None) -> None:
+        """Require that an environment, with whatever data it was made, plays this panel's tasks under its rules.
+
+        Args:
+            env: of ``gym.make``, with or without its wrappers.
+            name: the id or short name, for an environment that was not made by ``gym.make``.
+
+        Raises:
+            PanelMismatch: the rules are of another version, tasks are missing or hold something else, or what they are played in is
+                another; the message says which.
+            UnknownOption: it is no environment of this suite, or which one cannot be told.
+        """
+        inner = env.unwrapped
+        if not isinstance(inner, TextEnv):
+            raise UnknownOption(f"a panel is of environments of tstar_envs, not of a {type(inner).__name__}")
+        name = name or (inner.spec.id if inner.spec is not None else None)
+        if name is None:
+            raise UnknownOption(f"this {type(inner).__name__} was not made by gym.make, so say which id it plays: check(env, 'tstar/...')")
+        part = self[name]
+        differs = "; ".join(_differences(part, inner))
+        if differs:
+            raise PanelMismatch(
+                f"{part.env} as made here (data tier {inner.tier!r}) is not what panel {self.version} is of: {differs}. Play it with the "
+                "shipped data (data='mini') in a version of tstar that has these rules, or leave the panel out"
+            )
+
+
+def _differences(part: PanelTasks, env: TextEnv[Any, Any]) -> list[str]:
+    found = []
+    rules = str(env.metadata["rules_version"])
+    if rules != part.rules_version:
+        found.append(f"its rules are of version {rules}, and the panel's of version {part.rules_version}")
+    known = set(env.task_ids(part.split))
+    missing = [task for task in part.tasks if task not in known]
+    if missing:
+        found.append(f"{len(missing)} of {len(part.tasks)} tasks are not in its split {part.split!r}, the first is {missing[0]!r}")
+    digests = {task: env.task_digest(task) for task in part.tasks if task in known}
+    short = dict(zip(part.tasks, part.digests, strict=True))
+    changed = [task for task, digest in digests.items() if not digest.startswith(short[task])]
+    if changed:
+        found.append(f"{len(changed)} of {len(part.tasks)} tasks hold something else, the first is {changed[0]!r}")
+    if found:  # a public corpus or shop, which would take minutes to read, has other tasks
+        return found
+    world = env.world_digest()
+    if world != part.world:
+        return ["what its tasks are played in (the corpus, the shop) is another"]
+    return [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash is another"]
+
+
+def hash_of(env: str, split: str, rules_version: str, world: str, tasks: Mapping[str, str]) -> str:
+    """The hash of an entry.
+
+    Args:
+        env: Gymnasium id.
+        split: of the tasks.
+        rules_version: of the environment.
+        world: ``TextEnv.world_digest``.
+        tasks: task id -> ``TextEnv.task_digest``, in order.
+    """
+    return digest_all([env, split, rules_version, world, canonical(list(tasks.items()))])
+
+
+@lru_cache
+def panel(version: str) -> Panel:
+    """A panel by its version.
+
+    Args:
+        version: ``v1``. A version never changes once it is released; where rules or tasks change, there is a new one.
+
+    Raises:
+        UnknownOption: there is no such version; the message lists the valid ones.
+    """
+    check_option("panel", version, panel_versions())
+    record = read_json(FOLDER / f"{version}.json")
+    entries = {
+        env: PanelTasks(
+            env, part["split"], part["rules_version"], tuple(part["tasks"]), part["hash"], part["world"], tuple(part["tasks"].values())
+        )
+        for env, part in record["entries"].items()
+    }
+    return Panel(version, entries, digest_all([version, *(part.hash for part in entries.values())]))
+
+
+def panel_versions() -> tuple[str, ...]:
+    """The versions that there are."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
