@@ -78,7 +78,8 @@ def test_a_conversation_always_keeps_its_opening_and_its_last_turn() -> None:
         conversation.add({"role": "assistant", "content": letter * 300})
     messages, dropped = conversation.fitting(1)
     assert dropped == 2 and [message["content"][0] for message in messages] == ["x", "c"]
-    assert conversation.fitting(100_000) == ([{"role": "user", "content": "x" * 900}, *({"role": "assistant", "content": c * 300} for c in "abc")], 0)
+    turns = [{"role": "assistant", "content": letter * 300} for letter in "abc"]
+    assert conversation.fitting(100_000) == ([{"role": "user", "content": "x" * 900}, *turns], 0)
     assert conversation.fitting(100_000, drop=1)[1] == 1
     conversation.counted([{"role": "user", "content": "x" * 1000}], 106)  # ten characters a token
     assert conversation.fitting(220)[1] == 0 and conversation.fitting(180)[1] == 1
@@ -96,7 +97,8 @@ def test_typed_tools_are_offered_and_their_calls_played() -> None:
     with serving(lambda body, number: called("move", "I go up.", direction="Up")) as served:
         episode = play(served.url, tools=True)
     (tool,) = served.requests[0]["tools"]
-    assert tool["function"]["name"] == "move" and tool["function"]["parameters"]["properties"]["direction"]["enum"] == ["Up", "Down", "Left", "Right"]
+    direction = tool["function"]["parameters"]["properties"]["direction"]
+    assert tool["function"]["name"] == "move" and direction["enum"] == ["Up", "Down", "Left", "Right"]
     assert [(step.action, step.thought) for step in episode.steps] == [("Up", "I go up.")] * 4
     answer, result = served.requests[1]["messages"][2:4]
     assert answer["tool_calls"][0]["id"] == result["tool_call_id"] == "c1" and result["role"] == "tool"
@@ -112,14 +114,16 @@ def test_calls_that_no_tool_takes_cost_a_turn_and_say_why() -> None:
         episode = play(served.url, tools=True, horizon=5)
     assert [step.action_valid for step in episode.steps[:4]] == [False] * 4 and episode.steps[4].action == "Up"
     told = [message["content"] for message in served.requests[-1]["messages"] if message["role"] == "tool"]
-    for content, message in zip(told, ("no tool 'fly'; valid: move", "must be one of Up, Down", "move takes direction", "no JSON"), strict=True):
+    reasons = ("no tool 'fly'; valid: move", "must be one of Up, Down", "move takes direction", "no JSON")
+    for content, message in zip(told, reasons, strict=True):
         assert content.startswith("Error: ") and message in content
     roles = [message["role"] for message in served.requests[-1]["messages"]]
     assert roles == ["system", "user", *["assistant", "tool", "user"] * 4], "each call is answered, and the observation follows"
 
 
 def test_of_several_calls_the_first_is_played_and_the_others_are_answered() -> None:
-    two = completion({"content": None, "tool_calls": [_call("a", "move", '{"direction": "Up"}'), _call("b", "move", '{"direction": "Down"}')]})
+    calls = [_call("a", "move", '{"direction": "Up"}'), _call("b", "move", '{"direction": "Down"}')]
+    two = completion({"content": None, "tool_calls": calls})
     with serving(lambda body, number: two) as served:
         episode = play(served.url, tools=True)
     assert {step.action for step in episode.steps} == {"Up"}
