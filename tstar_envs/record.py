@@ -103,10 +103,10 @@ class Episode:
 
     @staticmethod
     def facts(info: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``extra`` keeps of the ``info`` of a reset: the kind of task, the tagger that WebShop's score depends on, and how long a
-        shortest solution is, where that is known.
+        """What ``extra`` keeps of the ``info`` of a reset: the kind of task (ALFWorld calls it ``task_type``), the tagger that WebShop's
+        score depends on, and how long a shortest solution is, where that is known.
         """
-        return {name: info[name] for name in ("kind", "tagger", "optimal_length") if info.get(name) is not None}
+        return {name: info[name] for name in ("kind", "task_type", "tagger", "optimal_length") if info.get(name) is not None}
 
     def begin(self, observation: str, info: Mapping[str, Any]) -> None:
         """Write what ``TextEnv.reset`` returned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,23 @@ def read_recorded(path: Path) -> Recorded:
         BadData: it is no file of episodes, holds none with a result, or holds those of several agents, environments, rules
             versions, tiers or splits.
     """
+    recorded = collect(path, read_episodes(path))
+    if not recorded.tasks:
+        kind = "only episodes that ended in an error" if recorded.errors else "no episode"
+        raise BadData(f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out")
+    return recorded
+
+
+def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
+    """What the episodes of a file come to; the file need have no result.
+
+    Raises:
+        BadData: as ``read_recorded``.
+    """
     first: dict[str, str] | None = None
     outcomes: dict[Key, Outcome | None] = {}
     try:
-        for episode in read_episodes(path):
+        for episode in episodes:
             facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
             first = first or facts
             for name, value in facts.items():
@@ -78,11 +91,8 @@ def read_recorded(path: Path) -> Recorded:
             outcomes[episode.task, episode.sample] = None if episode.ended == "error" else _outcome(episode)
     except BadData as error:
         raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
-    if first is None or not any(outcomes.values()):
-        kind = "only episodes that ended in an error" if outcomes else "no episode"
-        raise BadData(f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out")
-    agent = first.pop("agent")
-    recorded = Recorded(path, agent, first, _options(path), errors=sum(outcome is None for outcome in outcomes.values()))
+    agent = (first or {}).pop("agent", "")
+    recorded = Recorded(path, agent, first or {}, _options(path), errors=sum(outcome is None for outcome in outcomes.values()))
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)

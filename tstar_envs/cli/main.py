@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from tstar_envs.cli import compare, evaluate, listing, play
+from tstar_envs.cli import compare, evaluate, listing, play, report
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 
@@ -21,6 +21,7 @@ Command = (
     | Annotated[play.PlayCommand, tyro.conf.subcommand("play")]
     | Annotated[evaluate.EvalCommand, tyro.conf.subcommand("eval")]
     | Annotated[compare.CompareCommand, tyro.conf.subcommand("compare")]
+    | Annotated[report.ReportCommand, tyro.conf.subcommand("report")]
 )
 
 
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return play.run(command, console)
         if isinstance(command, compare.CompareCommand):
             return compare.run(command, console)
+        if isinstance(command, report.ReportCommand):
+            return report.run(command, console)
         return evaluate.run(command, console)
     except BrokenPipeError:  # `| head` has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,151 @@
+"""Which evaluations may stand side by side: a board is one set of tasks, under one set of rules, and all who played it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tstar_envs.bench.recorded import SAME
+from tstar_envs.bench.report.read import Evaluation
+from tstar_envs.bench.report.text import clean, counted, short_id
+from tstar_envs.errors import UnknownOption
+from tstar_envs.panel import panel
+
+
+@dataclass(frozen=True)
+class Player:
+    """An agent on a board: its name on the page, and its file."""
+
+    name: str
+    evaluation: Evaluation
+
+    @property
+    def options(self) -> str:
+        """Of the environment, in words."""
+        if self.evaluation.recorded.options is None:
+            return "not recorded"
+        return ", ".join(f"{name}={clean(str(value), 100)}" for name, value in self.evaluation.recorded.options.items()) or "defaults"
+
+
+@dataclass
+class Board:
+    """A set of tasks, and who played it.
+
+    Attributes:
+        env: Gymnasium id.
+        tier: of the data.
+        rules: version of the rules.
+        split: of the tasks.
+        tasks: how many.
+        of: what they are: a panel with its hash, all or some of it, or no panel.
+        players: in the order given.
+        letter: tells the boards of one environment apart, "" where there is one.
+    """
+
+    env: str
+    tier: str
+    rules: str
+    split: str
+    tasks: int
+    of: str
+    players: list[Player] = field(default_factory=list)
+    letter: str = ""
+
+    @property
+    def title(self) -> str:
+        """Short id, with the letter where there is one."""
+        return f"{short_id(self.env)} [{self.letter}]" if self.letter else short_id(self.env)
+
+    @property
+    def options_differ(self) -> bool:
+        """Whether its players met the environment under different options."""
+        return len({player.options for player in self.players}) > 1
+
+
+def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[Board]:
+    """Put every file on a board, in the order of the environments as they come.
+
+    Two files share a board when environment, rules version, tier, split and tasks are the same, and nothing says that the tasks hold
+    something else: not their panels' hashes, and, under equal options, not what was shown first.
+    """
+    boards: list[Board] = []
+    for evaluation, name in zip(evaluations, names, strict=True):
+        player = Player(name, evaluation)
+        board = next((board for board in boards if all(_together(player, other) for other in board.players)), None)
+        if board is None:
+            on = {fact: clean(evaluation.recorded.played_on[fact], 100) for fact in SAME}
+            board = Board(on["env"], on["tier"], on["rules_version"], on["split"], len(evaluation.played), _tasks_of(evaluation))
+            boards.append(board)
+        board.players.append(player)
+    order = {env: place for place, env in enumerate(dict.fromkeys(board.env for board in boards))}
+    boards.sort(key=lambda board: order[board.env])
+    for env in order:
+        those = [board for board in boards if board.env == env]
+        for place, board in enumerate(those if len(those) > 1 else []):
+            board.letter = _letter(place)
+    return boards
+
+
+def notices(boards: Sequence[Board]) -> list[str]:
+    """What a reader must know before figures are set side by side."""
+    told = []
+    for env in dict.fromkeys(board.env for board in boards):
+        those = [board for board in boards if board.env == env]
+        if len(those) > 1:
+            parts = "; ".join(f"[{b.letter}] {b.of}, {differing(b, those)}: {_names(b)}" for b in those)
+            told.append(f"{short_id(env)} was not played on the same tasks by all. {parts}. Each has its own row: compare within a row.")
+        for board in those:
+            if board.options_differ:
+                parts = "; ".join(f"{player.name}: {player.options}" for player in board.players)
+                told.append(f"{board.title} was played under different options of the environment ({parts}): not the same conditions.")
+            for player in board.players:
+                if player.evaluation.summary.errors:
+                    lost = f"{counted(player.evaluation.summary.errors, 'episode')} of {player.name} on {board.title}"
+                    told.append(f"{lost} ended in an error and are in no rate; the same eval again repeats them.")
+    return told
+
+
+def differing(board: Board, others: Sequence[Board]) -> str:
+    """How many tasks, and of the split, tier and rules version what is not the same on all boards."""
+    facts = {"split": board.split, "tier": board.tier, "rules": board.rules}
+    differ = [f"{name} {value}" for name, value in facts.items() if len({getattr(other, name) for other in others}) > 1]
+    return ", ".join([counted(board.tasks, "task"), *differ])
+
+
+def _together(one: Player, other: Player) -> bool:
+    a, b = one.evaluation, other.evaluation
+    if a.recorded.played_on != b.recorded.played_on or a.played != b.played:
+        return False
+    if a.panel and b.panel and a.panel != b.panel:
+        return False
+    return a.recorded.options != b.recorded.options or same_contents(a, b)
+
+
+def same_contents(one: Evaluation, other: Evaluation) -> bool:
+    """Whether all tasks that both have a result of began alike."""
+    first, second = one.recorded.tasks, other.recorded.tasks
+    return all(first[task][0].shown == second[task][0].shown for task in first.keys() & second.keys())
+
+
+def _tasks_of(evaluation: Evaluation) -> str:
+    """What tasks a file is about, in words."""
+    if not evaluation.panel:
+        return "not of a panel"
+    version, _, digest = evaluation.panel.partition(" ")
+    shown = f"panel {clean(version, 20)} ({clean(digest, 40)})"
+    try:
+        part = panel(version)[evaluation.env]
+    except UnknownOption:
+        return f"{shown}, which this version of tstar does not have"
+    played = len(evaluation.played)
+    if part.hash != digest:
+        return f"{shown}, which is not the {clean(version, 20)} that this version of tstar has"
+    return f"all {len(part.tasks)} tasks of {shown}" if played == len(part.tasks) else f"{played} of {len(part.tasks)} tasks of {shown}"
+
+
+def _names(board: Board) -> str:
+    return ", ".join(player.name for player in board.players)
+
+
+def _letter(place: int) -> str:
+    return chr(ord("A") + place) if place < 26 else f"A{place}"

@@ -1,0 +1,68 @@
+"""The leaderboard: who did how well on what, a row for each set of tasks, and all figures of each agent below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tstar_envs.bench.report.boards import Board, Player
+from tstar_envs.bench.stats import Summary
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Success, by agent and board.
+
+    Attributes:
+        agents: names, the best first by ``means``.
+        rows: of each board, the figures of each agent, None where it has not played it.
+        means: of each agent over the boards that all have played; empty where there are fewer than two of these.
+        common: how many those are.
+    """
+
+    agents: list[str]
+    rows: list[tuple[Board, list[Summary | None]]]
+    means: list[float]
+    common: int
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """An agent's figures on a board; ``bounds`` is the 95 % interval of its success."""
+
+    player: Player
+    summary: Summary
+    bounds: tuple[float, float] | None
+
+
+def leaderboard(boards: Sequence[Board]) -> Leaderboard:
+    """Lay out who did how well; agents are ordered by their mean over what all have played, else as they were given."""
+    names = list(dict.fromkeys(player.name for board in boards for player in board.players))
+    found = [{player.name: player.evaluation.summary for player in board.players} for board in boards]
+    common = [board for board in found if all(name in board and board[name].success is not None for name in names)]
+    means = {name: sum(board[name].success or 0.0 for board in common) / len(common) for name in names} if common else {}
+    names.sort(key=lambda name: -means.get(name, 0.0))
+    return Leaderboard(
+        agents=names,
+        rows=[(board, [by_name.get(name) for name in names]) for board, by_name in zip(boards, found, strict=True)],
+        means=[means[name] for name in names] if len(common) > 1 else [],
+        common=len(common),
+    )
+
+
+def figure_groups(boards: Sequence[Board]) -> list[tuple[Board, list[FigureRow]]]:
+    """Of each board, a row for each agent, the best first; agents without a result come last."""
+    groups = []
+    for board in boards:
+        rows = []
+        for player in board.players:
+            summary = player.evaluation.summary
+            rows.append(FigureRow(player, summary, bounds_of(summary)))
+        rows.sort(key=lambda row: -1.0 if row.summary.success is None else row.summary.success, reverse=True)
+        groups.append((board, rows))
+    return groups
+
+
+def bounds_of(summary: Summary) -> tuple[float, float] | None:
+    """The 95 % interval of a success rate: by task where tasks were played several times, else Wilson's."""
+    return summary.clustered or summary.wilson

@@ -1,0 +1,140 @@
+"""The page as a whole: everything read, put into the template, and written in one stroke."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tstar_envs.bench.prices import PriceTable
+from tstar_envs.bench.report import text
+from tstar_envs.bench.report.boards import Board, make_boards, notices
+from tstar_envs.bench.report.figures import figure_groups, leaderboard
+from tstar_envs.bench.report.names import agent_names
+from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
+from tstar_envs.data.files import write_whole
+from tstar_envs.errors import BadData, MissingExtra, WriteFailed
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+EPISODES = 20  # of each file, for the part that shows two agents side by side
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came of a report.
+
+    Attributes:
+        path: the page.
+        files: how many evaluations it is about.
+        passed_over: other ``.jsonl`` files of the folders given.
+        empty: files without an episode, which are left out.
+        size: in bytes.
+    """
+
+    path: Path
+    files: int
+    passed_over: int
+    empty: list[Path]
+    size: int
+
+
+def write_report(given: Sequence[Path], out: Path, prices: PriceTable, *, episodes: int = EPISODES, title: str = "") -> Written:
+    """Write a page about evaluations; it needs no other file and no network.
+
+    Args:
+        given: files that ``eval --out`` wrote, and folders of them.
+        out: the page; what stood there is replaced once the new page is whole.
+        prices: of models.
+        episodes: the most of each file that the page holds whole.
+        title: of the page.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+        MissingData: a file is not there.
+        BadData: a file is none of episodes, or no file holds an episode with a result.
+        UnknownOption: a folder holds no evaluation.
+        WriteFailed: the page cannot be written.
+    """
+    environment = _environment()
+    paths, passed_over = find_evaluations(given)
+    evaluations, empty = [], []
+    for path in paths:
+        evaluation = read_evaluation(path, prices)
+        if evaluation is None:
+            empty.append(path)
+        else:
+            evaluations.append(evaluation)
+    if not any(evaluation.recorded.tasks for evaluation in evaluations):
+        errors = sum(evaluation.summary.errors for evaluation in evaluations)
+        kind = f"only episodes that ended in an error ({errors:,})" if errors else "no episode"
+        shown = ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
+        raise BadData(f"there is nothing to report: {shown} hold{'s' * (len(paths) == 1)} {kind}; run `python -m tstar_envs eval` (again)")
+    content = render(environment, evaluations, episodes=episodes, title=title).encode("utf-8", "replace")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, content)
+    except OSError as error:
+        raise WriteFailed(f"{out} cannot be written: {error.strerror or error}") from error
+    return Written(out, len(evaluations), passed_over, empty, len(content))
+
+
+def render(environment: Environment, evaluations: Sequence[Evaluation], *, episodes: int, title: str) -> str:
+    """The page as HTML."""
+    boards = make_boards(evaluations, agent_names(evaluations))
+    style, script = _source("report.css"), _source("report.js")
+    return environment.get_template("report.html.j2").render(
+        title=text.clean(title, 200) or "Evaluation of agents",
+        facts=_facts(boards, evaluations),
+        boards=boards,
+        notices=notices(boards),
+        board=leaderboard(boards),
+        groups=figure_groups(boards),
+        papers=[],
+        progress=[],
+        comparisons=[],
+        data="{}",
+        style=style,
+        script=script,
+        # The page may run this script and nothing else, and load nothing: a second lock behind the escaping.
+        policy=(
+            f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+    )
+
+
+def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
+    """What the page is about, in a line."""
+    agents = len({player.name for board in boards for player in board.players})
+    environments = len({board.env for board in boards})
+    episodes = sum(evaluation.summary.episodes + evaluation.summary.errors for evaluation in evaluations)
+    counts = ((agents, "agent"), (environments, "environment"), (episodes, "episode"), (len(evaluations), "file"))
+    return ", ".join(text.counted(count, noun) for count, noun in counts)
+
+
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the page of results", error.name or "jinja2", "bench") from error
+    environment = Environment(
+        loader=PackageLoader("tstar_envs.bench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    chosen = (text.percent, text.spread, text.number, text.seconds, text.points, text.counted, text.short_id)
+    environment.filters |= {function.__name__: function for function in chosen}
+    return environment
+
+
+def _source(name: str) -> str:
+    """One of our own files, to stand in the page as it is."""
+    return resources.files("tstar_envs.bench.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _hash(source: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

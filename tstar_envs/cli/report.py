@@ -1,0 +1,58 @@
+"""``report``: one page about evaluations that can be mailed, printed and read on a phone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from tstar_envs.bench.prices import read_prices
+from tstar_envs.bench.report import EPISODES, write_report
+from tstar_envs.cli.console import say
+from tstar_envs.errors import UnknownOption
+
+_PAGES = (".html", ".htm")
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Write one HTML page about evaluations: leaderboard, the paper's tables, two agents side by side, failures, comparisons, cost.
+
+    The page needs no network and no other file. Evaluations on other tasks, rules or options are kept apart, and it says so.
+    """
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """Files that eval --out wrote, or folders of them."""
+    out: Path
+    """The page, for example page.html."""
+    episodes: int = EPISODES
+    """Of each file, the most episodes that the page holds step by step; where agents differ comes first."""
+    prices: Path | None = None
+    """TOML file of prices for a million tokens; default: the shipped table (tstar_envs/bench/prices.toml shows the form)."""
+    title: str = ""
+    """Heading of the page."""
+
+
+def run(command: ReportCommand, console: Console) -> int:
+    """Read the files and write the page.
+
+    Returns:
+        0.
+
+    Raises:
+        UnknownOption: no file, another ending than .html, or fewer than no episodes.
+        TStarError: as ``write_report``.
+    """
+    if command.out.suffix.lower() not in _PAGES:
+        raise UnknownOption(f"--out {command.out}: the page is HTML, so its name must end in .html")
+    if command.episodes < 0:
+        raise UnknownOption(f"--episodes must be 0 or more, got {command.episodes}")
+    written = write_report(command.files, command.out, read_prices(command.prices), episodes=command.episodes, title=command.title)
+    for path in written.empty:
+        say(console, f"{path} holds no episode yet: left out", "yellow")
+    if written.passed_over:
+        say(console, f"{written.passed_over} other .jsonl files in the folders have no settings beside them: left out", "yellow")
+    say(console, f"{written.path}: {written.files} evaluations, {written.size / 1e6:.1f} MB")
+    return 0
