@@ -90,6 +90,11 @@ def read_prices(path: Path | None = None) -> PriceTable:
     return PriceTable(str(table.get("currency", "USD")), str(table.get("as_of", "")), prices)
 
 
+def money(amount: float, currency: str) -> str:
+    """An amount, with as many digits as it takes to see it."""
+    return f"{amount:.2f} {currency}" if amount >= 1 or not amount else f"{amount:.2g} {currency}"
+
+
 def _price(where: str, entry: Any) -> Price:
     if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= {"input", "output", "cached_input"}:
         raise BadData(f"{where}: needs input and output, and may have cached_input; found {entry!r:.100}")

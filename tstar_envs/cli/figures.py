@@ -9,7 +9,7 @@ from rich.table import Table
 from tstar_envs.bench.accounts import Accounts
 from tstar_envs.bench.estimate import Estimate
 from tstar_envs.bench.failures import KINDS, SCORED
-from tstar_envs.bench.prices import Price, PriceTable
+from tstar_envs.bench.prices import Price, PriceTable, money
 from tstar_envs.bench.stats import Summary
 from tstar_envs.cli.console import plain
 
@@ -78,11 +78,6 @@ def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:
 def interval(bounds: tuple[float, float]) -> str:
     """A 95 % interval of a rate."""
     return f"{bounds[0]:.1%} to {bounds[1]:.1%}"
-
-
-def money(amount: float, currency: str) -> str:
-    """An amount, with as many digits as it takes to see it."""
-    return f"{amount:.2f} {currency}" if amount >= 1 or not amount else f"{amount:.2g} {currency}"
 
 
 def estimate_table(found: Estimate, price: Price | None, prices: PriceTable) -> Table:

@@ -10,6 +10,7 @@ from tstar_envs.bench.report.read import Evaluation
 from tstar_envs.bench.report.text import clean, counted, short_id
 from tstar_envs.errors import UnknownOption
 from tstar_envs.panel import panel
+from tstar_envs.registry import ENTRIES
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Board:
         split: of the tasks.
         tasks: how many.
         of: what they are: a panel with its hash, all or some of it, or no panel.
+        whole: whether they are all tasks of a panel.
         players: in the order given.
         letter: tells the boards of one environment apart, "" where there is one.
     """
@@ -48,6 +50,7 @@ class Board:
     split: str
     tasks: int
     of: str
+    whole: bool
     players: list[Player] = field(default_factory=list)
     letter: str = ""
 
@@ -63,7 +66,7 @@ class Board:
 
 
 def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[Board]:
-    """Put every file on a board, in the order of the environments as they come.
+    """Put every file on a board, in the order of the table of environments.
 
     Two files share a board when environment, rules version, tier, split and tasks are the same, and nothing says that the tasks hold
     something else: not their panels' hashes, and, under equal options, not what was shown first.
@@ -74,12 +77,12 @@ def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list
         board = next((board for board in boards if all(_together(player, other) for other in board.players)), None)
         if board is None:
             on = {fact: clean(evaluation.recorded.played_on[fact], 100) for fact in SAME}
-            board = Board(on["env"], on["tier"], on["rules_version"], on["split"], len(evaluation.played), _tasks_of(evaluation))
+            board = Board(on["env"], on["tier"], on["rules_version"], on["split"], len(evaluation.played), *_tasks_of(evaluation))
             boards.append(board)
         board.players.append(player)
-    order = {env: place for place, env in enumerate(dict.fromkeys(board.env for board in boards))}
-    boards.sort(key=lambda board: order[board.env])
-    for env in order:
+    known = {entry.id: place for place, entry in enumerate(ENTRIES)}
+    boards.sort(key=lambda board: (known.get(board.env, len(known)), board.env))
+    for env in dict.fromkeys(board.env for board in boards):
         those = [board for board in boards if board.env == env]
         for place, board in enumerate(those if len(those) > 1 else []):
             board.letter = _letter(place)
@@ -92,7 +95,7 @@ def notices(boards: Sequence[Board]) -> list[str]:
     for env in dict.fromkeys(board.env for board in boards):
         those = [board for board in boards if board.env == env]
         if len(those) > 1:
-            parts = "; ".join(f"[{b.letter}] {b.of}, {differing(b, those)}: {_names(b)}" for b in those)
+            parts = "; ".join(f"[{b.letter}] {differing(b, those)}: {_names(b)}" for b in those)
             told.append(f"{short_id(env)} was not played on the same tasks by all. {parts}. Each has its own row: compare within a row.")
         for board in those:
             if board.options_differ:
@@ -106,15 +109,21 @@ def notices(boards: Sequence[Board]) -> list[str]:
 
 
 def differing(board: Board, others: Sequence[Board]) -> str:
-    """How many tasks, and of the split, tier and rules version what is not the same on all boards."""
+    """What tasks, and of the split, tier and rules version what is not the same on all boards."""
     facts = {"split": board.split, "tier": board.tier, "rules": board.rules}
     differ = [f"{name} {value}" for name, value in facts.items() if len({getattr(other, name) for other in others}) > 1]
-    return ", ".join([counted(board.tasks, "task"), *differ])
+    tasks = board.of if "panel" in board.of and "tasks of" in board.of else f"{counted(board.tasks, 'task')}, {board.of}"
+    return ", ".join([tasks, *differ])
 
 
 def _together(one: Player, other: Player) -> bool:
+    return one.evaluation.played == other.evaluation.played and comparable(one, other)
+
+
+def comparable(one: Player, other: Player) -> bool:
+    """Whether nothing says that two agents played different things: rules, tier, split, panel, or what was shown first."""
     a, b = one.evaluation, other.evaluation
-    if a.recorded.played_on != b.recorded.played_on or a.played != b.played:
+    if a.recorded.played_on != b.recorded.played_on:
         return False
     if a.panel and b.panel and a.panel != b.panel:
         return False
@@ -127,20 +136,22 @@ def same_contents(one: Evaluation, other: Evaluation) -> bool:
     return all(first[task][0].shown == second[task][0].shown for task in first.keys() & second.keys())
 
 
-def _tasks_of(evaluation: Evaluation) -> str:
-    """What tasks a file is about, in words."""
+def _tasks_of(evaluation: Evaluation) -> tuple[str, bool]:
+    """What tasks a file is about, in words, and whether they are a whole panel."""
     if not evaluation.panel:
-        return "not of a panel"
+        return "not of a panel", False
     version, _, digest = evaluation.panel.partition(" ")
     shown = f"panel {clean(version, 20)} ({clean(digest, 40)})"
     try:
         part = panel(version)[evaluation.env]
     except UnknownOption:
-        return f"{shown}, which this version of tstar does not have"
+        return f"{shown}, which this version of tstar does not have", False
     played = len(evaluation.played)
     if part.hash != digest:
-        return f"{shown}, which is not the {clean(version, 20)} that this version of tstar has"
-    return f"all {len(part.tasks)} tasks of {shown}" if played == len(part.tasks) else f"{played} of {len(part.tasks)} tasks of {shown}"
+        return f"{shown}, which is not the {clean(version, 20)} that this version of tstar has", False
+    if played == len(part.tasks):
+        return f"all {played} tasks of {shown}", True
+    return f"{played} of {len(part.tasks)} tasks of {shown}", False
 
 
 def _names(board: Board) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tstar_envs.bench.report.boards import Board, Player
+from tstar_envs.bench.report.text import clean
 from tstar_envs.bench.stats import Summary
 
 
@@ -34,6 +37,22 @@ class FigureRow:
     summary: Summary
     bounds: tuple[float, float] | None
 
+    @property
+    def solved(self) -> int:
+        """Episodes that solved their task."""
+        return self.player.evaluation.accounts.successes
+
+    @property
+    def truncated(self) -> int:
+        """Episodes that ran out of steps."""
+        return round((self.summary.truncated or 0.0) * self.summary.episodes)
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """What the file was made with, by name, and where it is."""
+        evaluation = self.player.evaluation
+        return [("file", clean(str(evaluation.path), 300)), *_flat(evaluation.settings)]
+
 
 def leaderboard(boards: Sequence[Board]) -> Leaderboard:
     """Lay out who did how well; agents are ordered by their mean over what all have played, else as they were given."""
@@ -61,6 +80,15 @@ def figure_groups(boards: Sequence[Board]) -> list[tuple[Board, list[FigureRow]]
         rows.sort(key=lambda row: -1.0 if row.summary.success is None else row.summary.success, reverse=True)
         groups.append((board, rows))
     return groups
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        full = f"{prefix}{clean(name, 100)}"
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{full}.")
+        else:
+            yield full, clean(value if isinstance(value, str) else json.dumps(value), 300)
 
 
 def bounds_of(summary: Summary) -> tuple[float, float] | None:

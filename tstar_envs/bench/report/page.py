@@ -10,11 +10,16 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tstar_envs.bench.prices import PriceTable
+from tstar_envs.bench.prices import PriceTable, money
 from tstar_envs.bench.report import text
 from tstar_envs.bench.report.boards import Board, make_boards, notices
+from tstar_envs.bench.report.comparisons import paired
+from tstar_envs.bench.report.costs import CostRow, cost_rows
 from tstar_envs.bench.report.figures import figure_groups, leaderboard
 from tstar_envs.bench.report.names import agent_names
+from tstar_envs.bench.report.paper_view import paper_views
+from tstar_envs.bench.report.progress import histograms
+from tstar_envs.bench.report.published import SOURCE
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import BadData, MissingExtra, WriteFailed
@@ -87,6 +92,8 @@ def write_report(given: Sequence[Path], out: Path, prices: PriceTable, *, episod
 def render(environment: Environment, evaluations: Sequence[Evaluation], *, episodes: int, title: str) -> str:
     """The page as HTML."""
     boards = make_boards(evaluations, agent_names(evaluations))
+    comparisons, not_compared = paired(boards)
+    sums, costs_by_board = cost_rows(boards)
     style, script = _source("report.css"), _source("report.js")
     return environment.get_template("report.html.j2").render(
         title=text.clean(title, 200) or "Evaluation of agents",
@@ -95,9 +102,14 @@ def render(environment: Environment, evaluations: Sequence[Evaluation], *, episo
         notices=notices(boards),
         board=leaderboard(boards),
         groups=figure_groups(boards),
-        papers=[],
-        progress=[],
-        comparisons=[],
+        papers=paper_views(boards),
+        source=SOURCE,
+        progress=histograms(boards),
+        comparisons=comparisons,
+        not_compared=not_compared,
+        sums=sums,
+        costs_by_board=costs_by_board,
+        prices=_prices(sums),
         data="{}",
         style=style,
         script=script,
@@ -118,6 +130,14 @@ def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
     return ", ".join(text.counted(count, noun) for count, noun in counts)
 
 
+def _prices(sums: Sequence[CostRow]) -> str:
+    """Whose prices, in words; "" where no agent's money is known."""
+    known = [row.accounts for row in sums if row.accounts.cost is not None]
+    if not known:
+        return ""
+    return text.clean(f"a table of prices{f' of {known[0].as_of}' if known[0].as_of else ''} in {known[0].currency}", 200)
+
+
 def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -126,7 +146,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tstar_envs.bench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    chosen = (text.percent, text.spread, text.number, text.seconds, text.points, text.counted, text.short_id)
+    chosen = (text.percent, text.spread, text.number, text.seconds, text.points, text.counted, text.short_id, money)
     environment.filters |= {function.__name__: function for function in chosen}
     return environment
 
