@@ -17,7 +17,9 @@ from tstar_envs.envs.sokoban.env import SokobanEnv
 
 ENTRY = find_entry("sokoban-easy")
 HEAD = "import json, sys, os, time\nfor number, line in enumerate(sys.stdin):\n    event = json.loads(line)\n"
-ANSWER = "    if event['event'] != 'start':\n        print(json.dumps({'reply': 'Action: Up', 'input_tokens': 9, 'output_tokens': 2}), flush=True)\n"
+ANSWER = """    if event['event'] != 'start':
+        print(json.dumps({'reply': 'Action: Up', 'input_tokens': 9, 'output_tokens': 2}), flush=True)
+"""
 
 
 def play(folder: Path, body: str, *, tasks: int = 2, at_once: int = 1, timeout: float = 20.0) -> list[Episode]:
@@ -40,7 +42,8 @@ def test_a_program_plays_and_is_told_what_an_agent_may_know(tmp_path: Path) -> N
     told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert len({pid for pid, _, _ in told}) == 1 and told[0][1] == ["--flag", "two words"], "one process for all episodes of a seat"
     start, *events = [event for _, _, event in told]
-    assert start["event"] == "start" and start["prompt"] == SokobanEnv(horizon=3).prompt() and start["tools"][0]["function"]["name"] == "move"
+    assert start["event"] == "start" and start["prompt"] == SokobanEnv(horizon=3).prompt()
+    assert start["tools"][0]["function"]["name"] == "move"
     assert [event["event"] for event in events] == ["reset", "step", "step"] * 2
     assert events[0]["observation"] == episodes[0].first_observation and events[1]["observation"] == episodes[0].steps[0].observation
     assert events[0]["info"]["task_id"] == episodes[0].task and "agent_seed" in events[0]["info"]
@@ -82,7 +85,10 @@ def test_long_lines_and_any_text_go_both_ways(tmp_path: Path) -> None:
     assert episode.steps[0].reply == reply and episode.steps[0].action == "Up"
 
 
-@pytest.mark.parametrize(("spec", "told"), [("command:", "needs a program"), ("command", "needs a program"), ("command:'x", "No closing quotation")])
+NONE = [("command:", "needs a program"), ("command", "needs a program"), ("command:'x", "No closing quotation")]
+
+
+@pytest.mark.parametrize(("spec", "told"), NONE)
 def test_commands_that_are_none(spec: str, told: str) -> None:
     with pytest.raises(UnknownOption, match=told):
         load_agent(spec, env_id=ENTRY.id, seed=0)

@@ -74,14 +74,10 @@ class Evaluation:
             missing: episodes to play; more seats are not made.
 
         Raises:
-            UnknownOption: a concurrency that is none, or that the agent cannot have.
+            UnknownOption: a concurrency that the agent cannot have.
         """
         command = self.command
         wanted = command.concurrency if command.concurrency is not None else getattr(self.agent, "concurrency", 1)
-        if wanted < 1:
-            raise UnknownOption(f"--concurrency must be 1 or more, got {wanted}")
-        if wanted > 1 and command.agent == "human":
-            raise UnknownOption(f"--concurrency {wanted}: a person plays one episode at a time")
         agents = more_agents(self.agent, max(1, min(wanted, missing)), command.agent, lambda: _load(command, self.entry))
         seats = [Seat(self.env, self.agent)]
         for agent in agents[1:]:
@@ -99,6 +95,10 @@ def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
         UnknownTask: the split is empty.
         PanelMismatch: the panel is of other tasks than are here.
     """
+    if command.concurrency is not None and command.concurrency < 1:
+        raise UnknownOption(f"--concurrency must be 1 or more, got {command.concurrency}")
+    if command.concurrency is not None and command.concurrency > 1 and command.agent == "human":
+        raise UnknownOption(f"--concurrency {command.concurrency}: a person plays one episode at a time")
     agent = _load(command, entry)
     wishes, own = _wishes(command, entry, agent), _own_options(command, entry)
     options = {**wishes, **own}
