@@ -18,6 +18,7 @@ import gymnasium as gym
 
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.data.home import Published
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.expert import WithExpert
 from tstar_envs.horizon import read_factor, steps_of
@@ -378,6 +379,11 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         """The data tier found and the number of tasks per split, without what only playing needs (an index, a server)."""
         env = cls(**options)
         return env.tier, {split: len(env.task_ids(split)) for split in cls.splits}
+
+    @classmethod
+    def published(cls, **options: Any) -> tuple[Published, ...]:
+        """The public data of the full tier, here or not, without reading them; nothing where the family has no full tier."""
+        return ()
 
     # Beyond Gymnasium -----------------------------------------------------------------------------------------------
 

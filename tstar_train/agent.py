@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_pol
 from tstar_train.recipes.built_in import load_recipe, policy_name
 from tstar_train.recipes.recipe import EnvRecipe
 from tstar_train.rollout.transcript import Transcript
+
+_ONE_AT_A_TIME = threading.Lock()  # threads that compute side by side take longer than one after the other
 
 
 class PolicyAgent:
@@ -89,9 +92,10 @@ class PolicyAgent:
             self._stuck = True
             return ""
         seed = f"{self._seed}/{self._episode}/{self._turn}"
-        sample = self._engine.generate(
-            [context], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
-        )[0]
+        with _ONE_AT_A_TIME:
+            sample = self._engine.generate(
+                [context], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
+            )[0]
         self._reply = self._codec.closed(sample.ids)
         self._turn += 1
         return self._codec.decode(self._reply)

@@ -1,5 +1,7 @@
 """Agents as users write them, for test_agents.py."""
 
+import asyncio
+import time
 from typing import Any
 
 
@@ -64,3 +66,17 @@ class BadOptions(OnlyAct):
 
 
 instance = Full(7)
+
+
+class Slow(OnlyAct):
+    env_options: dict[str, Any] = {}
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        time.sleep(0.02)
+        return "Left"
+
+
+class SlowAsync:
+    async def act(self, observation: str, info: dict[str, Any]) -> str:
+        await asyncio.sleep(0.02)
+        return "Left"

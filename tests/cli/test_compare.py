@@ -197,3 +197,27 @@ def test_other_mistakes(call: Call, folder: Path) -> None:
         assert code == 2 and not out and told in err, (arguments, err)
     rewrite(Path("random.jsonl"), lambda r: r.update(agent=r["agent"] + str(r["sample"])))
     assert "mixes episodes of agent 'random0' and 'random1'" in call("oracle.jsonl", "random.jsonl")[2]
+
+
+def test_folders_of_a_suite_are_compared_file_by_file(call: Call, folder: Path) -> None:
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        shutil.copy(f"{'oracle' if name == 'a' else 'random'}.jsonl", f"{name}/sokoban-easy.jsonl")
+    shutil.copy("longer.jsonl", "a/only-here.jsonl")
+    code, out, _ = call("a", "b")
+    assert code == 0 and out.count("oracle - random: decided") == 1 and "only-here" not in out
+    (one,) = json.loads(call("a", "b", "--json")[1])
+    assert one["env"] == ENV and one["comparisons"][0]["decided"] is True
+    Path("c").mkdir()
+    code, _, err = call("a", "c")
+    assert code == 2 and "no file *.jsonl is in all of a, c" in err
+
+
+def test_an_agent_with_a_model_is_called_by_both(call: Call, folder: Path) -> None:
+    for name in ("random", "oracle"):
+        config = json.loads(Path("random.jsonl.config.json").read_text())
+        config["agent_settings"] = {"model": f"{name}-7b"}
+        Path(f"{name}.jsonl.config.json").write_text(json.dumps(config))
+    rewrite(Path("oracle.jsonl"), lambda record: record.update(agent="random"))
+    code, out, _ = call("oracle.jsonl", "random.jsonl")
+    assert code == 0 and "random oracle-7b - random random-7b: decided" in out

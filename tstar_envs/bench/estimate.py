@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,12 @@ class Amount:
     def times(self, episodes: int) -> Amount:
         """The same for a number of episodes."""
         return Amount(self.requests * episodes, self.input_tokens * episodes, self.output_tokens * episodes)
+
+    @staticmethod
+    def total(amounts: Iterable[Amount]) -> Amount:
+        """The sum of several."""
+        found = list(amounts)
+        return Amount(sum(a.requests for a in found), sum(a.input_tokens for a in found), sum(a.output_tokens for a in found))
 
     def cost(self, price: Price) -> float:
         """What it costs, nothing of it cached."""

@@ -40,7 +40,7 @@ class Recorded:
 
     Attributes:
         path: where.
-        agent: who played.
+        agent: who played, with the model.
         played_on: what ``SAME`` names.
         options: of the environment, None where ``FILE.config.json``, which has them, is not beside the file.
         tasks: outcomes of the episodes that have a result, by task.
@@ -92,7 +92,9 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
     except BadData as error:
         raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
     agent = (first or {}).pop("agent", "")
-    recorded = Recorded(path, agent, first or {}, _options(path), errors=sum(outcome is None for outcome in outcomes.values()))
+    settings = settings_of(path)
+    errors = sum(outcome is None for outcome in outcomes.values())
+    recorded = Recorded(path, agent_name(agent, settings), first or {}, _options(path, settings), errors=errors)
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)
@@ -105,13 +107,29 @@ def _outcome(episode: Episode) -> Outcome:
     return Outcome(float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest())
 
 
-def _options(path: Path) -> dict[str, Any] | None:
+def settings_of(path: Path) -> dict[str, Any] | None:
+    """The settings that a file of episodes was made with, None where ``FILE.config.json``, which has them, is not beside it.
+
+    Raises:
+        BadData: it is there and cannot be read.
+    """
     config = path.with_name(path.name + ".config.json")
-    if not config.exists():
+    return read_json(config) if config.exists() else None
+
+
+def agent_name(agent: str, settings: dict[str, Any] | None) -> str:
+    """How an agent is called: with its model, where it has one."""
+    own = settings.get("agent_settings") if settings is not None else None
+    model = own.get("model") if isinstance(own, dict) else None
+    return f"{agent} {model}" if isinstance(model, str) else agent
+
+
+def _options(path: Path, settings: dict[str, Any] | None) -> dict[str, Any] | None:
+    if settings is None:
         return None
-    options = read_json(config).get("options")
+    options = settings.get("options")
     if not isinstance(options, dict):
-        raise BadData(f"{config}: 'options' must be an object, found {options!r:.60}. Move the file away to compare without it")
+        raise BadData(f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to compare without it")
     return options
 
 

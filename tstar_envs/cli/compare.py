@@ -31,7 +31,7 @@ class CompareCommand:
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]]
-    """Two or more files that eval --out wrote, one for each agent."""
+    """Two or more files that eval --out wrote, one for each agent; or the folders of --suite, compared environment by environment."""
     metric: Literal["success", "score"] = "success"
     """success (solved or not) or score (the reward)."""
     overlap: bool = False
@@ -57,7 +57,26 @@ def run(command: CompareCommand, console: Console) -> int:
     for path, times in Counter(path.resolve() for path in command.files).items():
         if times > 1:
             raise UnknownOption(f"{path} is given {times} times: give one file for each agent")
-    files = [read_recorded(path) for path in command.files]
+    if all(path.is_dir() for path in command.files):
+        found = [_compare(command, paths, console) for paths in _in_all(command.files)]
+    else:
+        found = [_compare(command, command.files, console)]
+    if command.json:
+        whole = found if all(path.is_dir() for path in command.files) else found[0]
+        console.file.write(json.dumps(whole, indent=1) + "\n")
+    return 0
+
+
+def _in_all(folders: Sequence[Path]) -> list[list[Path]]:
+    """The files that all folders have, by name."""
+    names = sorted(set.intersection(*({path.name for path in folder.glob("*.jsonl")} for folder in folders)))
+    if not names:
+        raise UnknownOption(f"no file *.jsonl is in all of {', '.join(map(str, folders))}: give folders that eval --suite --out wrote")
+    return [[folder / name for folder in folders] for name in names]
+
+
+def _compare(command: CompareCommand, paths: Sequence[Path], console: Console) -> dict[str, Any]:
+    files = [read_recorded(path) for path in paths]
     shared = common_tasks(files, overlap=command.overlap, any_options=command.any_options)
     values = {
         name: {task: [getattr(outcome, command.metric) for outcome in file.tasks[task]] for task in shared}
@@ -65,12 +84,10 @@ def run(command: CompareCommand, console: Console) -> int:
     }
     compared = compare(values)
     agents = [_agent(name, file, values[name]) for name, file in zip(values, files, strict=True)]
-    if command.json:
-        facts = {"format": FORMAT, **files[0].played_on, "metric": command.metric, "tasks": len(shared)}
-        console.file.write(json.dumps({**facts, "agents": agents, "comparisons": [asdict(c) for c in compared]}, indent=1) + "\n")
-    else:
+    if not command.json:
         _show(command, console, files, agents, compared)
-    return 0
+    facts = {"format": FORMAT, **files[0].played_on, "metric": command.metric, "tasks": len(shared)}
+    return {**facts, "agents": agents, "comparisons": [asdict(c) for c in compared]}
 
 
 def _names(files: Sequence[Recorded]) -> list[str]:

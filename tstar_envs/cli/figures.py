@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 
@@ -26,6 +27,42 @@ def figures_table(summary: Summary, wanted: int, accounts: Accounts, panel: str)
     table = Table(show_header=False)
     for name, value in [*_results(summary, wanted, panel), *_costs(accounts)]:
         table.add_row(plain(name), plain(value))
+    return table
+
+
+@dataclass(frozen=True)
+class Row:
+    """An environment's part of a suite.
+
+    Attributes:
+        env: its id.
+        wanted: episodes that were to be played.
+        summary: of what was played.
+        accounts: what it cost.
+    """
+
+    env: str
+    wanted: int
+    summary: Summary
+    accounts: Accounts
+
+
+def suite_table(rows: Sequence[Row], title: str) -> Table:
+    """The figures of a suite, a row for each environment."""
+    costs = [row.accounts for row in rows if row.accounts.cost is not None]
+    table = Table(title=title, title_justify="left")
+    for column in ("environment", "success", "95 % interval", "score", "steps", "episodes", "errors", *(["cost"] if costs else [])):
+        table.add_column(column, justify="left" if column == "environment" else "right")
+    for row in rows:
+        summary, cost = row.summary, row.accounts.cost
+        left = f" of {row.wanted}" if summary.episodes + summary.errors < row.wanted else ""
+        cells = [row.env, "", "", "", "", f"{summary.episodes}{left}", str(summary.errors)]
+        if summary.success is not None and summary.wilson is not None:
+            told = interval(summary.clustered or summary.wilson)
+            cells[1:5] = f"{summary.success:.1%}", told, f"{summary.score:.3f}", f"{summary.steps:.2f}"
+        table.add_row(*map(plain, [*cells, *(["" if cost is None else money(cost, row.accounts.currency)] if costs else [])]))
+    if costs:
+        table.caption = f"cost in all: {money(sum(c.cost or 0.0 for c in costs), costs[0].currency)} (prices of {costs[0].as_of})"
     return table
 
 

@@ -9,10 +9,9 @@ from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tstar_envs.bench.prices import Price
+from tstar_envs.bench.prices import Price, money
 from tstar_envs.bench.usage import total
 from tstar_envs.cli.console import make_console
-from tstar_envs.cli.figures import money
 from tstar_envs.record import Episode
 
 

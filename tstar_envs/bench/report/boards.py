@@ -60,6 +60,11 @@ class Board:
         return f"{short_id(self.env)} [{self.letter}]" if self.letter else short_id(self.env)
 
     @property
+    def described(self) -> str:
+        """How many tasks of what."""
+        return self.of if " tasks of " in self.of else f"{counted(self.tasks, 'task')}, {self.of}"
+
+    @property
     def options_differ(self) -> bool:
         """Whether its players met the environment under different options."""
         return len({player.options for player in self.players}) > 1
@@ -112,8 +117,7 @@ def differing(board: Board, others: Sequence[Board]) -> str:
     """What tasks, and of the split, tier and rules version what is not the same on all boards."""
     facts = {"split": board.split, "tier": board.tier, "rules": board.rules}
     differ = [f"{name} {value}" for name, value in facts.items() if len({getattr(other, name) for other in others}) > 1]
-    tasks = board.of if "panel" in board.of and "tasks of" in board.of else f"{counted(board.tasks, 'task')}, {board.of}"
-    return ", ".join([tasks, *differ])
+    return ", ".join([board.described, *differ])
 
 
 def _together(one: Player, other: Player) -> bool:

@@ -39,10 +39,10 @@ def paired(boards: Sequence[Board]) -> tuple[list[Paired], list[str]]:
     """
     tables: list[Paired] = []
     told: list[str] = []
-    for board in boards:
-        tables += _tables(board.title, board.players, f"{counted(board.tasks, 'task')}, {board.of}")
     for env in dict.fromkeys(board.env for board in boards):
         those = [board for board in boards if board.env == env]
+        for board in those:
+            tables += _tables(board.title, board.players, board.described)
         for together in _comparable(those) if len(those) > 1 else []:
             players = [player for board in together for player in board.players]
             titles = ", ".join(board.title for board in together)
@@ -80,8 +80,7 @@ def _tables(title: str, players: Sequence[Player], told: str) -> list[Paired]:
     warnings = []
     if len({player.options for player in players}) > 1:
         warnings.append("Played under different options: " + "; ".join(f"{player.name}: {player.options}" for player in players) + ".")
-    least = max(len(player.evaluation.recorded.tasks) for player in players)
-    if len(shared) < least:
+    if any(player.evaluation.recorded.without_result for player in players):
         warnings.append(f"On the {counted(len(shared), 'task')} that all have a result of.")
     success, score = (
         {

@@ -19,7 +19,7 @@ def agent_names(evaluations: Sequence[Evaluation]) -> list[str]:
     Files of one agent and model share a name. Where an environment has several, what differs in their settings is added to the name
     of all of them; where nothing does, the folder, then the file.
     """
-    plain = [clean(f"{e.recorded.agent}, {e.model}" if e.model else e.recorded.agent, MOST_NAME) for e in evaluations]
+    plain = [clean(e.recorded.agent, MOST_NAME) for e in evaluations]
     names = list(plain)
     for name in dict.fromkeys(plain):
         places = [place for place, own in enumerate(plain) if own == name]

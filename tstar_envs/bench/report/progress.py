@@ -80,8 +80,9 @@ def _histogram(board: Board, player: Player) -> Histogram:
         name = "the whole way" if place == TENTHS else f"{100 * place // TENTHS} to {100 * (place + 1) // TENTHS} %"
         bins.append(
             Bin(
-                name, solved, unsolved, round(place * step + 2, 1), round(step - 4, 1), round(HEIGHT - FOOT - low - tall, 1), round(tall, 1),
-                round(HEIGHT - FOOT - low, 1), round(low, 1),
+                name, solved, unsolved, x=round(place * step + 2, 1), width=round(step - 4, 1),
+                solved_y=round(HEIGHT - FOOT - low - tall, 1), solved_height=round(tall, 1),
+                unsolved_y=round(HEIGHT - FOOT - low, 1), unsolved_height=round(low, 1),
             )
         )  # fmt: skip
     failed = [value for value, solved in progress if not solved]

@@ -9,11 +9,11 @@ from typing import Any
 
 from tstar_envs.bench.accounts import Accounts, account
 from tstar_envs.bench.prices import PriceTable
-from tstar_envs.bench.recorded import Recorded, collect
+from tstar_envs.bench.recorded import Recorded, collect, settings_of
 from tstar_envs.bench.report.paper import Part, parts
 from tstar_envs.bench.results import latest
 from tstar_envs.bench.stats import Summary, summarise
-from tstar_envs.data.files import find_files, read_json
+from tstar_envs.data.files import find_files
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 from tstar_envs.record import Episode, read_episodes
 
@@ -104,7 +104,7 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
     panels = {episode.panel for episode in played}
     if len(panels) > 1:
         raise BadData(f"{path} mixes episodes of panels {', '.join(map(repr, sorted(panels)))}: give one file for each")
-    settings = _settings(path)
+    settings = settings_of(path) or {}
     model = _model(settings)
     good = [episode for episode in played if episode.ended != "error"]
     return Evaluation(
@@ -125,12 +125,6 @@ def _kept(episodes: Iterable[Episode], kept: list[Episode]) -> Iterator[Episode]
     for episode in episodes:
         kept.append(episode)
         yield episode
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    config = path.with_name(path.name + CONFIG)
-    settings: dict[str, Any] = read_json(config) if config.exists() else {}
-    return settings
 
 
 def _model(settings: dict[str, Any]) -> str:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
+from tstar_envs.data.home import Published
 from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, search, text
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.game import GIVEN, Game, State
 from tstar_envs.envs.alfworld.reading import can_change, read_command
-from tstar_envs.envs.alfworld.tasks import SPLIT_ALIASES, SPLITS, HouseTask, TaskSet, load_game, load_tasks, task_data
+from tstar_envs.envs.alfworld.tasks import SPLIT_ALIASES, SPLITS, HouseTask, TaskSet, load_game, load_tasks, published_games, task_data
 from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
 from tstar_envs.errors import BadData, UnknownTask
 from tstar_envs.outcome import OutcomeFields
@@ -148,6 +149,11 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_live": None}  # the original engine stays at home; it is started again where it is needed
+
+    @classmethod
+    def published(cls, **options: Any) -> tuple[Published, ...]:
+        """See ``TextEnv``."""
+        return (published_games(),)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
 from tstar_envs.data.files import find_files, parse_json, read_text
+from tstar_envs.data.home import Published, data_home
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.game import Game
 from tstar_envs.envs.alfworld.houses import House, read_house
@@ -122,8 +123,19 @@ def _shipped_tasks() -> tuple[HouseTask, ...]:
 def published_folders() -> list[Path]:
     """Where the published games are looked for: ``$ALFWORLD_DATA``, ``$TSTAR_DATA/alfworld``, ALFWorld's own cache."""
     own = os.environ.get("ALFWORLD_DATA")
-    roots = [*([Path(own)] if own else []), Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")) / "alfworld", Path("~/.cache/alfworld")]
+    roots = [*([Path(own)] if own else []), data_home() / "alfworld", Path("~/.cache/alfworld")]
     return [root.expanduser() / PUBLISHED for root in roots]
+
+
+def _published_folder() -> Path | None:
+    return next((folder for folder in published_folders() if (folder / "train").is_dir()), None)
+
+
+def published_games() -> Published:
+    """ALFWorld's published games, which ``auto`` takes when they are there."""
+    found = _published_folder()
+    there = found if found is not None and _has_games(found) else None
+    return Published("ALFWorld's published games", there, tuple(published_folders()), "scripts/fetch_data alfworld")
 
 
 def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
@@ -145,7 +157,7 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
     if data == "mini":
         return _shipped_set(variant)
     if data in ("full", "auto"):
-        found = next((folder for folder in published_folders() if (folder / "train").is_dir()), None)
+        found = _published_folder()
         if found is not None and (data == "full" or _has_games(found)):
             return _published_set(*_games_in(found), variant, skip_bad)
         if data == "auto":

@@ -9,10 +9,11 @@ from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.home import Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, corpus_digest, open_searcher
-from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set
+from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set, published_questions
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
@@ -136,6 +137,11 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         """See ``TextEnv``; reads the question files only."""
         found = load_set(dataset, data, skip_bad)
         return found.tier, {split: len(found.by_split.get(split, ())) for split in splits_of(dataset)}
+
+    @classmethod
+    def published(cls, *, dataset: str = "hotpotqa", **options: Any) -> tuple[Published, ...]:
+        """See ``TextEnv``."""
+        return published_questions(dataset)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
+from tstar_envs.data.home import Published, data_home
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
 from tstar_envs.errors import BadData, MissingData
@@ -122,6 +122,19 @@ def _question_file(folder: Path, name: str, split: str) -> Path | None:
     return find(split)
 
 
+def _full_folder() -> Path:
+    return data_home() / "search_qa"
+
+
+def published_questions(name: str) -> tuple[Published, ...]:
+    """The passages and the questions of a set's full tier; ``auto`` takes them when both are there."""
+    full = _full_folder()
+    return (
+        Published("passages of the public question sets", _corpus(full), (full,), "scripts/fetch_data wiki18"),
+        Published(f"public questions of {name}", _question_file(full, name, "test"), (full,), f"scripts/fetch_data {name}"),
+    )
+
+
 def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
     """Read a question set; one that was read before is kept until a file changes.
 
@@ -140,7 +153,7 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
         UnknownOption: an empty path.
     """
     check_skip_bad(skip_bad)
-    full = Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser() / "search_qa"
+    full = _full_folder()
     if data == "auto":
         data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
     tier = str(data) if data in ("mini", "full") else "path"

@@ -9,12 +9,13 @@ from typing import Any
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
+from tstar_envs.data.home import Published
 from tstar_envs.envs.webshop import oracle, pages, rules, text
 from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.goals import ShopTask
 from tstar_envs.envs.webshop.reward import score
 from tstar_envs.envs.webshop.rules import ShopState
-from tstar_envs.envs.webshop.shop import Shop, find_tier, load_shop, survey_mini
+from tstar_envs.envs.webshop.shop import Shop, find_tier, load_shop, published_products, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
@@ -110,6 +111,11 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
             return "mini", survey_mini()
         shop = load_shop(data, seed_prices)
         return shop.tier, {split: len(ids) for split, ids in shop.by_split.items()}
+
+    @classmethod
+    def published(cls, **options: Any) -> tuple[Published, ...]:
+        """See ``TextEnv``."""
+        return (published_products(),)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut, check_skip_bad
+from tstar_envs.data.home import Published
 from tstar_envs.envs.webshop import originals
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.goals import ShopTask, task_from_record
@@ -47,6 +48,15 @@ def make_shop(tier: str, catalogue: Catalogue, tasks: list[ShopTask], opener: Ca
     return Shop(tier, catalogue, {task.id: task for task in tasks}, by_split, (opener, arguments))
 
 
+def _products_in(folder: Path) -> Path | None:
+    return next(folder.glob("items_shuffle*.json"), None)
+
+
+def published_products() -> Published:
+    """The original's products, of which ``auto`` makes the shop when they are there."""
+    return Published("WebShop's original products", _products_in(data_home()), (data_home(),), "scripts/fetch_data webshop")
+
+
 def find_tier(data: PathLike) -> tuple[str, Path]:
     """The tier and the folder that an environment's ``data`` option means.
 
@@ -57,7 +67,7 @@ def find_tier(data: PathLike) -> tuple[str, Path]:
     """
     full = data_home()
     if data == "auto":
-        data = "full" if next(full.glob("items_shuffle*.json"), None) else "mini"
+        data = "full" if _products_in(full) else "mini"
     if data in ("mini", "full"):
         return str(data), MINI_FOLDER if data == "mini" else full
     return "path", existing(data, "data", "a folder of the original's files, 'mini' or 'full'")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import warnings
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tstar_envs.data import home
 from tstar_envs.data.faults import Faults, LeftOut
 from tstar_envs.envs.webshop import building
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
@@ -31,7 +31,7 @@ LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
 
 def data_home() -> Path:
     """``$TSTAR_DATA/webshop``."""
-    return Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser() / "webshop"
+    return home.data_home() / "webshop"
 
 
 class Plan(NamedTuple):

@@ -1,0 +1,214 @@
+"""Many episodes at once: who plays them, what is shared, and what a failure costs."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tstar_envs import Episode, InfrastructureError, RetrieverError, UnknownOption, find_entry
+from tstar_envs.bench.agents import load_agent, more_agents
+from tstar_envs.bench.failures import AGENT, ENVIRONMENT, failure, failure_of
+from tstar_envs.bench.runner import Seat, Setting, play_all, play_episode, play_missing
+from tstar_envs.bench.usage import Call
+from tstar_envs.bench.what_agents_see import bind_agent
+from tstar_envs.envs.sokoban.env import SokobanEnv
+
+ENTRY = find_entry("sokoban-easy")
+
+
+def seats(count: int, spec: str, env: type[SokobanEnv] = SokobanEnv, **options: Any) -> list[Seat]:
+    load = lambda: load_agent(spec, env_id=ENTRY.id, seed=0)  # noqa: E731
+    found = []
+    for agent in more_agents(load(), count, spec, load):
+        own = env(**options)
+        bind_agent(agent, own)
+        found.append(Seat(own, agent))
+    return found
+
+
+def keys(count: int, samples: int = 1) -> list[tuple[str, int]]:
+    return [(task, sample) for task in SokobanEnv().task_ids()[:count] for sample in range(samples)]
+
+
+OWN = ["own_agents:Full", "own_agents:function", "own_agents:Slow", "own_agents:SlowAsync"]
+
+
+@pytest.mark.parametrize("spec", ["random", "oracle", "tiny", *OWN])
+def test_episodes_are_the_same_however_many_are_played_at_once(spec: str) -> None:
+    if spec == "tiny":
+        pytest.importorskip("torch")
+    wanted = keys(3, 2)
+    alone = list(play_all(seats(1, spec, horizon=8), Setting(ENTRY, "n", seed=4), wanted))
+    many = list(play_all(seats(5, spec, horizon=8), Setting(ENTRY, "n", seed=4), wanted))
+    assert [(episode.task, episode.sample) for episode in alone] == wanted
+    assert sorted(many, key=_key) == sorted(alone, key=_key) and len(alone) == len(wanted)
+
+
+def _key(episode: Episode) -> tuple[str, int]:
+    return episode.task, episode.sample
+
+
+@pytest.mark.parametrize("spec", ["own_agents:Slow", "own_agents:SlowAsync"])
+def test_agents_that_wait_wait_together(spec: str) -> None:
+    """Each reply takes 20 ms: 8 episodes of 3 turns take 60 ms at once, and 480 one after the other."""
+    began = time.perf_counter()
+    assert len(list(play_all(seats(8, spec, horizon=3), Setting(ENTRY, "n"), keys(8)))) == 8
+    assert time.perf_counter() - began < 0.3
+
+
+def test_one_object_plays_one_episode_at_a_time() -> None:
+    with pytest.raises(UnknownOption, match=r"'own_agents:instance' is one object.*--concurrency is 2.*name its class or a factory"):
+        seats(2, "own_agents:instance")
+    assert len({id(seat.agent) for seat in seats(3, "own_agents:Full")}) == 3
+
+
+def test_searches_that_arrive_together_are_one_request() -> None:
+    from tstar_envs.envs.search_qa.env import SearchQAEnv
+
+    asked: list[list[str]] = []
+
+    class Counting:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        def search(self, queries: list[str], topk: int) -> Any:
+            asked.append(list(queries))
+            time.sleep(0.05)
+            return self._real.search(queries, topk)
+
+    class Agent:
+        def __init__(self, number: int) -> None:
+            self.number, self.turn = number, 0
+
+        def reset(self, observation: str, info: dict[str, Any]) -> None:
+            self.turn = 0
+
+        async def act(self, observation: str, info: dict[str, Any]) -> str:
+            self.turn += 1
+            return f"search[{self.number} {self.turn}]" if self.turn < 4 else "finish[x]"
+
+    searcher = Counting(SearchQAEnv()._searcher)
+    entry = find_entry("hotpotqa")
+    chairs = [Seat(SearchQAEnv(searcher=searcher), Agent(number)) for number in range(6)]
+    episodes = list(play_all(chairs, Setting(entry, "n"), [(task, 0) for task in chairs[0].env.task_ids()[:6]]))
+    assert all(len(episode.steps) == 4 for episode in episodes)
+    assert sum(map(len, asked)) == 18 and len(asked) <= 8 and max(map(len, asked)) >= 5
+
+
+class Breaking(SokobanEnv):
+    """Raises on one task what no environment should."""
+
+    def step(self, action: str) -> Any:
+        if self._task_id.endswith("0001"):
+            raise ZeroDivisionError("a bug")
+        return super().step(action)
+
+
+class BreakingReset(SokobanEnv):
+    def _begin(self, task_id: str) -> None:
+        if task_id.endswith("0001"):
+            raise KeyError("a bug")
+        super()._begin(task_id)
+
+
+@pytest.mark.parametrize("env", [Breaking, BreakingReset])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_fault_of_an_environment_costs_its_episode_and_is_told_as_such(env: type[SokobanEnv], count: int) -> None:
+    done = {e.task[-1]: e for e in play_missing(seats(count, "own_agents:Full", env), Setting(ENTRY, "n"), keys(4), {})}
+    assert [done[n].failure for n in "0123"] == ["unparsed", ENVIRONMENT, "unparsed", "unparsed"]
+    assert done["1"].ended == "error" and "the environment raised" in done["1"].error and "a bug" in done["1"].error
+
+
+def test_failures_are_told_apart_and_old_records_too() -> None:
+    def of(error: str) -> Episode:
+        return Episode("e", "mini", "t", "test", "1", "a", "", "", ended="error", error=error)
+
+    told = {"EndpointError: x": "endpoint", "AgentError: x": AGENT, "RetrieverError: x": ENVIRONMENT, "EnvironmentFailed: x": ENVIRONMENT}
+    assert {error: failure_of(of(error)) for error in told} == told
+    assert failure(of(""), InfrastructureError("x")) == failure(of(""), RetrieverError("x")) == ENVIRONMENT
+    solved = Episode("e", "mini", "t", "test", "1", "a", "", "", ended="terminated", success=True)
+    assert failure_of(solved) == "" and failure_of(Episode("e", "mini", "t", "test", "1", "a", "", "", ended="truncated")) == "model"
+
+
+def test_an_agent_that_crashes_in_one_episode_plays_the_others() -> None:
+    class Sometimes:
+        def reset(self, observation: str, info: dict[str, Any]) -> None:
+            self.bad = info["task_id"].endswith("2")
+
+        async def act(self, observation: str, info: dict[str, Any]) -> str:
+            await asyncio.sleep(0)
+            if self.bad:
+                raise OSError("my bug")
+            return "Up"
+
+    chairs = [Seat(SokobanEnv(horizon=2), Sometimes()) for _ in range(2)]
+    done = {e.task[-1]: e for e in play_all(chairs, Setting(ENTRY, "n"), keys(4))}
+    assert [done[n].failure for n in "0123"] == ["model", "model", AGENT, "model"]
+    assert "the agent raised OSError: my bug" in done["2"].error and "test_runner.py" in done["2"].error
+
+
+def test_what_an_agent_asked_of_a_model_is_recorded_though_it_fails() -> None:
+    class Asking:
+        def __init__(self) -> None:
+            self.calls: list[Call] = []
+
+        def reset(self, observation: str, info: dict[str, Any]) -> None:
+            self.calls.append(Call("plan", 0.5, text="first up"))
+
+        def act(self, observation: str, info: dict[str, Any]) -> str:
+            self.calls.append(Call("act", 0.1, 7, 3))
+            if info["step"] == 1:
+                raise ValueError("gone")
+            return "Up"
+
+    episode = play_episode(SokobanEnv(), ENTRY, Asking(), name="n", task=keys(1)[0][0])
+    assert episode.ended == "error" and len(episode.steps) == 1
+    assert episode.calls == [
+        {"purpose": "plan", "seconds": 0.5, "text": "first up", "step": 0},
+        {"purpose": "act", "seconds": 0.1, "input_tokens": 7, "output_tokens": 3, "step": 0},
+        {"purpose": "act", "seconds": 0.1, "input_tokens": 7, "output_tokens": 3, "step": 1},
+    ]
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+def test_leaving_early_ends_what_is_under_way() -> None:
+    before = threading.active_count()
+    playing = play_all(seats(4, "own_agents:SlowAsync"), Setting(ENTRY, "n"), keys(30))
+    next(playing)
+    playing.close()
+    for _ in range(50):
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.02)
+    assert threading.active_count() <= before
+
+
+def test_a_measurement_that_raises_anything_costs_no_episode() -> None:
+    class Unmeasurable(SokobanEnv):
+        def progress(self) -> float:
+            raise RecursionError("too deep")
+
+    agent = load_agent("own_agents:Full", env_id=ENTRY.id, seed=0)
+    episode = play_episode(Unmeasurable(horizon=2), ENTRY, agent, name="n", task=keys(1)[0][0], progress=True)
+    assert episode.ended == "truncated" and episode.extra["progress_unknown"] == "RecursionError: too deep"
+
+
+def test_privileged_agents_and_environments_share_a_thread() -> None:
+    seen: set[int] = set()
+
+    class Spying(SokobanEnv):
+        def step(self, action: str) -> Any:
+            seen.add(threading.get_ident())
+            return super().step(action)
+
+        def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
+            seen.add(threading.get_ident())
+            return super().oracle(wording, kind)
+
+    assert all(episode.success for episode in play_all(seats(3, "oracle", Spying), Setting(ENTRY, "n"), keys(6)))
+    assert len(seen) == 1 and threading.get_ident() not in seen

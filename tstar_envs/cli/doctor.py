@@ -1,0 +1,75 @@
+"""``doctor``: what is installed, which data are here, and whether every environment can be played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from tstar_envs.cli.console import say
+from tstar_envs.doctor.data import examine_data
+from tstar_envs.doctor.episodes import examine_environments
+from tstar_envs.doctor.finding import BROKEN, MISSING, OK, Finding
+from tstar_envs.doctor.packages import examine_packages
+
+FORMAT = 1  # of --json
+SECTIONS = {
+    "packages": ("What is installed", examine_packages),
+    "data": ("Public data (none is needed: every environment has data of its own)", examine_data),
+    "environments": ("An episode of the expert in each environment", examine_environments),
+}
+_COLOURS = {OK: "green", MISSING: "yellow", BROKEN: "red"}
+
+
+@dataclass(frozen=True)
+class DoctorCommand:
+    """Tell what is installed, which extras and public data are missing, and whether each environment works, which takes some seconds.
+
+    Each line says ok, missing or broken, why, and the command that mends it. Extras and public data that are missing are no fault.
+    Nothing is sent or fetched. The exit status is 1 if something is broken, else 0.
+    """
+
+    json: bool = False
+    """Print one JSON object instead of lines."""
+
+
+def run(command: DoctorCommand, console: Console) -> int:
+    """Look at everything and print what was found, each line as it is known.
+
+    Returns:
+        0, or 1 if something is broken.
+    """
+    found: dict[str, list[Finding]] = {}
+    for name, (title, examine) in SECTIONS.items():
+        if not command.json:
+            say(console, title, "bold")
+        found[name] = list(_told(examine(), command, console))
+    broken = [finding for of in found.values() for finding in of if finding.status == BROKEN]
+    if command.json:
+        sections: dict[str, Any] = {name: [asdict(finding) for finding in of] for name, of in found.items()}
+        console.file.write(json.dumps({"format": FORMAT, "ok": not broken, **sections}, indent=1) + "\n")
+    else:
+        _conclude(console, found["environments"], broken)
+    return 1 if broken else 0
+
+
+def _told(findings: Iterator[Finding], command: DoctorCommand, console: Console) -> Iterator[Finding]:
+    for finding in findings:
+        if not command.json:
+            took = f" ({finding.seconds:.1f} s)" if finding.seconds is not None else ""
+            mend = f". To mend it, {finding.mend}" if finding.mend else ""
+            say(console, f"  {finding.status:<7}  {finding.what}: {finding.detail}{took}{mend}", _COLOURS[finding.status])
+        yield finding
+
+
+def _conclude(console: Console, played: list[Finding], broken: list[Finding]) -> None:
+    works = sum(finding.status == OK for finding in played)
+    told = f"{works} of {len(played)} environments can be played here"
+    if broken:
+        say(console, f"{told}; {len(broken)} broken: {', '.join(finding.what for finding in broken)}", "red")
+    else:
+        lacking = f"; {len(played) - works} need an extra (see above)" if works < len(played) else ""
+        say(console, f"{told}{lacking}; nothing is broken", "green")
