@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -117,7 +118,7 @@ def differing(board: Board, others: Sequence[Board]) -> str:
     """What tasks, and of the split, tier and rules version what is not the same on all boards."""
     facts = {"split": board.split, "tier": board.tier, "rules": board.rules}
     differ = [f"{name} {value}" for name, value in facts.items() if len({getattr(other, name) for other in others}) > 1]
-    return ", ".join([board.described, *differ])
+    return ", ".join([re.sub(r"([0-9a-f]{12})[0-9a-f]{20}\b", r"\1...", board.described), *differ])
 
 
 def _together(one: Player, other: Player) -> bool:

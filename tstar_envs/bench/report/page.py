@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tstar_envs.bench.prices import PriceTable, money
 from tstar_envs.bench.report import text
 from tstar_envs.bench.report.boards import Board, make_boards, notices
+from tstar_envs.bench.report.browse import MOST_STEPS, browsable
 from tstar_envs.bench.report.comparisons import paired
 from tstar_envs.bench.report.costs import CostRow, cost_rows
 from tstar_envs.bench.report.figures import figure_groups, leaderboard
@@ -94,6 +95,7 @@ def render(environment: Environment, evaluations: Sequence[Evaluation], *, episo
     boards = make_boards(evaluations, agent_names(evaluations))
     comparisons, not_compared = paired(boards)
     sums, costs_by_board = cost_rows(boards)
+    found = browsable(boards, episodes)
     style, script = _source("report.css"), _source("report.js")
     return environment.get_template("report.html.j2").render(
         title=text.clean(title, 200) or "Evaluation of agents",
@@ -110,7 +112,13 @@ def render(environment: Environment, evaluations: Sequence[Evaluation], *, episo
         sums=sums,
         costs_by_board=costs_by_board,
         prices=_prices(sums),
-        data="{}",
+        data=text.script_json(found.data),
+        kept=found.kept,
+        episodes=found.episodes,
+        over=found.over,
+        most=episodes,
+        most_text=text.MOST_TEXT,
+        most_steps=MOST_STEPS,
         style=style,
         script=script,
         # The page may run this script and nothing else, and load nothing: a second lock behind the escaping.
