@@ -128,7 +128,7 @@
     const at = parting(a, b);
     const rows = Array.from({ length: Math.max(a.steps.length, b.steps.length) + 1 }, (_, k) => element("li",
       { class: k === at ? "parted" : null, tabindex: k === at ? "-1" : null },
-      element("h3", {}, k < Math.max(a.steps.length, b.steps.length) ? `Step ${k + 1}` : "End", k === at ? element("span", { class: "tag part" }, "here they part") : ""),
+      element("h3", {}, k < Math.max(a.steps.length, b.steps.length) ? `Step ${k + 1} ` : "End ", k === at ? element("span", { class: "tag part" }, "here they part") : ""),
       element("div", { class: "pair" }, cell("a", a, k), cell("b", b, k))));
     get("steps").replaceChildren(...rows);
     const same = first === second && a === b;
