@@ -10,7 +10,7 @@ from typing import Any
 from tstar_envs.bench.failures import KINDS, failure_of
 from tstar_envs.bench.recorded import SAME
 from tstar_envs.bench.report.boards import Board, Player
-from tstar_envs.bench.report.text import clean, short_id
+from tstar_envs.bench.report.text import clean, script_json, short_id
 from tstar_envs.bench.results import latest
 from tstar_envs.bench.usage import ACT
 from tstar_envs.record import Episode, read_episodes
@@ -49,7 +49,7 @@ class _Texts:
         shown = clean(text)
         if shown not in self.places:
             self.places[shown] = len(self.places)
-            self.size += 3 + sum(1 if sign.isascii() else 6 for sign in shown)
+            self.size += 1 + len(script_json(shown))
         return self.places[shown]
 
     def forget(self, count: int, size: int) -> None:
