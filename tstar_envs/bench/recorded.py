@@ -83,7 +83,8 @@ def read_recorded(path: Path) -> Recorded:
         raise BadData(f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out")
     agent = first.pop("agent")
     settings = settings_of(path)
-    recorded = Recorded(path, agent_name(agent, settings), first, _options(path, settings), errors=sum(outcome is None for outcome in outcomes.values()))
+    errors = sum(outcome is None for outcome in outcomes.values())
+    recorded = Recorded(path, agent_name(agent, settings), first, _options(path, settings), errors=errors)
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)
