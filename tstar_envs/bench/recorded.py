@@ -82,7 +82,7 @@ def read_recorded(path: Path) -> Recorded:
         kind = "only episodes that ended in an error" if outcomes else "no episode"
         raise BadData(f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out")
     agent = first.pop("agent")
-    recorded = Recorded(path, agent, first, _options(path), errors=sum(outcome is None for outcome in outcomes.values()))
+    recorded = Recorded(path, agent, first, recorded_options(path), errors=sum(outcome is None for outcome in outcomes.values()))
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)
@@ -95,13 +95,18 @@ def _outcome(episode: Episode) -> Outcome:
     return Outcome(float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest())
 
 
-def _options(path: Path) -> dict[str, Any] | None:
+def recorded_options(path: Path) -> dict[str, Any] | None:
+    """The environment's options that a file of episodes was made with, None where ``FILE.config.json``, which has them, is not there.
+
+    Raises:
+        BadData: it holds none.
+    """
     config = path.with_name(path.name + ".config.json")
     if not config.exists():
         return None
     options = read_json(config).get("options")
     if not isinstance(options, dict):
-        raise BadData(f"{config}: 'options' must be an object, found {options!r:.60}. Move the file away to compare without it")
+        raise BadData(f"{config}: 'options' must be an object, found {options!r:.60}. Move the file away to go without it")
     return options
 
 
