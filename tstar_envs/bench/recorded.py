@@ -84,7 +84,7 @@ def read_recorded(path: Path) -> Recorded:
     agent = first.pop("agent")
     settings = settings_of(path)
     errors = sum(outcome is None for outcome in outcomes.values())
-    recorded = Recorded(path, agent_name(agent, settings), first, _options(path, settings), errors=errors)
+    recorded = Recorded(path, agent_name(agent, settings), first, recorded_options(path), errors=errors)
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)
@@ -114,12 +114,18 @@ def agent_name(agent: str, settings: dict[str, Any] | None) -> str:
     return f"{agent} {model}" if isinstance(model, str) else agent
 
 
-def _options(path: Path, settings: dict[str, Any] | None) -> dict[str, Any] | None:
+def recorded_options(path: Path) -> dict[str, Any] | None:
+    """The environment's options that a file of episodes was made with, None where its settings are not beside it.
+
+    Raises:
+        BadData: they hold none.
+    """
+    settings = settings_of(path)
     if settings is None:
         return None
     options = settings.get("options")
     if not isinstance(options, dict):
-        raise BadData(f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to compare without it")
+        raise BadData(f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to go without it")
     return options
 
 
