@@ -249,8 +249,8 @@ def credit(of):
 
 
 SWITCHES = (
-    nodes, credit, no_grafting, no_q_tree, no_surgical_loss, kl_over, kl_estimator, same_parent, history, eps_kl, delta, weight_of_the_surgical_loss,
-    beta, alpha, verify,
+    nodes, credit, no_grafting, no_q_tree, no_surgical_loss, kl_over, kl_estimator, same_parent, history, eps_kl, delta,
+    weight_of_the_surgical_loss, beta, alpha, verify,
 )  # fmt: skip
 MATRIX = [
     pytest.param(switch, algorithm, marks=[] if n % len(ALGORITHMS) == m else pytest.mark.slow)
