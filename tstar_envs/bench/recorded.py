@@ -44,6 +44,7 @@ class Recorded:
         played_on: what ``SAME`` names.
         options: of the environment, None where ``FILE.config.json``, which has them, is not beside the file.
         tasks: outcomes of the episodes that have a result, by task.
+        panel: name and hash of the panel that all its tasks are of, "" if of none.
         errors: episodes that ended in an error; they enter nothing.
         without_result: tasks all of whose episodes ended in an error.
     """
@@ -52,6 +53,7 @@ class Recorded:
     agent: str
     played_on: dict[str, str]
     options: dict[str, Any] | None
+    panel: str = ""
     tasks: dict[str, list[Outcome]] = field(default_factory=dict)
     errors: int = 0
     without_result: int = 0
@@ -66,11 +68,13 @@ def read_recorded(path: Path) -> Recorded:
             versions, tiers or splits.
     """
     first: dict[str, str] | None = None
+    panels: set[str] = set()
     outcomes: dict[Key, Outcome | None] = {}
     try:
         for episode in read_episodes(path):
             facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
             first = first or facts
+            panels.add(episode.panel)
             for name, value in facts.items():
                 if value != first[name]:
                     what = SAME.get(name, name)
@@ -85,6 +89,7 @@ def read_recorded(path: Path) -> Recorded:
     settings = settings_of(path)
     errors = sum(outcome is None for outcome in outcomes.values())
     recorded = Recorded(path, agent_name(agent, settings), first, recorded_options(path), errors=errors)
+    recorded.panel = panels.pop() if len(panels) == 1 else ""
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)
