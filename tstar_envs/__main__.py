@@ -1,4 +1,4 @@
-"""``python -m tstar_envs list | play | eval | compare | doctor``."""
+"""``python -m tstar_envs list | play | eval | compare | replay | doctor``."""
 
 from tstar_envs.cli.main import main
 

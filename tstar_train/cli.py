@@ -22,7 +22,7 @@ from tstar_train.config import Config
 from tstar_train.config_check import flag, options
 from tstar_train.launch import from_torchrun
 from tstar_train.plan import dry_run
-from tstar_train.presets import LARGE, chosen, with_algorithm
+from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
 from tstar_train.ranks import follow_torchrun
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
@@ -31,6 +31,11 @@ from tstar_train.world import World
 _USAGE = """python -m tstar_train --env ENV [options]
        python -m tstar_train --resume RUN [--iterations N]
        python -m tstar_train warmstart --env ENV --out FOLDER"""
+
+_BY_STATE = (
+    "tree: nodes by state, which asks the policy nothing: --tree.eps-kl, --tree.kl-*, --tree.history, --tree.same-parent and "
+    "--tree.baseline are not used"
+)
 
 
 class Output(Console):
@@ -87,11 +92,13 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
         raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)")
     entry = find_entry(known.env)
     preset, reason = chosen(entry, known.model, known.preset)
-    preset = for_algorithm(preset, rest)
+    preset = for_choices(preset, rest)
     config, unknown = tyro.cli(Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV")
     if unknown:
         raise UnknownOption(_no_such_option(unknown[0], config))
     console.print(reason, highlight=False)
+    if config.tstar and config.tree.nodes == "state":
+        console.print(_BY_STATE, highlight=False)
     own = parse_options(entry, known.env_option, {"split": "--split"})
     further = parse_options(entry, known.training_option, {"split": "--split", "horizon": "--rollout.horizon"})
     config = dataclasses.replace(
@@ -112,11 +119,13 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
     return 0
 
 
-def for_algorithm(preset: Config, arguments: Sequence[str]) -> Config:
-    """A preset with what the algorithm asked for sets; the command line ranks above both."""
+def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
+    """A preset with what the algorithm and the kind of nodes asked for set; the command line ranks above all of them."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--algo", default=preset.algo)
-    return with_algorithm(preset, early.parse_known_args(list(arguments))[0].algo)
+    early.add_argument("--tree.nodes", dest="nodes", default=preset.tree.nodes)
+    known = early.parse_known_args(list(arguments))[0]
+    return with_nodes(with_algorithm(preset, known.algo), known.nodes)
 
 
 def _first_options() -> argparse.ArgumentParser:
@@ -160,7 +169,7 @@ def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, argum
     print(first.format_help())
     env = known.env
     preset = chosen(find_entry(env), known.model, known.preset)[0] if env is not None else Config(env=list_envs()[0].id)
-    preset = for_algorithm(preset, arguments)
+    preset = for_choices(preset, arguments)
     whose = f"the preset for {env}" if env is not None else "the paper; with --env ENV (and --model) those of its preset are shown"
     prog = "python -m tstar_train --env ENV"
     tyro.cli(Config, default=preset, args=["--help"], prog=prog, description=f"Defaults are those of {whose}.")

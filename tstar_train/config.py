@@ -19,6 +19,10 @@ class TreeConfig:
 
     enabled: bool = True
     """Step advantages from the Q-tree; off: the base algorithm's own."""
+    nodes: Literal["depth", "state"] = "depth"
+    """What makes a node: equal decisions at one depth, as the paper has it, or a state, whatever the depth (asks for no KL)."""
+    credit: Literal["value", "transition"] = "value"
+    """What a step is credited with: the value of where it leads, or what it gained over where it was taken."""
     eps_kl: float = 0.25
     """Two steps merge below this KL, in nats."""
     kl_samples: int = 16
@@ -34,9 +38,9 @@ class TreeConfig:
     same_parent: bool = False
     """Intersect every merged node with its parent's: a strict tree."""
     gamma: float = 0.99
-    """Discount per step in the backup."""
+    """Discount per step; with nodes by state .95, unless it is given."""
     baseline: Literal["group", "discounted"] = "group"
-    """What is subtracted from Q: the mean reward, or the mean discounted return."""
+    """What is subtracted from Q by depth: the mean reward, or the mean discounted return."""
     delta: float = 0.3
     """Value spread above which a node is divergent."""
     statistics_everywhere: bool = False

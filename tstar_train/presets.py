@@ -13,6 +13,7 @@ from tstar_train.algorithms import ALGORITHMS
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart_advice
 from tstar_train.recipes.built_in import load_recipe, policy_name
+from tstar_train.tree import GAMMA
 
 
 def paper(env: str) -> Config:
@@ -89,6 +90,13 @@ def with_algorithm(config: Config, name: str) -> Config:
         else:
             changed[field] = value
     return replace(config, **changed)
+
+
+def with_nodes(config: Config, nodes: str) -> Config:
+    """A preset with what makes a node; by state its discount is that of states, unless the preset was chosen for them."""
+    if nodes not in GAMMA or nodes == config.tree.nodes:
+        return config
+    return replace(config, tree=replace(config.tree, gamma=GAMMA[nodes]))
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:

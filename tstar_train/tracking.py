@@ -178,8 +178,10 @@ class RunFolder:
             for g in result.played.grafts.kept
             if g.group == first.group
         ]  # fmt: skip
-        delta, shrink, baseline = self._config.tree.delta, self._config.graft.shrink, self._config.tree.baseline
-        tree = tree_to_dict(group.tree, group.trajectories, delta, shrink, baseline) if group.tree is not None else {}
+        options, shrink, members = self._config.tree, self._config.graft.shrink, group.trajectories
+        tree: dict[str, Any] = {}
+        if group.tree is not None:
+            tree = tree_to_dict(group.tree, members, options.delta, shrink, options.baseline, options.credit)
         return {
             "task": first.episode.task,
             "instruction": first.episode.instruction,

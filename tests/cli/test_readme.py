@@ -1,4 +1,4 @@
-"""What the README shows works as it stands: its agent against a real chat endpoint on loopback, its queries, its first episode."""
+"""What the README and the page on benchmarks show works as it stands: an agent against a real chat endpoint on loopback, its queries, its first episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from loopback import QuietHandler, listening
 
 import tstar_envs  # noqa: F401 - registers the ids
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BENCHMARK = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
 
 
 class Chat(QuietHandler):
@@ -41,8 +43,8 @@ def endpoint() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-def test_the_agent_of_the_readme_plays(endpoint: str, tmp_path: Path) -> None:
-    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class ChatAgent" in block)
+def test_the_agent_of_the_page_on_benchmarks_plays(endpoint: str, tmp_path: Path) -> None:
+    code = next(block for block in re.findall(r"```python\n(.*?)```", BENCHMARK, re.DOTALL) if "class ChatAgent" in block)
     assert len([line for line in code.splitlines() if line.strip()]) <= 14
     (tmp_path / "my_agent.py").write_text(code)
     chosen = "--env sokoban-easy --agent my_agent:ChatAgent --tasks 2 --out o.jsonl"

@@ -14,6 +14,7 @@ from policies import random_policy
 from safetensors.torch import load_file, save_file
 
 from tstar_envs import BadData, TStarError
+from tstar_envs.cli.main import main as replay_main
 from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.policy.chat_template import render
@@ -38,6 +39,12 @@ def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "finished"
     assert main([*RUN, "--out", str(out)]) == 0
     return out
+
+
+def test_the_episodes_of_a_run_are_replayed_with_its_options(finished, capsys):
+    assert replay_main(["replay", str(finished / "episodes.jsonl")]) == 0
+    told = capsys.readouterr().out
+    assert "options: topk=1" in told and "config.json)" in told and "8 of 8 recordings are as they were" in told
 
 
 @pytest.fixture

@@ -219,9 +219,38 @@ def verify(of):
     assert len(checked.grafts) + checked.metrics["grafts_dropped"].get("earned no more when played on", 0) >= len(usual.grafts)
 
 
+def nodes(of):
+    depth, state = of("sokoban-easy"), of("sokoban-easy", ("tree.nodes", "state"))
+    assert {tree.by for tree in state.trees} == {"state"} and {tree.by for tree in depth.trees} == {"depth"}
+    assert state.metrics["tree_kl_calls"] == state.metrics["kl_asked"] == 0 < depth.metrics["tree_kl_calls"]
+    for group in state.groups:
+        if group.tree is not None:
+            keys = [[t.start_key, *(step.state_key for step in t.steps[:-1])] for t in group.trajectories]
+            visited = {key for row in keys for key in row}
+            assert sum(not node.ending for node in group.tree.nodes) == len(visited)
+            assert len(group.tree.root.members) == sum(row.count(row[0]) for row in keys), "who comes back to the start visits it again"
+    for graft in state.grafts:
+        assert graft.rectified != graft.rejected
+    assert state.metrics["grafts"] > 0 and not np.array_equal(state.credit, depth.credit)
+
+
+def credit(of):
+    for way in (("tree.nodes", "depth"), ("tree.nodes", "state")):
+        value, transition = of("sokoban-easy", way), of("sokoban-easy", way, ("tree.credit", "transition"))
+        assert value.rectified == transition.rectified, "where to graft is the values' to say"
+        assert not np.array_equal(value.credit, transition.credit)
+        for one, other in zip(value.groups, transition.groups, strict=True):
+            if one.tree is None:
+                continue
+            root, deviation = one.tree.root.value, np.std(one.tree.rewards, ddof=1) + 1e-6
+            for row, trajectory in zip(other.tree.advantages(credit="transition"), one.trajectories, strict=True):
+                leaf = one.tree.node_of(trajectory.member, len(trajectory.steps) - 1).value
+                assert row.sum() == pytest.approx((leaf - root) / deviation, abs=1e-9)
+
+
 SWITCHES = (
-    no_grafting, no_q_tree, no_surgical_loss, kl_over, kl_estimator, same_parent, history, eps_kl, delta, weight_of_the_surgical_loss,
-    beta, alpha, verify,
+    nodes, credit, no_grafting, no_q_tree, no_surgical_loss, kl_over, kl_estimator, same_parent, history, eps_kl, delta,
+    weight_of_the_surgical_loss, beta, alpha, verify,
 )  # fmt: skip
 MATRIX = [
     pytest.param(switch, algorithm, marks=[] if n % len(ALGORITHMS) == m else pytest.mark.slow)

@@ -44,6 +44,7 @@ class Recorded:
         played_on: what ``SAME`` names.
         options: of the environment, None where ``FILE.config.json``, which has them, is not beside the file.
         tasks: outcomes of the episodes that have a result, by task.
+        panel: name and hash of the panel that all its tasks are of, "" if of none.
         errors: episodes that ended in an error; they enter nothing.
         without_result: tasks all of whose episodes ended in an error.
     """
@@ -52,6 +53,7 @@ class Recorded:
     agent: str
     played_on: dict[str, str]
     options: dict[str, Any] | None
+    panel: str = ""
     tasks: dict[str, list[Outcome]] = field(default_factory=dict)
     errors: int = 0
     without_result: int = 0
@@ -79,11 +81,13 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
         BadData: as ``read_recorded``.
     """
     first: dict[str, str] | None = None
+    panels: set[str] = set()
     outcomes: dict[Key, Outcome | None] = {}
     try:
         for episode in episodes:
             facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
             first = first or facts
+            panels.add(episode.panel)
             for name, value in facts.items():
                 if value != first[name]:
                     what = SAME.get(name, name)
@@ -94,7 +98,8 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
     agent = (first or {}).pop("agent", "")
     settings = settings_of(path)
     errors = sum(outcome is None for outcome in outcomes.values())
-    recorded = Recorded(path, agent_name(agent, settings), first or {}, _options(path, settings), errors=errors)
+    recorded = Recorded(path, agent_name(agent, settings), first or {}, recorded_options(path), errors=errors)
+    recorded.panel = panels.pop() if len(panels) == 1 else ""
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:
             recorded.tasks.setdefault(task, []).append(outcome)
@@ -124,12 +129,18 @@ def agent_name(agent: str, settings: dict[str, Any] | None) -> str:
     return f"{agent} {model}" if isinstance(model, str) else agent
 
 
-def _options(path: Path, settings: dict[str, Any] | None) -> dict[str, Any] | None:
+def recorded_options(path: Path) -> dict[str, Any] | None:
+    """The environment's options that a file of episodes was made with, None where its settings are not beside it.
+
+    Raises:
+        BadData: they hold none.
+    """
+    settings = settings_of(path)
     if settings is None:
         return None
     options = settings.get("options")
     if not isinstance(options, dict):
-        raise BadData(f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to compare without it")
+        raise BadData(f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to go without it")
     return options
 
 

@@ -87,6 +87,7 @@ def _compare(command: CompareCommand, paths: Sequence[Path], console: Console) -
     if not command.json:
         _show(command, console, files, agents, compared)
     facts = {"format": FORMAT, **files[0].played_on, "metric": command.metric, "tasks": len(shared)}
+    facts["panel"] = files[0].panel if all(file.panel == files[0].panel for file in files) else ""
     return {**facts, "agents": agents, "comparisons": [asdict(c) for c in compared]}
 
 
@@ -109,10 +110,10 @@ def _show(
     command: CompareCommand, console: Console, files: Sequence[Recorded], agents: list[dict[str, Any]], compared: list[Comparison]
 ) -> None:
     on, several = files[0].played_on, len(compared) > 1
-    say(
-        console,
-        f"{on['env']} ({on['tier']}, rules {on['rules_version']}), split {on['split']}: {compared[0].tasks} tasks, {command.metric}",
-    )
+    panels = {file.panel for file in files}
+    of = f", panel {panels.pop()}" if len(panels) == 1 and "" not in panels else ""
+    what = f"{on['env']} ({on['tier']}, rules {on['rules_version']}), split {on['split']}{of}"
+    say(console, f"{what}: {compared[0].tasks} tasks, {command.metric}")
     table = Table()
     for column in ("agent", command.metric, "episodes", "errors (left out)", "options", "file"):
         table.add_column(column, justify="left" if column in ("agent", "options", "file") else "right", overflow="fold")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from tstar_envs.cli import compare, doctor, evaluate, listing, play, report
+from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 
@@ -21,6 +21,7 @@ Command = (
     | Annotated[play.PlayCommand, tyro.conf.subcommand("play")]
     | Annotated[evaluate.EvalCommand, tyro.conf.subcommand("eval")]
     | Annotated[compare.CompareCommand, tyro.conf.subcommand("compare")]
+    | Annotated[replay.ReplayCommand, tyro.conf.subcommand("replay")]
     | Annotated[doctor.DoctorCommand, tyro.conf.subcommand("doctor")]
     | Annotated[report.ReportCommand, tyro.conf.subcommand("report")]
 )
@@ -33,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None takes them from the process.
 
     Returns:
-        Exit code: 0; 1 if an evaluation has episodes that ended in an error, or doctor finds something broken; 2 for what the user can
-        mend, told in one line; 130 after Ctrl-C.
+        Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, or a replay
+        differs from its record; 2 for what the user can mend, told in one line; 130 after Ctrl-C.
     """
     console = make_console()
     try:
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return play.run(command, console)
         if isinstance(command, compare.CompareCommand):
             return compare.run(command, console)
+        if isinstance(command, replay.ReplayCommand):
+            return replay.run(command, console)
         if isinstance(command, doctor.DoctorCommand):
             return doctor.run(command, console)
         if isinstance(command, report.ReportCommand):

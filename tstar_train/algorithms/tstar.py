@@ -20,7 +20,8 @@ from tstar_train.tree import Divergence, Tree, build_tree
 
 class TStar:
     """Every turn is compared by the value of the tree's node that it leads to with the mean reward of its group: turns that the policy
-    cannot tell apart are one node, and share what their episodes earned (TSTAR_SPEC 3 and 4).
+    cannot tell apart are one node, and share what their episodes earned (TSTAR_SPEC 3 and 4). Beyond the paper, a node may be a state,
+    and a turn be credited with what it gained over the state that it was taken in (TSTAR_SPEC 10).
 
     Args:
         config: the run's options.
@@ -50,8 +51,10 @@ class TStar:
         config, options = self._config, self._config.tree
         if len({t.reward for t in group}) == 1 and not options.statistics_everywhere:
             return None
-        kl: ActionKL | ExactKL
-        if options.kl_estimator == "exact":
+        kl: ActionKL | ExactKL | None = None
+        if options.nodes == "state":
+            pass  # equal states are equal by the environment's word
+        elif options.kl_estimator == "exact":
             kl = ExactKL(self._engine, self._codec, group, work=work)
         else:
             kl = ActionKL(
@@ -61,14 +64,15 @@ class TStar:
             )  # fmt: skip
         return build_tree(
             group, kl, eps_kl=options.eps_kl, gamma=options.gamma, same_parent=options.same_parent,
-            kl_symmetry=options.kl_symmetry, history=options.history,
+            kl_symmetry=options.kl_symmetry, history=options.history, nodes=options.nodes, start_key=group[0].start_key,
         )  # fmt: skip
 
     def value(self, tree: Tree | None, base: Credit) -> Credit:
         """The Q-tree's advantages, or the algorithm's own where there is no tree or ``tree.enabled`` is off."""
         if tree is None or not self._config.tree.enabled:
             return base
-        return tree.advantages(baseline=self._config.tree.baseline)
+        options = self._config.tree
+        return tree.advantages(baseline=options.baseline, credit=options.credit)
 
     def divergences(self, tree: Tree | None) -> list[Divergence]:
         """Where the group's ways part into better and worse ones."""

@@ -10,23 +10,26 @@ for divergence in tree.divergences(delta=0.3):
 ```
 """
 
-from tstar_train.tree.backup import Baseline
-from tstar_train.tree.build import build_tree
+from tstar_train.tree.backup import Baseline, Credit
+from tstar_train.tree.build import GAMMA, build_tree
 from tstar_train.tree.divergence import Divergence
 from tstar_train.tree.equivalence import KL, BatchedKL, PairCounts, Symmetry
 from tstar_train.tree.export import tree_to_dict
 from tstar_train.tree.history import History, history_keys
 from tstar_train.tree.node import Member, Node, StepLike, TrajectoryLike
-from tstar_train.tree.tree import Tree
+from tstar_train.tree.tree import Nodes, Tree
 
 __all__ = [
+    "GAMMA",
     "KL",
     "Baseline",
     "BatchedKL",
+    "Credit",
     "Divergence",
     "History",
     "Member",
     "Node",
+    "Nodes",
     "PairCounts",
     "StepLike",
     "Symmetry",

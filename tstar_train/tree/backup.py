@@ -13,6 +13,7 @@ from tstar_train.algorithms.advantages import reward_moments
 from tstar_train.tree.node import Node
 
 Baseline = Literal["group", "discounted"]
+Credit = Literal["value", "transition"]
 
 
 def node_value(rewards: Sequence[float], children: Mapping[Node, frozenset[int]], gamma: float) -> float:
@@ -70,3 +71,22 @@ def step_advantages(
             ]
             subtracted[t] = math.fsum(worth) / len(worth)
     return [(np.asarray(row, dtype=np.float64) - subtracted[: len(row)]) / (std + eps) for row in values]
+
+
+def gained_advantages(
+    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], rewards: Sequence[float], eps: float
+) -> list[NDArray[np.float64]]:
+    """A(t) = (value after step t - value before) / (std R + eps) for every step (TSTAR_SPEC 10).
+
+    Args:
+        before: per trajectory, what each step is compared with, [T_i]: the value of where it was taken, or of the start.
+        after: per trajectory, the value of where each step leads, [T_i].
+        rewards: the M terminal rewards.
+        eps: added to the sample standard deviation.
+
+    Returns:
+        Per trajectory, [T_i] float64; exactly 0 where the rewards are all equal or there is one trajectory.
+    """
+    std = reward_moments(rewards)[1]
+    rows = [np.subtract(*map(np.asarray, pair), dtype=np.float64) for pair in zip(after, before, strict=True)]
+    return [row / (std + eps) if std else np.zeros(len(row)) for row in rows]

@@ -11,19 +11,26 @@ from tstar_train.tree.backup import node_value
 from tstar_train.tree.equivalence import KL, PairCounts, Symmetry, equivalence_classes
 from tstar_train.tree.history import History
 from tstar_train.tree.node import Member, Node, TrajectoryLike
-from tstar_train.tree.tree import Tree
+from tstar_train.tree.states import state_nodes
+from tstar_train.tree.tree import Nodes, Tree
+
+GAMMA = {"depth": 0.99, "state": 0.95}  # where none is given
 
 
 def build_tree(
     group: Sequence[TrajectoryLike],
-    kl: KL,
+    kl: KL | None,
     eps_kl: float = 0.25,
-    gamma: float = 0.99,
+    gamma: float | None = None,
     same_parent: bool = False,
     kl_symmetry: Symmetry = "max",
     history: History = "sequence",
+    nodes: Nodes = "depth",
+    start_key: str | None = None,
 ) -> Tree:
     """Merge the equal decisions of a group's trajectories and value the result (docs/tstar.md).
+
+    By state no model is asked: equal states are equal by the environment's word.
 
     Every group is built, and `kl` is asked about every compatible pair that is not connected yet: skipping
     groups without variance and knowing which contexts are identical belong to the caller and to `kl`.
@@ -32,12 +39,16 @@ def build_tree(
         group: M trajectories of one task from one start state.
         kl: `kl(t, i, j)`, the divergence in nats between the policies of trajectories i and j after step t.
             An object that also has `prefetch` (see `BatchedKL`) is told of each batch of calls before they
-            are made.
+            are made. By state it is never asked, and may be None; `eps_kl`, `same_parent`, `kl_symmetry` and
+            `history` are then not used.
         eps_kl: two steps with compatible histories merge below this divergence.
-        gamma: discount per step in the backup; 1 makes Lemma 1 exact in a strict tree.
+        gamma: discount per step; 1 makes Lemma 1 exact in a strict tree. None is .99 by depth and .95 by state.
         same_parent: intersect every component with its parent's, which gives a strict tree.
         kl_symmetry: "max", "mean" or "forward"; see `equivalence.equivalence_classes`.
         history: "sequence" or "state"; see `history.history_keys`.
+        nodes: "depth", the paper's, or "state": a node is a state, at whatever depth (see `states.state_nodes`).
+        start_key: key of the state that all start from; by state, a trajectory that comes back to it visits the
+            root again.
 
     Returns:
         The tree; it keeps no reference to the steps.
@@ -48,11 +59,13 @@ def build_tree(
     """
     if not eps_kl >= 0:
         raise ValueError(f"eps_kl is {eps_kl}: it must be 0 or more")
-    if not 0 < gamma <= 1:
-        raise ValueError(f"gamma is {gamma}: it must lie in (0, 1]")
-    for name, value, valid in (("kl_symmetry", kl_symmetry, Symmetry), ("history", history, History)):
+    choices = (("kl_symmetry", kl_symmetry, Symmetry), ("history", history, History), ("nodes", nodes, Nodes))
+    for name, value, valid in choices:
         if value not in get_args(valid):
             raise ValueError(f"{name} is {value!r}: choose one of {', '.join(get_args(valid))}")
+    gamma = GAMMA[nodes] if gamma is None else gamma
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma is {gamma}: it must lie in (0, 1]")
     if not group:
         raise ValueError("a tree needs at least one trajectory, got an empty group")
     for i, trajectory in enumerate(group):
@@ -63,10 +76,15 @@ def build_tree(
     rewards = tuple(float(trajectory.reward) for trajectory in group)
     reward_moments(rewards)  # refuses rewards that are not finite before any model call is spent
 
+    lengths = tuple(len(trajectory.steps) for trajectory in group)
+    if nodes == "state":
+        found, node_of = state_nodes(group, rewards, gamma, start_key)
+        return Tree(found, rewards, gamma, PairCounts(), node_of, lengths, "state")
+    if kl is None:
+        raise ValueError("by depth a tree needs `kl`, the divergence between two steps' policies; nodes='state' needs none")
     classes, pairs = equivalence_classes(group, kl, eps_kl, kl_symmetry, history)
     if same_parent:
         classes = _split_by_parent(classes)
-    lengths = tuple(len(trajectory.steps) for trajectory in group)
     return _assemble(classes, rewards, lengths, gamma, pairs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tstar_train.algorithms.advantages import reward_moments
@@ -43,7 +43,11 @@ class Divergence:
 
 
 def find_divergences(
-    nodes: Sequence[Node], rewards: Sequence[float], delta: float, shrink: float
+    nodes: Sequence[Node],
+    rewards: Sequence[float],
+    delta: float,
+    shrink: float,
+    passage: Callable[[Node, Node, int], int],
 ) -> list[Divergence]:
     """Every divergent node (`eq:divergence`), in the order of `nodes`.
 
@@ -58,6 +62,7 @@ def find_divergences(
         delta: the spread that must be exceeded, in units of reward.
         shrink: pseudo-count k that pulls each child's value towards its parent's before they are compared,
             (n Q(child) + k Q(parent)) / (n + k) with n = |T(v -> child)|: one lucky winner is weak evidence. 0 is off.
+        passage: the step by which a trajectory went from a node to its child, the first if there are several.
 
     Returns:
         The divergences; none in a group whose rewards are all equal.
@@ -81,10 +86,10 @@ def find_divergences(
         spread = values[best] - values[worst]
         to_best, to_worst = node.children[best], node.children[worst]
         if spread > delta and _mean_reward(to_best, rewards) > _mean_reward(to_worst, rewards):
-            step = node.depth  # of a trajectory that goes on from here: depth d is reached by step d - 1
             winner = min(to_best, key=lambda i: (-rewards[i], i))
             loser = min(to_worst, key=lambda i: (rewards[i], i))
-            found.append(Divergence(node, spread, best, worst, (winner, step), (loser, step)))
+            won, lost = passage(node, best, winner), passage(node, worst, loser)
+            found.append(Divergence(node, spread, best, worst, (winner, won), (loser, lost)))
     return found
 
 

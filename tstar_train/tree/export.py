@@ -6,11 +6,14 @@ text, and whoever shows them escapes them.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
-from tstar_train.tree.backup import Baseline
+from tstar_train.algorithms.advantages import grpo
+from tstar_train.tree.backup import Baseline, Credit
+from tstar_train.tree.build import build_tree
 from tstar_train.tree.node import Node, TrajectoryLike
 from tstar_train.tree.tree import Tree
 
@@ -21,6 +24,7 @@ def tree_to_dict(
     delta: float = 0.3,
     shrink: float = 0.0,
     baseline: Baseline = "group",
+    credit: Credit = "value",
 ) -> dict[str, Any]:
     """Everything that a drawing of the tree needs, ready for `json.dumps`.
 
@@ -30,11 +34,12 @@ def tree_to_dict(
         delta: as for `Tree.divergences`.
         shrink: as for `Tree.divergences`.
         baseline: as for `Tree.advantages`.
+        credit: as for `Tree.advantages`.
 
     Returns:
-        `gamma`, `rewards`, `stats`, and three lists.
-        `nodes`: `id` (position in `tree.nodes`, the root is 0), `depth`, `value`, `advantage` (None for the
-        root), `reward` (mean of the members' rewards), `members` ([trajectory, step] pairs), `ending`,
+        `by` (what makes a node), `gamma`, `rewards`, `stats`, `credits` (see `credits_of`) and three lists.
+        `nodes`: `id` (position in `tree.nodes`, the root is 0), `depth`, `value`, `advantage` (the mean of the steps
+        that lead there, None for the root), `reward` (mean of the members' rewards), `members` ([trajectory, step] pairs), `ending`,
         `best_of` and `worst_of` (ids of the divergent nodes that it is the best or worst child of), and
         `thought`, `action`, `observation` of its lowest member (empty for the root).
         `edges`: `source`, `target`, `trajectories`, `weight`.
@@ -55,18 +60,19 @@ def tree_to_dict(
     for divergence in divergences:
         best_of[divergence.best].append(ids[divergence.node])
         worst_of[divergence.worst].append(ids[divergence.node])
-    advantages = tree.advantages(baseline=baseline)
+    advantages = tree.advantages(baseline=baseline, credit=credit)
 
     nodes = []
     for node, index in ids.items():
         i, t = node.first
         step = group[i].steps[t] if t >= 0 else None
+        led = [float(advantages[j][s]) for j, s in sorted(node.members) if s >= 0]
         nodes.append(
             {
                 "id": index,
                 "depth": node.depth,
                 "value": node.value,
-                "advantage": float(advantages[i][t]) if step else None,
+                "advantage": (led[0] if len(set(led)) == 1 else math.fsum(led) / len(led)) if step else None,
                 "reward": sum(tree.rewards[j] for j in node.trajectories) / len(node.trajectories),
                 "members": [list(member) for member in sorted(node.members)],
                 "ending": node.ending,
@@ -78,9 +84,11 @@ def tree_to_dict(
             }
         )
     return {
+        "by": tree.by,
         "gamma": tree.gamma,
         "rewards": list(tree.rewards),
         "stats": tree.stats(delta, shrink),
+        "credits": credits_of(tree, group, baseline),
         "nodes": nodes,
         "edges": [
             {
@@ -106,3 +114,22 @@ def tree_to_dict(
             for divergence in divergences
         ],
     }
+
+
+def credits_of(tree: Tree, group: Sequence[TrajectoryLike], baseline: Baseline) -> dict[str, list[list[float]]]:
+    """What each way to credit a group's steps gives, one number per step and trajectory, to be read side by side.
+
+    `grpo` is the episode's; of a tree by depth `depth_value` is the paper's and `depth_transition` what a step gains in it;
+    `state_value` and `state_transition` are those of states with gamma .95, left out where steps have no state key.
+    """
+    rewards = [float(trajectory.reward) for trajectory in group]
+    episode = grpo(rewards, [0] * len(rewards))
+    found = {"grpo": [[float(a)] * len(t.steps) for a, t in zip(episode, group, strict=True)]}
+    trees = {tree.by: tree}
+    if tree.by == "depth" and all(step.state_key for trajectory in group for step in trajectory.steps):
+        trees["state"] = build_tree(group, None, nodes="state", start_key=getattr(group[0], "start_key", None))
+    for by, one in trees.items():
+        for credit in get_args(Credit):
+            rows = one.advantages(baseline=baseline, credit=credit)
+            found[f"{by}_{credit}"] = [row.tolist() for row in rows]
+    return found

@@ -51,10 +51,10 @@ class Node:
     Nodes compare and hash by identity, so that they can be keys of `children`.
 
     Attributes:
-        depth: 0 for the root, t + 1 for step t.
+        depth: 0 for the root, t + 1 for step t; of a state the earliest visit's.
         members: the steps merged here, `(trajectory, step)`.
         children: the next nodes, each with the trajectories that go there from here, T(v -> v').
-        value: Q(v), in units of reward.
+        value: Q(v), of a state V(s), in units of reward.
         ending: whether its members are the last steps of their trajectories; such a node is a leaf.
     """
 
@@ -76,4 +76,4 @@ class Node:
 
     def weight(self, child: Node) -> float:
         """w(v -> v') = |T(v -> v')| / |T(v)|, the share of the trajectories here that go on to `child`."""
-        return len(self.children[child]) / len(self.members)
+        return len(self.children[child]) / len(self.trajectories)

@@ -5,29 +5,33 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tstar_train.algorithms.advantages import reward_moments
-from tstar_train.tree.backup import Baseline, step_advantages
+from tstar_train.tree.backup import Baseline, Credit, gained_advantages, step_advantages
 from tstar_train.tree.divergence import Divergence, find_divergences
 from tstar_train.tree.equivalence import PairCounts
 from tstar_train.tree.node import Member, Node
 
+Nodes = Literal["depth", "state"]
+
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """M trajectories of one task with equal decisions merged, and the values backed up through them.
+    """M trajectories of one task with equal decisions merged, and the values of what came of them.
 
-    The graph is layered by depth and acyclic. It is a tree in the strict sense only with `same_parent=True`:
-    otherwise trajectories that part and meet again share the later node.
+    By depth the graph is layered and acyclic. It is a tree in the strict sense only with `same_parent=True`:
+    otherwise trajectories that part and meet again share the later node. By state it may hold cycles.
 
     Attributes:
         nodes: the root first, then by depth and by lowest trajectory.
         rewards: terminal reward of each trajectory.
         gamma: discount per step.
         pairs: what was asked of `kl`, and what was saved.
+        by: what makes a node, "depth" (equal decisions at one depth) or "state".
     """
 
     nodes: tuple[Node, ...]
@@ -36,6 +40,7 @@ class Tree:
     pairs: PairCounts
     _node_of: dict[Member, Node] = field(repr=False)
     _lengths: tuple[int, ...] = field(repr=False)
+    by: Nodes = "depth"
 
     @property
     def root(self) -> Node:
@@ -60,16 +65,41 @@ class Tree:
                 f"no step {t} of trajectory {i}: the lengths are {list(self._lengths)}"
             ) from None
 
-    def advantages(self, eps: float = 1e-6, baseline: Baseline = "group") -> list[NDArray[np.float64]]:
-        """The advantage of every step, one array [T_i] per trajectory; see `backup.step_advantages`."""
+    def advantages(
+        self, eps: float = 1e-6, baseline: Baseline = "group", credit: Credit = "value"
+    ) -> list[NDArray[np.float64]]:
+        """The advantage of every step, one array [T_i] per trajectory.
+
+        Args:
+            eps: added to the sample standard deviation of the rewards.
+            baseline: what "value" subtracts by depth; see `backup.step_advantages`. By state it is V(start).
+            credit: "value" credits a step with what it leads to, "transition" with what it gained: that less the value of where
+                it was taken.
+
+        Raises:
+            ValueError: an unknown baseline or credit.
+        """
+        for name, value, valid in (("baseline", baseline, Baseline), ("credit", credit, Credit)):
+            if value not in get_args(valid):
+                raise ValueError(f"{name} is {value!r}: choose one of {', '.join(get_args(valid))}")
         values = [
-            [self._node_of[i, t].value for t in range(length)] for i, length in enumerate(self._lengths)
+            [self._node_of[i, t].value for t in range(-1, length)] for i, length in enumerate(self._lengths)
         ]
-        return step_advantages(values, self.rewards, self.gamma, eps, baseline)
+        after = [row[1:] for row in values]
+        if credit == "transition":
+            return gained_advantages([row[:-1] for row in values], after, self.rewards, eps)
+        if self.by == "state":
+            return gained_advantages([row[:1] * (len(row) - 1) for row in values], after, self.rewards, eps)
+        return step_advantages(after, self.rewards, self.gamma, eps, baseline)
 
     def divergences(self, delta: float = 0.3, shrink: float = 0.0) -> list[Divergence]:
         """The nodes whose children differ in value by more than `delta`; see `find_divergences`."""
-        return find_divergences(self.nodes, self.rewards, delta, shrink)
+        return find_divergences(self.nodes, self.rewards, delta, shrink, self._passage)
+
+    def _passage(self, node: Node, child: Node, i: int) -> int:
+        """The step by which trajectory i first went from a node to its child."""
+        left = sorted(t for j, t in node.members if j == i)
+        return next(t + 1 for t in left if self._node_of[i, t + 1] is child)
 
     def stats(self, delta: float = 0.3, shrink: float = 0.0) -> dict[str, float]:
         """The figures of one tree, as in the paper's table of tree statistics.

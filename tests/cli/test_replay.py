@@ -1,0 +1,265 @@
+"""``replay``: what was recorded is found again, and whatever differs is found at its first step, old and new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import Call, call_main
+
+from tstar_envs import read_episodes
+from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
+from tstar_envs.envs.sokoban import rules
+
+AGENTS = """
+from tstar_envs.bench.agents.oracle import OracleAgent
+from tstar_envs.bench.agents.random import RandomAgent
+
+class Learns(OracleAgent):
+    "Plays junk in its first attempt and then like the expert."
+    def reset(self, observation, info):
+        self.attempt = info["attempt"]
+    def act(self, observation, info):
+        return super().act(observation, info) if self.attempt else "junk"
+    def again(self, observation, reward, info):
+        return not info["success"]
+
+class Tires(RandomAgent):
+    "Fails after three replies."
+    def act(self, observation, info):
+        if info["step"] == 3:
+            raise RuntimeError("tired")
+        return super().act(observation, info)
+"""
+Edit = Callable[[list[dict[str, Any]]], None]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some_agents.py").write_text(AGENTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return partial(call_main, capsys)
+
+
+def edit(file: Path, change: Edit) -> None:
+    """Change the records of a file."""
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    change(records)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def different(call: Call, *arguments: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The report as JSON, and what differs in it."""
+    code, out, err = call("replay", "o.jsonl", "--json", *arguments)
+    told = json.loads(out)
+    assert err == "" and code == (1 if told["different"] or told["failed"] else 0)
+    return told, told["different"]
+
+
+@pytest.mark.parametrize("env", ["hotpotqa", "webshop", "alfworld", "blocksworld-unstack", "sokoban-medium"])
+def test_what_was_played_is_found_again(call: Call, env: str) -> None:
+    assert call("eval", "--env", env, "--agent", "random", "--tasks", "4", "--samples", "2", "--out", "o.jsonl")[0] == 0
+    assert call("eval", "--env", env, "--agent", "oracle", "--tasks", "40", "--out", "expert.jsonl")[0] == 0
+    told, changes = different(call)
+    steps = sum(len(episode.steps) for episode in read_episodes(Path("o.jsonl")))
+    assert not changes and (told["recordings"], told["as_recorded"], told["steps"]) == (8, 8, steps)
+    code, out, _ = call("replay", "expert.jsonl")
+    assert code == 0 and "40 of 40 recordings are as they were" in out and "options: defaults (from expert.jsonl.config.json)" in out
+
+
+def test_the_recorded_options_are_played_and_others_where_they_are_given(call: Call) -> None:
+    chosen = ("--option", "observation=grid_coords", "--option", "horizon=7")
+    assert call("eval", "--env", "sokoban-hard", "--agent", "random", "--tasks", "3", *chosen, "--out", "o.jsonl")[0] == 0
+    assert not different(call)[1]
+    told, longer = different(call, "--option", "horizon=9")
+    assert told["options"] == {"observation": "grid_coords", "horizon": 9}
+    assert [(d["step"], d["changes"]) for d in longer] == [(7, [{"what": "ended", "old": "truncated", "new": "goes on"}])] * 3
+    _, shorter = different(call, "--option", "horizon=5")
+    assert [(d["step"], d["changes"]) for d in shorter] == [(5, [{"what": "ended", "old": "goes on", "new": "truncated"}])] * 3
+    _, painted = different(call, "--option", "observation=coords")
+    assert [(d["step"], d["reply"], [c["what"] for c in d["changes"]]) for d in painted] == [(0, "", ["first_observation"])] * 3
+    Path("o.jsonl.config.json").unlink()
+    code, out, _ = call("replay", "o.jsonl", "--option", "horizon=7", "--show", "2")
+    assert code == 1 and "no o.jsonl.config.json is beside the file" in out
+    assert out.count("differs at the reset") == 2 and "and 1 more" in out and "first_observation (3)" in out.splitlines()[-1]
+    assert different(call, *chosen)[1] == []
+
+
+FIELDS: dict[str, tuple[int, str, Any]] = {
+    "observation": (1, "observation", "something else"), "action": (0, "action", "Sideways"), "validity": (2, "action_valid", False),
+    "state key": (1, "state_key", "0" * 32), "tag": (0, "modifies_state", True), "thought": (3, "thought", "hm"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_first_step_that_differs_is_named_with_old_and_new(call: Call, name: str) -> None:
+    assert call("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "3", "--out", "o.jsonl")[0] == 0
+    number, what, value = FIELDS[name]
+
+    def change(records: list[dict[str, Any]]) -> None:
+        for step in records[1]["steps"][number:]:  # a later difference is not the first
+            step[what] = value
+
+    was = [getattr(step, what) for step in list(read_episodes(Path("o.jsonl")))[1].steps]
+    wanted = next(at for at in range(number, len(was)) if was[at] != value)
+    edit(Path("o.jsonl"), change)
+    told, (found,) = different(call)
+    assert (found["line"], found["step"], found["attempt"]) == (2, wanted + 1, 0) and told["as_recorded"] == 2
+    assert found["changes"] == [{"what": what, "old": value, "new": was[wanted]}]
+    code, out, _ = call("replay", "o.jsonl")
+    assert code == 1 and f"differs at step {wanted + 1}, after" in out and f"{what} was {value!r}" in out and repr(was[wanted])[:60] in out
+
+
+def test_rewards_success_and_ends_are_compared_at_the_end(call: Call) -> None:
+    assert call("eval", "--env", "hotpotqa", "--agent", "oracle", "--tasks", "5", "--out", "o.jsonl")[0] == 0
+
+    def change(records: list[dict[str, Any]]) -> None:
+        records[0]["reward"] = 0.5
+        records[1]["success"] = False
+        records[2]["ended"] = "truncated"
+        records[3]["extra"]["f1"] = 0.25
+        records[4]["reward"] = 1.0 - 1e-15
+        records[4]["extra"]["something older"] = 1.0
+
+    edit(Path("o.jsonl"), change)
+    _, found = different(call)
+    steps = [len(episode.steps) for episode in read_episodes(Path("o.jsonl"))]
+    assert [(d["line"], d["step"], d["changes"][0]["what"]) for d in found] == [
+        (1, steps[0], "reward"), (2, steps[1], "success"), (3, steps[2], "ended"), (4, steps[3], "f1"),
+    ]  # fmt: skip
+    assert found[3]["changes"] == [{"what": "f1", "old": 0.25, "new": 1.0}]
+
+
+def test_changed_rules_are_found_where_they_change_the_game(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "20", "--out", "o.jsonl")[0] == 0
+    move = rules.move
+    monkeypatch.setattr(rules, "move", lambda room, state, direction: (state, -1) if direction == 3 else move(room, state, direction))
+    told, found = different(call)
+    goes_right = [any(step.action == "Right" for step in episode.steps) for episode in read_episodes(Path("o.jsonl"))]
+    assert [d["line"] for d in found] == [line for line, does in enumerate(goes_right, start=1) if does] and 0 < len(found) < 20
+    first = next(d for d in found)
+    episode = list(read_episodes(Path("o.jsonl")))[first["line"] - 1]
+    assert first["step"] == next(n for n, step in enumerate(episode.steps, start=1) if step.action == "Right")
+    assert {"observation", "state_key"} <= {change["what"] for change in first["changes"]} and "Right" in first["reply"]
+
+    def crash(room: Any, state: Any, direction: int) -> Any:
+        if direction == 0:
+            raise ZeroDivisionError("oops")
+        return move(room, state, direction)
+
+    monkeypatch.setattr(rules, "move", crash)
+    told, found = different(call)
+    assert not found and 0 < len(told["failed"]) < 20 and len(told["failed"]) + told["as_recorded"] == 20
+    assert "ZeroDivisionError: oops" in told["failed"][0]["error"]
+
+
+def test_another_rules_version_tier_or_panel_is_said_first(call: Call) -> None:
+    play = ("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "2", "--panel", "v1", "--out", "o.jsonl")
+    assert call(*play)[0] == 0
+    assert call("replay", "o.jsonl")[1].startswith("o.jsonl: 2 episodes of tstar/Sokoban-easy by random")
+
+    def change(records: list[dict[str, Any]]) -> None:
+        records[0].update(rules_version="5", tier="full", panel="v1 0123")
+
+    edit(Path("o.jsonl"), change)
+    code, out, _ = call("replay", "o.jsonl")
+    first, second, third, fourth = out.splitlines()[:4]
+    assert code == 0, "what is played is as it was"
+    assert (first, second) == ("rules version: recorded under 5 and 6, here it is 6", "tier: recorded under full and mini, here it is mini")
+    assert third.startswith("panel: recorded under v1 0123 and v1 ") and fourth.startswith("o.jsonl: 2 episodes")
+    told, _ = different(call)
+    assert told["recorded"]["rules version"] == {"recorded": ["5", "6"], "here": "6"}
+
+
+def test_earlier_attempts_are_replayed_too(call: Call) -> None:
+    assert call("eval", "--env", "sokoban-easy", "--agent", "some_agents:Learns", "--tasks", "2", "--out", "o.jsonl")[0] == 0
+    told, found = different(call)
+    episodes = list(read_episodes(Path("o.jsonl")))
+    assert not found and told["recordings"] == 4 and all(len(episode.attempts) == 1 and episode.success for episode in episodes)
+    assert told["steps"] == sum(len(episode.steps) + len(episode.attempts[0]["steps"]) for episode in episodes)
+
+    def change(records: list[dict[str, Any]]) -> None:
+        records[1]["attempts"][0]["steps"][4]["invalid_reason"] = "no reason"
+
+    edit(Path("o.jsonl"), change)
+    _, (one,) = different(call)
+    assert (one["line"], one["attempt"], one["step"], one["changes"][0]["what"]) == (2, 0, 5, "invalid_reason")
+    edit(Path("o.jsonl"), lambda records: records[0]["attempts"][0].pop("steps"))
+    code, _, err = call("replay", "o.jsonl")
+    assert code == 2 and "line 1: attempt 1 is damaged" in err
+
+
+def test_an_episode_that_ended_in_an_error_is_played_as_far_as_it_goes(call: Call) -> None:
+    assert call("eval", "--env", "alfworld", "--agent", "some_agents:Tires", "--tasks", "3", "--out", "o.jsonl")[0] == 1
+    assert [len(episode.steps) for episode in read_episodes(Path("o.jsonl"))] == [3, 3, 3]
+    told, found = different(call)
+    assert not found and told["steps"] == 9 and told["as_recorded"] == 3
+    edit(Path("o.jsonl"), lambda records: records[2]["steps"][2].update(observation="Nothing."))
+    assert [(d["line"], d["step"]) for d in different(call)[1]] == [(3, 3)]
+
+
+def test_an_episode_that_the_trainer_cut_is_not_expected_to_end(call: Call) -> None:
+    assert call("eval", "--env", "nq", "--agent", "random", "--tasks", "2", "--option", "horizon=3", "--out", "o.jsonl")[0] == 0
+    Path("o.jsonl.config.json").unlink()
+
+    def cut(records: list[dict[str, Any]]) -> None:
+        for record in records:
+            record.update(steps=record["steps"][:1], ended="truncated", reward=0.0)
+            record["extra"] = {"overlong": True}
+
+    edit(Path("o.jsonl"), cut)
+    told, found = different(call)
+    assert not found and told["steps"] == 2
+    edit(Path("o.jsonl"), lambda records: records[0].update(extra={}))
+    assert [d["changes"] for d in different(call)[1]] == [[{"what": "ended", "old": "truncated", "new": "goes on"}]]
+
+
+def test_options_of_a_training_run_come_from_its_folder(call: Call) -> None:
+    options = ("--option", "horizon=3", "--topk", "1")
+    assert call("eval", "--env", "nq", "--agent", "random", "--tasks", "20", *options, "--out", "o.jsonl")[0] == 0
+    Path("o.jsonl").rename("episodes.jsonl")
+    settings: dict[str, Any] = {"env_options": {"topk": 1}, "training_options": {}, "rollout": {"horizon": 3}}
+    Path("config.json").write_text(json.dumps(settings))
+    assert call("replay", "episodes.jsonl")[0] == 0
+    settings["rollout"]["horizon"] = 99  # never longer than the environment's own
+    Path("config.json").write_text(json.dumps(settings))
+    code, out, _ = call("replay", "episodes.jsonl")
+    assert code == 1 and "topk=1, horizon=4" in out
+    Path("config.json").write_text("{}")
+    code, _, err = call("replay", "episodes.jsonl")
+    assert code == 2 and "not the settings of a training run" in err
+
+
+def test_what_cannot_be_played_is_told_apart_from_what_differs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("eval", "--env", "hotpotqa", "--agent", "oracle", "--tasks", "3", "--out", "o.jsonl")[0] == 0
+    edit(Path("o.jsonl"), lambda records: records[1].update(task="gone"))
+    told, found = different(call)
+    assert not found and told["as_recorded"] == 2 and [f["task"] for f in told["failed"]] == ["gone"]
+    assert "UnknownTask: no task 'gone'" in told["failed"][0]["error"]
+    monkeypatch.setattr("tstar_envs.envs.search_qa.http_searcher.HttpSearcher", partial(HttpSearcher, tries=1, pause_seconds=0.0))
+    code, out, _ = call("replay", "o.jsonl", "--option", "retriever=http://127.0.0.1:9")
+    assert code == 1 and out.count("could not be played beyond step 0: RetrieverError") == 2
+    assert out.splitlines()[-1] == "0 of 3 recordings are as they were (0 steps played); 3 could not be played"
+
+
+def test_refusals(call: Call) -> None:
+    def refused(said: str, *arguments: str) -> None:
+        code, _, err = call("replay", *arguments)
+        assert code == 2 and said in err, err
+
+    refused("there is no such file", "nothing.jsonl")
+    Path("o.jsonl").write_text("")
+    refused("holds no episode", "o.jsonl")
+    Path("o.jsonl").write_text("junk\n")
+    refused("line 1: not an episode record", "o.jsonl")
+    for env in ("sokoban-easy", "blocksworld-stack"):
+        assert call("eval", "--env", env, "--agent", "random", "--tasks", "1", "--out", f"{env}.jsonl")[0] == 0
+    Path("o.jsonl").write_text(Path("sokoban-easy.jsonl").read_text() + Path("blocksworld-stack.jsonl").read_text())
+    refused("mixes episodes of tstar/Sokoban-easy and tstar/Blocksworld-stack", "o.jsonl")
+    refused("no option 'topk'", "sokoban-easy.jsonl", "--option", "topk=1")
+    refused("--show must be at least 0", "sokoban-easy.jsonl", "--show", "-1")

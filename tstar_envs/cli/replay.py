@@ -1,0 +1,202 @@
+"""``replay``: recorded replies played again, and where rules or scores differ from what was recorded."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from tstar_envs.bench.recorded import recorded_options
+from tstar_envs.bench.replay import Change, Replayed, recordings, replay
+from tstar_envs.cli.console import say
+from tstar_envs.cli.options import make_env, parse_options
+from tstar_envs.core import TextEnv
+from tstar_envs.data.files import read_json
+from tstar_envs.errors import BadData, UnknownOption
+from tstar_envs.panel import panel, panel_versions
+from tstar_envs.record import Episode, read_episodes
+from tstar_envs.registry import EnvEntry, find_entry
+
+FORMAT = 1  # of --json
+SIDE_BY_SIDE = 32  # episodes, so that a search service gets few requests
+_AROUND = 60  # characters shown before the place where two texts part,
+_AFTER = 200  # and from there on
+
+
+@dataclass(frozen=True)
+class ReplayCommand:
+    """Play the recorded replies of a file of episodes again, and say where observations, rules or scores differ from the record.
+
+    The file is one that eval --out wrote, or the episodes.jsonl of a training run. The environment is made with the options that are
+    recorded beside the file. Of each episode the first step is shown at which something differs, as it was and as it is. An episode
+    that ended in an error is played as far as it goes. The exit status is 0 if all is as recorded, 1 if anything differs or could not be
+    played.
+    """
+
+    file: tyro.conf.Positional[Path]
+    """The file of episodes."""
+    option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
+    """Option of the environment, in place of the recorded one; may be repeated."""
+    show: int = 10
+    """Show so many of the episodes that differ; the summary counts all."""
+    json: bool = False
+    """Print one JSON object, which holds all that differs, instead of lines."""
+
+
+def run(command: ReplayCommand, console: Console) -> int:
+    """Replay a file and print what differs.
+
+    Returns:
+        0 if everything is as it was recorded, else 1.
+
+    Raises:
+        MissingData: there is no such file.
+        BadData: it is no file of episodes, or mixes environments.
+        UnknownOption: an option that the environment does not have, or a --show that is no number of episodes.
+    """
+    if command.show < 0:
+        raise UnknownOption(f"--show must be at least 0, got {command.show}")
+    episodes = list(read_episodes(command.file))
+    if not episodes:
+        raise BadData(f"{command.file} holds no episode: give a file that `python -m tstar_envs eval --out FILE` or a training run wrote")
+    ids = list(dict.fromkeys(episode.env for episode in episodes))
+    if len(ids) > 1:
+        raise BadData(f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each")
+    entry = find_entry(ids[0])
+    wanted = recordings(episodes)
+    options, told = _options(command, entry)
+    envs = [make_env(entry, {"split": episodes[0].split, **options}) for _ in range(min(SIDE_BY_SIDE, len(wanted)))]
+    played_on = _played_on(entry, envs[0], episodes)
+    if not command.json:
+        _introduce(console, command, episodes, options, told, played_on)
+    results = list(replay(envs, entry, wanted))
+    if command.json:
+        facts = {"format": FORMAT, "file": str(command.file), "env": entry.id, "options": options, **_counts(results)}
+        told_of = {"recorded": played_on, "different": _facts(results), "failed": _failures(results)}
+        console.file.write(json.dumps({**facts, **told_of}, indent=1) + "\n")
+    else:
+        _show(command, console, results)
+    return 1 if any(result.changes or result.failed for result in results) else 0
+
+
+def _options(command: ReplayCommand, entry: EnvEntry) -> tuple[dict[str, Any], str]:
+    """The options to play with, and where those that were not typed come from."""
+    own = parse_options(entry, command.option)
+    found = recorded_options(command.file)
+    if found is not None:
+        return {**found, **own}, f"from {command.file.name}.config.json"
+    run = command.file.with_name("config.json")
+    if command.file.name == "episodes.jsonl" and run.is_file():
+        return {**_of_training(entry, run), **own}, f"from {run}"
+    return own, f"no {command.file.name}.config.json is beside the file, so all others are the defaults"
+
+
+def _of_training(entry: EnvEntry, config: Path) -> dict[str, Any]:
+    """The options that a training run plays with, as ``tstar_train`` puts them together: no episode longer than the environment's own."""
+    record = read_json(config)
+    try:
+        options = {**record["env_options"], **record["training_options"]}
+        wanted = record["rollout"]["horizon"]
+        return options if wanted is None else {**options, "horizon": min(options.get("horizon") or entry.horizon, wanted)}
+    except (KeyError, TypeError) as error:
+        raise BadData(f"{config} is not the settings of a training run ({error}): move it away and give --option instead") from error
+
+
+def _played_on(entry: EnvEntry, env: TextEnv[Any, Any], episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:
+    """Rules version, tier and panel: as recorded (all values that occur), and as they are here."""
+    here = {"rules version": str(env.metadata["rules_version"]), "tier": env.tier}
+    recorded = {
+        "rules version": sorted({episode.rules_version for episode in episodes}), "tier": sorted({episode.tier for episode in episodes}),
+    }  # fmt: skip
+    told = {name: {"recorded": recorded[name], "here": value} for name, value in here.items()}
+    panels = sorted({episode.panel for episode in episodes if episode.panel})
+    if panels:
+        version = panels[0].partition(" ")[0]
+        now = f"{version} {panel(version)[entry.id].hash}" if version in panel_versions() else "no such panel"
+        told["panel"] = {"recorded": panels, "here": now}
+    return told
+
+
+def _introduce(
+    console: Console, command: ReplayCommand, episodes: Sequence[Episode], options: dict[str, Any], told: str, played_on: dict[str, Any]
+) -> None:
+    for name, facts in played_on.items():
+        if facts["recorded"] != [facts["here"]]:
+            say(console, f"{name}: recorded under {' and '.join(facts['recorded'])}, here it is {facts['here']}", "yellow")
+    agents = ", ".join(dict.fromkeys(episode.agent for episode in episodes))
+    shown = ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+    say(console, f"{command.file}: {len(episodes)} episodes of {episodes[0].env} by {agents}; options: {shown} ({told})")
+
+
+def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed]) -> None:
+    different, failed = [r for r in results if r.changes], [r for r in results if r.failed]
+    for result in different[: command.show]:
+        where = "the reset" if not result.step else f"step {result.step}"
+        said = f", after {_reply(result)[:_AFTER]!r}" if result.step else ""
+        say(console, f"{_name(result)} differs at {where}{said}:", "yellow")
+        for change in result.changes:
+            old, new = _excerpts(change)
+            say(console, f"  {change.what} was {old}\n  {' ' * len(change.what)}  is {new}")
+    if len(different) > command.show:
+        say(console, f"... and {len(different) - command.show} more (--show N shows more, --json all)", "dim")
+    for result in failed[: command.show]:
+        say(console, f"{_name(result)} could not be played beyond step {result.steps}: {result.failed}", "red")
+    if len(failed) > command.show:
+        say(console, f"... and {len(failed) - command.show} more that could not be played", "dim")
+    counts = _counts(results)
+    told = f"{counts['as_recorded']} of {counts['recordings']} recordings are as they were ({counts['steps']} steps played)"
+    if not different and not failed:
+        say(console, told, "green")
+        return
+    first = Counter(change.what for result in different for change in result.changes)
+    what = f"; {len(different)} differ, first in {', '.join(f'{name} ({n})' for name, n in first.most_common())}" if different else ""
+    say(console, f"{told}{what}{f'; {len(failed)} could not be played' if failed else ''}", "red")
+
+
+def _counts(results: Sequence[Replayed]) -> dict[str, int]:
+    same = sum(not result.changes and not result.failed for result in results)
+    return {"recordings": len(results), "as_recorded": same, "steps": sum(result.steps for result in results)}
+
+
+def _name(result: Replayed) -> str:
+    line, attempt, episode = result.recording
+    tried = f", attempt {attempt + 1}" if episode.attempts or attempt else ""
+    return f"line {line}, task {episode.task!r}, sample {episode.sample}{tried}"
+
+
+def _reply(result: Replayed) -> str:
+    return result.recording.episode.steps[result.step - 1].reply if result.step else ""
+
+
+def _where(result: Replayed) -> dict[str, Any]:
+    line, attempt, episode = result.recording
+    return {"line": line, "task": episode.task, "sample": episode.sample, "attempt": attempt}
+
+
+def _facts(results: Sequence[Replayed]) -> list[dict[str, Any]]:
+    return [{**_where(r), "step": r.step, "reply": _reply(r), "changes": [c._asdict() for c in r.changes]} for r in results if r.changes]
+
+
+def _failures(results: Sequence[Replayed]) -> list[dict[str, Any]]:
+    return [{**_where(result), "steps": result.steps, "error": result.failed} for result in results if result.failed]
+
+
+def _excerpts(change: Change) -> tuple[str, str]:
+    """Old and new as they are shown: of long texts what is around the place where they part."""
+    old, new = change.old, change.new
+    if not (isinstance(old, str) and isinstance(new, str)):
+        return repr(old), repr(new)
+    parts = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    start = max(0, parts - _AROUND)
+    return _cut(old, start), _cut(new, start)
+
+
+def _cut(text: str, start: int) -> str:
+    end = start + _AROUND + _AFTER
+    return ("..." if start else "") + repr(text[start:end]) + ("..." if end < len(text) else "")
