@@ -99,7 +99,7 @@ class Episode:
     panel: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
     attempts: list[dict[str, Any]] = field(default_factory=list)
-    schema: int = SCHEMA_VERSION
+    schema: int = field(default=SCHEMA_VERSION, compare=False)
 
     @staticmethod
     def facts(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ def test_the_table_tells_what_it_cost_and_what_failed(run: Run, tmp_path: Path) 
         return completion("" if number % 2 else MOVE, given=1000)
 
     with serving(answer) as served:  # type: ignore[arg-type]
-        done = run(*chat(served.url, "--tasks", "2", "--option", "horizon=2", "--prices", str(prices), "--out", "o.jsonl"))
+        command = ("--tasks", "2", "--concurrency", "1", "--option", "horizon=2", "--prices", str(prices), "--out", "o.jsonl")
+        done = run(*chat(served.url, *command))
     assert done.returncode == 0 and "the replies did not parse │ 2 episodes" in done.stdout
     # Four requests of 1,000 tokens, and answers of 5, 0, 5 and 0 words.
     assert "4,000 in, 10 out" in done.stdout and "4.10 EUR (prices of 2026-11)" in done.stdout and "none was solved" in done.stdout

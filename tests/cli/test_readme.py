@@ -1,4 +1,4 @@
-"""What the README and the page on benchmarks show works as it stands: an agent against a real chat endpoint on loopback, its queries, its first episode."""
+"""What the README and docs/benchmark.md show works as it stands: an agent against a real chat endpoint, queries, the first episode."""
 
 from __future__ import annotations
 

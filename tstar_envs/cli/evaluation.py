@@ -103,6 +103,9 @@ def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
     wishes, own = _wishes(command, entry, agent), _own_options(command, entry)
     options = {**wishes, **own}
     env = make_env(entry, {"split": command.split, **options})
+    if command.panel is not None and env.tier != "mini" and "data" not in options:
+        options["data"] = "mini"  # a panel is of the shipped data, whatever public data this machine has
+        env = make_env(entry, {"split": command.split, **options})
     tasks, shown_panel = _tasks(command, entry, env)
     wanted = [(task, sample) for task in tasks for sample in range(command.samples)]
     return Evaluation(command, entry, env, agent, options, wishes, own, wanted, shown_panel, bind_agent(agent, env))

@@ -115,8 +115,15 @@ class CommandAgent:
         return process
 
     async def _listen(self, stderr: asyncio.StreamReader) -> None:
+        rest = b""
         while chunk := await stderr.read(65_536):
-            self._said.extend(line for line in chunk.decode(errors="replace").splitlines() if line.strip())
+            *lines, rest = (rest + chunk).split(b"\n")
+            self._hear(lines)
+            rest = rest[-65_536:]  # of a line without end
+        self._hear([rest])
+
+    def _hear(self, lines: list[bytes]) -> None:
+        self._said.extend(line.decode(errors="replace").rstrip() for line in lines if line.strip())
 
     async def _failed(self, reason: str) -> AgentError:
         await self.close()
