@@ -75,7 +75,8 @@ class Episode:
         failure: why the task was not solved, as ``tstar_envs.bench.failures`` tells it apart; "" where it was, or nobody told.
         panel: name and hash of the panel of tasks that the task was played as a part of, "" if of none.
         calls: what the agent asked of a model: purpose, step, tokens, seconds, tries (``tstar_envs.bench.usage.Call``).
-        attempts: the agent's earlier attempts at this task within the episode (Reflexion): reward, success, ended, reflection, steps.
+        attempts: the agent's earlier attempts at this task within the episode (Reflexion): reward, success, ended, steps; what it said
+            about them is among ``calls``.
         schema: version of this format.
     """
 

@@ -30,6 +30,8 @@ def test_money_is_tokens_times_prices() -> None:
     assert (found.usage.calls, found.usage.retries, found.usage.cached_tokens) == (3, 2, 1_000_000)
     assert found.reply_seconds == (1.0, 2.0, 4.0) and found.reply_percentile(0.5) == 2.0 and found.usage.percentile(1.0) == 3.0
     assert account(played[:1], TABLE, "m").cost_per_success is None, "nothing was solved"
+    played[0].attempts.append({"reward": 0.0, "success": False, "ended": "truncated", "steps": [{"seconds": 0.5}, {"reply": "untimed"}]})
+    assert account(played, TABLE, "m").reply_seconds == (0.5, 1.0, 2.0, 4.0)
     assert account(played, TABLE, "other").cost is None and account(played, TABLE, None).cost is None
 
 

@@ -17,7 +17,7 @@ class Accounts:
     Attributes:
         usage: of the requests.
         successes: episodes that solved their task.
-        reply_seconds: how long the agent took for each reply, sorted; requests for other purposes and the environment are not in it.
+        reply_seconds: how long the agent took for each reply, those of earlier attempts too, sorted; requests for other purposes and the environment are not in it.
         cost: in ``currency``; None where the table has no price for the model, or an endpoint did not tell its tokens.
         currency: of the table.
         as_of: day of its prices.
@@ -51,7 +51,8 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     calls = [call for episode in episodes for call in episode.calls]
     price = prices.of_model(model) if model is not None else None
     # What a record does not hold was not timed: 0 seconds is no measurement.
-    replies = sorted(step.seconds for episode in episodes for step in episode.steps if step.seconds)
+    earlier = [step["seconds"] for e in episodes for attempt in e.attempts for step in attempt["steps"] if step.get("seconds")]
+    replies = sorted([*earlier, *(step.seconds for episode in episodes for step in episode.steps if step.seconds)])
     return Accounts(
         usage=total(calls),
         successes=sum(episode.success for episode in episodes),
