@@ -17,7 +17,8 @@ class Accounts:
     Attributes:
         usage: of the requests.
         successes: episodes that solved their task.
-        reply_seconds: how long the agent took for each reply, those of earlier attempts too, sorted; requests for other purposes and the environment are not in it.
+        reply_seconds: how long the agent took for each reply, sorted; those of earlier attempts are in it, requests for other purposes
+            and the environment are not.
         cost: in ``currency``; None where the table has no price for the model, or an endpoint did not tell its tokens.
         currency: of the table.
         as_of: day of its prices.
