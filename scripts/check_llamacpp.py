@@ -32,6 +32,7 @@ _SHORT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 VOCABULARIES: dict[str, tuple[str, str | None, str]] = {
     "qwen2": ("qwen2", _SHORT + _LETTERS % r"\p{N}", "Qwen2Tokenizer"),
     "llama3": ("llama-bpe", _SHORT + _LETTERS % r"\p{N}{1,3}", "PreTrainedTokenizerFast"),
+    "mixtral": ("llama-bpe", _SHORT + _LETTERS % r"\p{N}{1,3}", "PreTrainedTokenizerFast"),
     "phi4-mini": ("gpt-2", None, "GPT2Tokenizer"),
     "gpt2": ("gpt-2", None, "GPT2Tokenizer"),
 }

@@ -19,6 +19,7 @@ from tstar_train.config import Config
 from tstar_train.loop import Trainer
 from tstar_train.policy.checksums import check_files, sha256_of
 from tstar_train.policy.published import save_description
+from tstar_train.policy.weight_names import save_renamed
 from tstar_train.world import together
 
 
@@ -103,7 +104,9 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     policy = trainer.policy
     save_description(partial, policy.model, policy.tokenizer, policy.published)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
-    link(partial / "policy.safetensors", partial / "model.safetensors")
+    weights, model = partial / "policy.safetensors", partial / "model.safetensors"
+    if not save_renamed(weights, model, policy.model):
+        link(weights, model)
     state = {
         "iteration": progress.iteration,
         "seconds": progress.seconds,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import huggingface_hub.constants
 import pytest
 import torch
 from policies import trainer
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from scripts.small_models import MODELS, POSITIONS, REFUSED, save_small
 from tstar_train.build import build
-from tstar_train.checkpoint import Progress, read_state, save_checkpoint
-from tstar_train.config import Config
+from tstar_train.checkpoint import Progress, load_state, read_state, save_checkpoint
+from tstar_train.config import Config, LoraConfig
 from tstar_train.policy.model import load_policy
 from tstar_train.world import Alone
 
@@ -81,6 +83,24 @@ def test_a_checkpoint_is_read_as_its_model(name, tmp_path):
     with torch.no_grad():
         assert torch.equal(model(ids).logits, before(ids).logits)
     assert load_policy(str(made), "search_qa").codec.ends == load_policy(str(source), "search_qa").codec.ends
+
+
+@pytest.mark.parametrize(("name", "adapters"), [("qwen2", 0), ("qwen2", 4), ("gpt-neox", 0), ("gpt-neox", 4), ("mixtral", 0)])
+def test_weights_have_the_names_of_the_models_own_files(name, adapters, tmp_path):
+    """And a run goes on from those by which the trainer knows them."""
+    source = published(name, tmp_path / "model")
+    config = Config(env="hotpotqa", model=str(source), lora=LoraConfig(rank=adapters))
+    one = build(config, Alone())
+    made = save_checkpoint(tmp_path / "run", one, Progress(1), keep=1)
+    ours, theirs = load_file(made / "model.safetensors"), load_file(source / "model.safetensors")
+    assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert os.path.samefile(made / "model.safetensors", made / "policy.safetensors") == (name == "qwen2"), "room for weights twice"
+    other = build(config, Alone())
+    with torch.no_grad():
+        for parameter in other.policy.model.parameters():
+            parameter.add_(1 if parameter.requires_grad else 0)
+    load_state(other, made)
+    assert all(torch.equal(a, b) for a, b in zip(one.policy.model.parameters(), other.policy.model.parameters(), strict=True))
 
 
 def test_several_chat_templates_stay_in_a_folder_of_plain_files(tmp_path):
