@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 
 import huggingface_hub.constants
@@ -94,7 +93,7 @@ def test_weights_have_the_names_of_the_models_own_files(name, adapters, tmp_path
     made = save_checkpoint(tmp_path / "run", one, Progress(1), keep=1)
     ours, theirs = load_file(made / "model.safetensors"), load_file(source / "model.safetensors")
     assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    assert os.path.samefile(made / "model.safetensors", made / "policy.safetensors") == (name == "qwen2"), "room for weights twice"
+    assert (made / "model.safetensors").samefile(made / "policy.safetensors") == (name == "qwen2"), "room for weights twice"
     other = build(config, Alone())
     with torch.no_grad():
         for parameter in other.policy.model.parameters():

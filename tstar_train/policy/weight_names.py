@@ -5,7 +5,7 @@ A layer's experts of Mixtral are two tensors in memory and three an expert in th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -27,6 +27,11 @@ def renamed(model: PreTrainedModel, shapes: Iterable[tuple[str, Iterable[int]]])
     return set(revert_weight_conversion(model, dict(ours))) != set(ours)
 
 
+def by_file_names(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """A model's weights under the names of its files."""
+    yield from revert_weight_conversion(model, dict(weights)).items()
+
+
 def save_renamed(file: Path, target: Path, model: PreTrainedModel) -> bool:
     """Write weights under the names of the model's files, where these differ.
 
@@ -42,6 +47,6 @@ def save_renamed(file: Path, target: Path, model: PreTrainedModel) -> bool:
         shapes = [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118  # no mapping
     if not renamed(model, shapes):
         return False
-    theirs = revert_weight_conversion(model, load_file(file))
-    save_file({name: tensor.clone() for name, tensor in theirs.items()}, target, metadata={"format": "pt"})
+    theirs = by_file_names(model, load_file(file).items())
+    save_file({name: tensor.clone() for name, tensor in theirs}, target, metadata={"format": "pt"})
     return True
