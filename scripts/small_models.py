@@ -56,7 +56,7 @@ def _latent(vocabulary: int) -> PretrainedConfig:
 # name -> (shape of its tokenizer, with a chat template or as a base model, configuration for a vocabulary)
 MODELS: dict[str, tuple[str, bool, Callable[[int], PretrainedConfig]]] = {
     "qwen2": ("qwen2", True, lambda v: _config(hf.Qwen2Config, v)),
-    "qwen3": ("qwen2", True, lambda v: _config(hf.Qwen3Config, v, head_dim=32)),
+    "qwen3": ("qwen3", True, lambda v: _config(hf.Qwen3Config, v, head_dim=32)),
     "llama3": ("llama3", True, lambda v: _config(hf.LlamaConfig, v)),
     "llama2-base": ("llama2", False, lambda v: _config(hf.LlamaConfig, v)),
     "mistral": ("llama2", True, lambda v: _config(hf.MistralConfig, v, sliding_window=None)),
@@ -65,7 +65,7 @@ MODELS: dict[str, tuple[str, bool, Callable[[int], PretrainedConfig]]] = {
     "gemma3": ("gemma2", True, lambda v: _config(hf.Gemma3TextConfig, v, head_dim=32, sliding_window=1024)),
     "phi3": ("phi4", True, lambda v: _config(hf.Phi3Config, v)),
     "phi4-mini": ("phi4", True, _long_rope),
-    "smollm3": ("qwen2", True, lambda v: _config(hf.SmolLM3Config, v)),
+    "smollm3": ("smollm3", True, lambda v: _config(hf.SmolLM3Config, v)),
     "gpt2": ("qwen2", False, lambda v: hf.GPT2Config(
         vocab_size=v, n_embd=64, n_layer=2, n_head=2, n_positions=1024, eos_token_id=1, bos_token_id=None)),
     "opt": ("zephyr", False, lambda v: hf.OPTConfig(

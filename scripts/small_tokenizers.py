@@ -14,6 +14,22 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+QWEN3 = (  # it shows the thought of the last reply alone, and an empty one where there was none
+    "{% set ns = namespace(last=-1) %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and loop.last and loop.index0 > ns.last %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content.lstrip('\n') if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SMOLLM3 = (  # whatever the system message says comes under a heading of the template's own
+    "<|im_start|>system\n## Metadata\n\nKnowledge Cutoff Date: June 2025\nReasoning Mode: /think\n\n## Custom Instructions\n\n"
+    "{% if messages[0].role == 'system' %}{{ messages[0].content.replace('/no_think', '').rstrip() }}{% else %}"
+    "You are a helpful AI assistant named SmolLM, trained by Hugging Face.{% endif %}\n\n<|im_end|>\n"
+    "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.role }}\n"
+    "{{ m.content.lstrip('\n') if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 LLAMA3 = (
     "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
@@ -50,6 +66,8 @@ OPEN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if 
 # name -> (template, special tokens, eos, bos, the token that closes a turn)
 SHAPES = {
     "qwen2": (CHATML, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "<|im_end|>", None, "<|im_end|>"),
+    "qwen3": (QWEN3, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "<|im_end|>", None, "<|im_end|>"),
+    "smollm3": (SMOLLM3, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "<|im_end|>", None, "<|im_end|>"),
     "llama3": (
         LLAMA3, ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"],
         "<|end_of_text|>", "<|begin_of_text|>", "<|eot_id|>",

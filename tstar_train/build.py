@@ -40,12 +40,7 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
     policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config), dtype)
     if config.lora.rank:
         add_adapters(policy.model, config.lora.rank, config.lora.alpha)
-    limit = context_limit(policy.model.config, config.rollout.context_tokens)
-    if config.rollout.max_tokens >= limit:
-        raise UnknownOption(
-            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at "
-            f"most {limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
-        )
+    limit = limit_of(config, policy.model.config)
     if console is not None and not is_tiny(config.model):
         console.print(f"context and reply have at most {limit} tokens together", highlight=False)
     if config.engine == "local":
@@ -57,6 +52,25 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
         with together(world):
             hand_over(policy, trainer.engine, trainer.learner.weights())
     return trainer
+
+
+def limit_of(config: Config, described: Any) -> int:
+    """The most tokens of a context and its reply together.
+
+    Args:
+        config: of the run.
+        described: the model's configuration.
+
+    Raises:
+        UnknownOption: replies may be so long that no context fits before them.
+    """
+    limit = context_limit(described, config.rollout.context_tokens)
+    if config.rollout.max_tokens >= limit:
+        raise UnknownOption(
+            f"--rollout.max-tokens {config.rollout.max_tokens} leaves no room for a context: with {config.model} both together have at "
+            f"most {limit} tokens; try --rollout.max-tokens {max(1, limit // 4)}"
+        )
+    return limit
 
 
 def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:

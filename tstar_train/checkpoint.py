@@ -18,7 +18,8 @@ from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whol
 from tstar_train.config import Config
 from tstar_train.loop import Trainer
 from tstar_train.policy.checksums import check_files, sha256_of
-from tstar_train.policy.description import described
+from tstar_train.policy.published import save_description
+from tstar_train.policy.weight_names import save_renamed
 from tstar_train.world import together
 
 
@@ -100,11 +101,12 @@ def _remove(old: Path) -> None:
 def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     trainer.learner.save(partial)
-    described(trainer.policy.model).save_pretrained(partial)
-    trainer.policy.model.generation_config.save_pretrained(partial)  # what ends a turn, for whoever serves the policy
-    trainer.policy.tokenizer.save_pretrained(partial)
+    policy = trainer.policy
+    save_description(partial, policy.model, policy.tokenizer, policy.published)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
-    link(partial / "policy.safetensors", partial / "model.safetensors")
+    weights, model = partial / "policy.safetensors", partial / "model.safetensors"
+    if not save_renamed(weights, model, policy.model):
+        link(weights, model)
     state = {
         "iteration": progress.iteration,
         "seconds": progress.seconds,

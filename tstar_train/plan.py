@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 
 from tstar_envs import MissingData, find_entry
-from tstar_train.build import device_of, make_env, processes_of, training_tasks, validation_tasks
+from tstar_train.build import device_of, limit_of, make_env, processes_of, training_tasks, validation_tasks
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.optim.torch_learner import PARTS_BELOW
+from tstar_train.policy.capability import require_text_config
 from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
-from tstar_train.policy.limit import context_limit
 from tstar_train.policy.model import model_source
 from tstar_train.recipes.built_in import policy_name
 
@@ -70,16 +71,19 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
         config: of the run.
         described: the model's configuration.
         processes: how many share the work.
+
+    Raises:
+        UnknownOption: replies may be so long that no context fits before them.
     """
     with torch.device("meta"):  # shapes without numbers
         model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
     parameters = sum(p.numel() for p in model.parameters())
     output = model.get_output_embeddings()
-    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not output]
+    linear = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not output]
     rank = config.lora.rank
-    trained = rank * sum(m.in_features + m.out_features for m in linear) if rank else parameters
+    trained = rank * sum(sum(weight.shape) for weight in linear) if rank else parameters
     item = 2 if config.optim.precision == "half" else 4
-    limit = context_limit(described, config.rollout.context_tokens)
+    limit = limit_of(config, described)
     made = Plan(parameters, trained, limit)
     zero = config.optimizer == "deepspeed"
     shared = processes if zero else 1
@@ -120,7 +124,7 @@ def dry_run(config: Config, console: Console) -> None:
 
     Raises:
         UnknownOption: as the run itself would raise it.
-        MissingData: there is no such model.
+        MissingData, BadData: there is no such model, or it cannot be trained.
     """
     check(config)
     env = make_env(config)
@@ -136,12 +140,15 @@ def described_model(config: Config) -> Any:
 
     Raises:
         MissingData: there is none.
+        BadData: it is of no model that can be trained.
     """
     source = model_source(config.model, policy_name(find_entry(config.env)))
     try:
-        return AutoConfig.from_pretrained(source, trust_remote_code=False)
+        described = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise MissingData(f"no model {config.model!r}: its configuration cannot be read ({' '.join(str(error).split()):.300})") from error
+    require_text_config(described, config.model)
+    return described
 
 
 def device_bytes(device: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 import torch
 from policies import random_policy
 
+from tstar_train.engines import local
 from tstar_train.engines.local import LocalEngine, uniform_noise
+from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token
 from tstar_train.policy.model import load_policy, save_tiny
 
 
@@ -158,6 +161,36 @@ def test_ends_at_the_end_token(policy):
 def test_noise_is_the_same_on_every_machine():
     assert uniform_noise("seed", 3).tolist() == [0.7954209031505829, 0.7819344953948358, 0.35811556370963693]
     assert uniform_noise("seed", 3).tolist() == uniform_noise("seed", 5)[:3].tolist()
+
+
+def held():
+    """Bytes of tensors that are alive and belong to no module."""
+    gc.collect()
+    return sum(o.untyped_storage().nbytes() for o in gc.get_objects() if type(o) is torch.Tensor)
+
+
+def test_keys_and_values_take_no_more_than_they_may_and_are_given_back(policy, monkeypatch):
+    row = cache_bytes_per_token(policy.model.config, 4) * 300
+    engine, free = LocalEngine(policy, limit=300, gib=4 * row / (1 << 30)), LocalEngine(policy, limit=300)
+    rows = []
+
+    class Watched(RaggedCache):
+        def __init__(self, model, count, capacity):
+            super().__init__(model, count, capacity)
+            rows.append(count)
+
+    monkeypatch.setattr(local, "RaggedCache", Watched)
+    given, seeds = contexts(policy, [200, 190, 180, 170, 160, 150]), list("abcdef")
+    before = held()
+    samples = engine.generate(given, seeds, max_tokens=9)
+    scores = engine.score(given, [[s.ids] for s in samples])
+    assert max(rows) <= 4 and held() - before <= 1.25 * 4 * row
+    assert sum(map(len, engine._prefixes)) <= 300, "a quarter of it for contexts that are remembered"
+    assert [s.ids for s in samples] == [s.ids for s in free.generate(given, seeds, max_tokens=9)] and max(rows) == 6
+    np.testing.assert_allclose(scores, free.score(given, [[s.ids] for s in samples]), atol=1e-4)
+    free.release(), engine.release()
+    del samples, scores
+    assert held() <= before, "the update has the memory to itself"
 
 
 def test_seed_count_is_checked(policy):

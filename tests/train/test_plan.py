@@ -12,8 +12,11 @@ import pytest
 from train_process import run
 from transformers import Phi3Config, Qwen2Config
 
+from scripts.small_models import save_small, small_model
+from tstar_train.__main__ import main
 from tstar_train.config import LoraConfig
 from tstar_train.plan import plan, told
+from tstar_train.policy.lora import add_adapters
 from tstar_train.presets import LARGE, large
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,6 +121,32 @@ def test_every_large_preset_has_the_papers_table():
     }  # fmt: skip
     phi = Phi3Config(max_position_embeddings=131072, original_max_position_embeddings=4096, rope_parameters=scaling)
     assert plan(large("tstar/ALFWorld", "phi-4-mini", None), phi, 1).limit == 4096
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "gemma3", "phi4-mini", "opt"])
+def test_what_is_trained_is_counted_as_it_is(name, rank):
+    model = small_model(name, 600)
+    config = large("tstar/ALFWorld", "qwen2.5-3b", None)
+    config = dataclasses.replace(
+        config, lora=LoraConfig(rank=rank), rollout=dataclasses.replace(config.rollout, max_tokens=64), tstar=False,
+    )  # fmt: skip
+    made = plan(config, model.config, 1)
+    assert made.parameters == sum(p.numel() for p in model.parameters())
+    if rank:
+        add_adapters(model, rank, 8)
+    assert made.trained == sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("gemma3-multimodal", "inside a larger one"), ("mamba", "no attention"), ("mistral-window", "leaves no room for a context"),
+])  # fmt: skip
+def test_what_the_configuration_alone_rules_out_is_said_by_a_dry_run_too(name, said, tmp_path, capsys):
+    save_small(name, tmp_path / name)
+    capsys.readouterr()
+    assert main(["--env", "sokoban-easy", "--model", str(tmp_path / name), "--dry-run"]) == 2
+    told = capsys.readouterr().err
+    assert said in told and name in told and told.count("\n") == 1
 
 
 def test_what_does_not_fit_is_said_with_what_helps():

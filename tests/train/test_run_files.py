@@ -291,3 +291,8 @@ def test_no_model_is_fed_more_than_its_positions(capsys, tmp_path):
     code, out, err = tstar_train(capsys, *RUN, "--rollout.context-tokens", 60, "--rollout.max-tokens", 20, "--out", tmp_path / "run")
     assert code == 0, err
     assert "outgrew the context and ended there, unsolved" in out
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    ended = [json.loads(line) for line in (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()]
+    cut = [episode for episode in ended if episode["extra"].get("overlong")]
+    assert sum(line["overlong_episodes"] for line in lines) == len(cut) > 0
+    assert all((episode["ended"], episode["success"], episode["reward"]) == ("truncated", False, 0.0) for episode in cut)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from scripts.small_models import REFUSED, save_small
 from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs
 from tstar_train.__main__ import main
 from tstar_train.config import Config
@@ -52,6 +53,15 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
 def test_a_refused_start_leaves_no_folder(arguments, message, tmp_path, capsys):
     assert message in refused(capsys, "--env", "hotpotqa", *arguments, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_measured_or_written(name, tmp_path, capsys):
+    save_small(name, tmp_path / name)
+    capsys.readouterr()
+    options = ["--processes", 1, "--rollout.max-tokens", 8, "--out", tmp_path / "run"]
+    told = refused(capsys, "--env", "sokoban-easy", "--model", tmp_path / name, *options)
+    assert name in told and not (tmp_path / "run").exists()
 
 
 def test_a_start_without_a_model_leaves_no_folder(tmp_path):

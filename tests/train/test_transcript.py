@@ -1,10 +1,12 @@
 """Contexts of the policy: whole transcripts, and steps."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import tokenizer
 
 from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.limit import ContextTooLong
 from tstar_train.rollout.transcript import Transcript
 
 CODEC = PlainCodec(tokenizer(), with_prompt=True)
@@ -41,3 +43,26 @@ def test_a_reply_that_was_cut_gets_its_end():
     transcript = Transcript(CODEC, "", "", "first")
     transcript.add(cut, "second")
     assert transcript.context() == [*CODEC.start("", "first"), *cut, CODEC.end, *CODEC.observation("second")]
+
+
+@given(TEXTS, st.sampled_from(["concat", "step"]), st.integers(0, 3), st.integers(0, 120))
+def test_where_it_is_too_long_the_oldest_turns_are_left_out_and_no_more_than_that(turns, kind, history, room):
+    """``concat`` keeps its start and the last turn, ``step`` the goal and the current observation."""
+    transcript = Transcript(CODEC, "rules", "the goal", "first", kind, history)
+    for reply, observation in turns:
+        transcript.add(CODEC.reply(reply), observation)
+    told = [i for a, b in turns for i in (*CODEC.reply(a), *CODEC.observation(b))]
+    lengths = [len(CODEC.reply(a)) + len(CODEC.observation(b)) for a, b in turns]
+    if kind == "concat":
+        start = CODEC.start("rules", "first")
+        shorter = [start + told[sum(lengths[:first]) :] for first in range(max(1, len(turns)))]
+    else:
+        seen = ["first", *(b for _, b in turns)]
+        firsts = range(max(0, len(turns) - history), len(turns) + 1)
+        shorter = [CODEC.start("rules", f"the goal\n{seen[first]}") + told[sum(lengths[:first]) :] for first in firsts]
+    fitting = [ids for ids in shorter if len(ids) <= room]
+    if fitting:
+        assert transcript.context(room) == fitting[0]
+    else:
+        with pytest.raises(ContextTooLong, match=f"has {len(shorter[-1])} tokens, and there is room for {room}"):
+            transcript.context(room)

@@ -182,7 +182,7 @@ def test_limits_are_the_local_engines(synced):
         synced.score([text(LIMIT - 3)], [[text(4)]])
 
 
-@pytest.mark.parametrize("name", ["qwen3", "llama3", "gemma2"])
+@pytest.mark.parametrize("name", ["qwen3", "llama3", "gemma2", "phi4-mini", "smollm3", "gpt-neox"])
 def test_models_of_other_architectures(tmp_path, name):
     save_small(name, tmp_path)
     loaded = load_policy(str(tmp_path), "sokoban")

@@ -23,6 +23,7 @@ from tstar_train.policy.description import described
 from tstar_train.policy.kv import cache_bytes_per_token
 from tstar_train.policy.limit import context_limit, position_limit
 from tstar_train.policy.model import Policy
+from tstar_train.policy.weight_names import by_file_names, renamed
 
 BLOCK = 32  # tokens that the prefix cache keeps as one; the CPU build's own choice of 128 finds nothing in short contexts
 _SETTINGS = {
@@ -58,6 +59,9 @@ class VLLMEngine:
     ) -> None:  # fmt: skip
         config, device = policy.model.config, policy.model.device
         self.name = policy.name
+        # None where vLLM knows the weights by the names that they have in memory.
+        shapes = [(name, tensor.shape) for name, tensor in policy.model.state_dict().items()]
+        self._renamed = policy.model if renamed(policy.model, shapes) else None
         self._limit = min(context_limit(config, limit), position_limit(config) - 1)
         self._ends = policy.codec.ends
         self._sleeps = device.type == "cuda"
@@ -90,6 +94,7 @@ class VLLMEngine:
             raise UnknownOption(
                 f"--engine vllm cannot serve {policy.name} here ({_told(error)}): leave it out, or use another model"
             ) from error
+        keep_class_callable(policy.model)
 
     @property
     def limit(self) -> int:
@@ -114,7 +119,7 @@ class VLLMEngine:
             torch.cuda.empty_cache()
             self._llm.wake_up(tags=["weights"])
         try:
-            self._load(iter(weights))
+            self._load(iter(weights) if self._renamed is None else by_file_names(self._renamed, weights))
         except _REFUSALS as error:
             raise EngineMismatch(
                 f"vLLM did not take over the weights of {self.name} ({_told(error)}); no step was taken"
@@ -224,6 +229,17 @@ def keep_weights_plain() -> None:
     from vllm import _custom_ops
 
     _custom_ops._supports_onednn = False
+
+
+def keep_class_callable(model: torch.nn.Module) -> None:
+    """Let the trainer's model be called after an ``LLM`` was made of its architecture.
+
+    Where vLLM has no class of its own (SmolLM3, GPT-NeoX) it takes transformers' and changes that in place: calls then ask for an
+    attribute that only objects made by vLLM have.
+    """
+    for kind in {type(module) for module in model.modules()}:
+        if kind.__call__.__module__.startswith("vllm."):
+            setattr(kind, "do_not_compile", True)  # noqa: B010  # of ours; vLLM's objects have one of their own
 
 
 def missing_vllm(device: str, package: str | None = None) -> MissingExtra:

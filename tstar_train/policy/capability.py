@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tstar_envs import BadData
+
+
+def require_text_config(config: Any, name: str) -> None:
+    """Refuse what is no causal language model, by its configuration alone.
+
+    Args:
+        config: of the model.
+        name: as the user gave it.
+
+    Raises:
+        BadData: one sentence that says what stands against it.
+    """
+    kind = config.model_type
+    if config.get_text_config() is not config:
+        raise BadData(f"{name} ({kind}) holds its language model inside a larger one (text_config): name a text-only model")
+    if not getattr(config, "num_attention_heads", None):
+        raise BadData(f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer")
 
 
 def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
@@ -19,12 +38,7 @@ def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
     Raises:
         BadData: one sentence that says what stands against it.
     """
-    config = model.config
-    kind = config.model_type
-    if config.get_text_config() is not config:
-        raise BadData(f"{name} ({kind}) holds its language model inside a larger one (text_config): name a text-only model")
-    if not getattr(config, "num_attention_heads", None):
-        raise BadData(f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer")
+    require_text_config(model.config, name)
     size = int(torch.as_tensor(model.get_input_embeddings().weight).shape[0])
     if len(tokenizer) > size:
         raise BadData(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from tstar_train.policy.codec import Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.description import described
 from tstar_train.policy.look_back import look_back
+from tstar_train.policy.published import VOCABULARIES, Published, read_published
 from tstar_train.policy.tokenizer import END, PAD
 from tstar_train.policy.turn_end import named_ends
 from tstar_train.recipes.built_in import policy_name
@@ -41,8 +42,6 @@ WEIGHTS = Path(__file__).parent / "weights"
 ONE_THREAD_BELOW = 5_000_000
 # Of a tiny model's configuration: by which settings it learnt to play.
 POLICY_FIELD = "tstar_policy"
-# What a tokenizer is read from. Without any, transformers makes an empty one and says nothing.
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 _OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
@@ -55,12 +54,14 @@ class Policy:
         codec: how turns become ids.
         tokenizer: behind the codec.
         name: as given by the user.
+        published: what the folder that it was loaded from says beside the weights.
     """
 
     model: PreTrainedModel
     codec: Codec
     tokenizer: PreTrainedTokenizerBase
     name: str
+    published: Published = field(default_factory=Published)
 
     @property
     def parameters(self) -> int:
@@ -131,6 +132,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         )
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
+        published = read_published(source)
     except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(
@@ -155,7 +157,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         if tokenizer.chat_template
         else PlainCodec(tokenizer, with_prompt=not ours, ends=named_ends(tokenizer, settings))
     )
-    return Policy(model, codec, tokenizer, name)
+    return Policy(model, codec, tokenizer, name, published)
 
 
 def recompute_layers(model: PreTrainedModel) -> None:
@@ -226,8 +228,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     Raises:
         MissingData: a folder holds none.
     """
-    if isinstance(source, Path) and not any((source / name).is_file() for name in _VOCABULARIES):
-        raise MissingData(f"no tokenizer in {source} (none of {', '.join(_VOCABULARIES)}): copy the files of the one it was trained with")
+    if isinstance(source, Path) and not any((source / name).is_file() for name in VOCABULARIES):
+        raise MissingData(f"no tokenizer in {source} (none of {', '.join(VOCABULARIES)}): copy the files of the one it was trained with")
     path = Path(source) / "tokenizer_config.json"
     if path.exists() and read_json(path).get("tokenizer_class") in _OWN_TOKENIZERS:
         tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(source, trust_remote_code=False)
