@@ -99,6 +99,9 @@ class OptimConfig:
     """Weight of the KL penalty towards the reference (k3)."""
     max_gradient_norm: float = 1.0
     """Gradients are scaled down to this norm."""
+    max_loss: float = 10_000.0
+    """A loss beyond this, in either direction, has exploded: the run stops before the step, and the batch is saved. Losses are of the size
+    of 1; inf lets any finite one pass."""
     updates: int = 1
     """Optimizer steps per iteration."""
     decay: float = 0.0

@@ -74,6 +74,7 @@ RANGES = {
     "optim.negative_weight": _FROM_0,
     "optim.kl_coefficient": _FROM_0,
     "optim.max_gradient_norm": _ABOVE_0,
+    "optim.max_loss": _ABOVE_0,
     "optim.updates": _FROM_1,
     "optim.decay": _SHARE,
     "optim.micro_tokens": _FROM_1,
@@ -94,7 +95,7 @@ RANGES = {
     "evaluation.validation_tasks": _FROM_1,
 }
 # For these infinity has a meaning: everything merges, nothing is clipped, no end.
-_MAY_BE_INFINITE = {"minutes", "tree.eps_kl", "optim.max_gradient_norm", "optim.clip_high"}
+_MAY_BE_INFINITE = {"minutes", "tree.eps_kl", "optim.max_gradient_norm", "optim.max_loss", "optim.clip_high"}
 
 
 def check(config: Config) -> None:

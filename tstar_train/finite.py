@@ -21,7 +21,7 @@ _LARGEST = math.sqrt(torch.finfo(torch.float32).max)  # whose square is a number
 
 
 class NotFinite(TStarError, ArithmeticError):
-    """A loss, a log-probability or a gradient is NaN or infinite; the weights are those before it.
+    """A loss, a log-probability or a gradient is NaN or infinite, or a loss has exploded; the weights are those before it.
 
     Attributes:
         batch: the rows that it was computed from, as plain data; empty where there are none.
@@ -46,6 +46,22 @@ def require_finite(values: Tensor, what: str, batch: dict[str, Any] | None = Non
     good = torch.isfinite(values)
     if not bool(good.all()):
         raise NotFinite(f"{what}: {int((~good).sum())} of {good.numel()} values are NaN or infinite; {_LIKELY}", batch)
+
+
+def require_bounded(loss: Tensor, what: str, most: float) -> None:
+    """Refuse a loss that has exploded.
+
+    Args:
+        loss: of a micro-batch.
+        what: which, for the message.
+        most: of its size (``optim.max_loss``).
+
+    Raises:
+        NotFinite: it is larger, or no finite number.
+    """
+    require_finite(loss, what)
+    if abs(float(loss)) > most:
+        raise NotFinite(f"{what} is {float(loss):.4g} and has exploded (--optim.max-loss {most:g}); {_LIKELY}")
 
 
 def checked_norm(gradient: Tensor, what: str, batch: dict[str, Any] | None = None) -> float:

@@ -120,7 +120,7 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
         # Make rows: credited turns become credited tokens.
         episodes = make_rows(config, played.groups)
         most = most_nats(trainer.policy, config.optim.max_logprob_difference)
-        batching = Batching(config.optim.micro_tokens, temperature, codec.pad, trainer.policy.model.device, most)
+        batching = Batching(config.optim.micro_tokens, temperature, codec.pad, trainer.policy.model.device, most, config.optim.max_loss)
         sequences = [s for _, rows in episodes for s in rows]
         annotate(learner, sequences, batching, values=algorithm.needs_values, old=not trainer.engine.exact)
     algorithm.tokens(episodes, world)

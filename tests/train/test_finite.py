@@ -49,7 +49,10 @@ def unchanged(one, before):
     assert one.learner.optimizer.state_dict()["state"] == before[1]["state"] == {} and one.whole
 
 
-@pytest.mark.parametrize("what", ["advantage", "large advantage", "sampling log-probability", "gradient", "loss by overflow"])
+WRONG = ("advantage", "large advantage", "sampling log-probability", "gradient", "loss by overflow", "exploding loss")
+
+
+@pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("tstar", [False, True])
 def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatch):
     one = one_of(dataclasses.replace(FINED, tstar=tstar))
@@ -63,6 +66,8 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
             row.advantages[own] = math.nan if what == "advantage" else 1e300
         elif what == "sampling log-probability":
             row.logprobs[own] = -math.inf
+        elif what == "exploding loss":
+            row.advantages = [1e7] * len(row.ids)
         elif what == "loss by overflow":
             row.advantages = [3e38] * len(row.ids)
         else:
@@ -71,7 +76,7 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
         return steps
 
     monkeypatch.setattr(loop, "dealt_steps", spoil)
-    with pytest.raises(NotFinite, match="NaN or infinite|overflows") as caught:
+    with pytest.raises(NotFinite, match="NaN or infinite|overflows|has exploded") as caught:
         iterate(one, 0)
     unchanged(one, before)
     batch = caught.value.batch

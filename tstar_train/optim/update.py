@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tstar_train.engines.check import require_agreement
-from tstar_train.finite import NotFinite, require_finite
+from tstar_train.finite import NotFinite, require_bounded, require_finite
 from tstar_train.optim.batch import SequenceMicro, Step, Totals, pair_micros, sequence_micros
 from tstar_train.optim.learner import Learner
 from tstar_train.optim.stats import UpdateStats
@@ -35,6 +35,7 @@ class Batching(NamedTuple):
         pad: id of padding.
         device: of the learner's model.
         most_difference: see ``engines.check.require_agreement``.
+        most_loss: beyond it a loss has exploded.
     """
 
     micro_tokens: int
@@ -42,6 +43,7 @@ class Batching(NamedTuple):
     pad: int
     device: torch.device
     most_difference: float = math.inf
+    most_loss: float = math.inf
 
     @property
     def rows(self) -> tuple[int, float, int, torch.device]:
@@ -83,7 +85,7 @@ def update(
         stats = UpdateStats()
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
             for micro in sequence_micros(needed(step.sequences, terms), *batching.rows, share=learner.shares):
-                accumulate(learner, micro, terms, totals, stats)
+                accumulate(learner, micro, terms, totals, stats, batching.most_loss)
             if learner.steps == before:  # afterwards the policy has moved, and differs from the one that sampled
                 require_agreement(stats.logprob_difference_max, batching.most_difference)
             learner.end_part("base")
@@ -92,6 +94,7 @@ def update(
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
                 for pairs in pair_micros(step.pairs, *batching.rows, share=learner.shares):
                     loss, figures = surgical(learner.forward(pairs), pairs, totals, partial(learner.reference, pairs))
+                    require_bounded(loss.detach(), "the surgical loss", batching.most_loss)
                     learner.backward(loss)
                     stats.add(figures)
                 learner.end_part("surgical")
@@ -153,7 +156,9 @@ def _write(name: str, said: Tensor, micro: SequenceMicro, what: str) -> None:
         setattr(sequence, name, [next(numbers) if m else 0.0 for m in sequence.mask])
 
 
-def accumulate(learner: Learner, micro: Any, terms: Sequence[Term], totals: Totals, stats: UpdateStats) -> None:
+def accumulate(
+    learner: Learner, micro: Any, terms: Sequence[Term], totals: Totals, stats: UpdateStats, most_loss: float = math.inf
+) -> None:
     """Add the gradient of the base loss over one micro-batch.
 
     Args:
@@ -162,6 +167,7 @@ def accumulate(learner: Learner, micro: Any, terms: Sequence[Term], totals: Tota
         terms: of the loss.
         totals: of the optimizer step.
         stats: what is measured is added to it.
+        most_loss: beyond it a loss has exploded.
     """
     outputs = learner.forward(micro)
     require_finite(outputs.logprobs, "the policy's log-probabilities of what it wrote")
@@ -175,7 +181,7 @@ def accumulate(learner: Learner, micro: Any, terms: Sequence[Term], totals: Tota
         if loss is not None:
             losses.append(loss)
     total = sum(losses[1:], losses[0])
-    require_finite(total.detach(), "the base loss")
+    require_bounded(total.detach(), "the base loss", most_loss)
     learner.backward(total)
 
 
