@@ -1,7 +1,7 @@
 """What a credit is worth to a small linear policy on the real Sokoban levels, with the trainer's ways brought in one at a time.
 
     python scripts/credit_toy.py --credit grpo state --seeds 0 1 2 3 4                       # the toy itself
-    python scripts/credit_toy.py --credit grpo state --negative-weight 0.1 --updates 4       # nearer to the trainer
+    python scripts/credit_toy.py --credit grpo state --negative-weight 0.1 --updates 4 --end-when-lost --fines --episode-mean  # its ways
 
 The policy sees the seven by seven cells around the player and the way to the nearest box and target, and knows no words: only the formula
 of the credit differs between runs. The rate is chosen for each credit on validation levels with seed 100, then the test levels are played
@@ -25,12 +25,15 @@ from numpy.typing import NDArray
 
 from tstar_envs import TextEnv, cluster_bootstrap
 from tstar_train.algorithms.advantages import discounted_returns, gigpo_step, grpo
+from tstar_train.config import RolloutConfig
+from tstar_train.rollout.fines import fines
 from tstar_train.tree import build_tree
 
 ACTIONS = ("Up", "Down", "Left", "Right")
 SYMBOLS = "#_OX√PS?"
 REACH = 3  # cells that the policy sees to each side of the player
 FEATURES = (2 * REACH + 1) ** 2 * len(SYMBOLS) + 3**4 * 2 + 1
+_PENALTIES = RolloutConfig(invalid_penalty=0.2, revisit_penalty=0.1)
 Floats = NDArray[np.float64]
 
 
@@ -49,7 +52,13 @@ class Options:
     optimizer: Literal["adam", "sgd"] = "adam"
     """Adam, or plain gradient steps (whose rates are a hundred times as large)."""
     updates: int = 1
-    """Steps on each iteration's episodes, with the ratio clipped at 1 - .2 and 1 + .2."""
+    """Steps of an iteration, each on its share of the episodes, with the ratio clipped at 1 - .2 and 1 + .2."""
+    end_when_lost: bool = False
+    """Training episodes end where the level cannot be won any more (training_options of the preset)."""
+    fines: bool = False
+    """An invalid move costs .2 of credit, one back to an earlier state .1 (the preset's invalid and revisit penalties)."""
+    episode_mean: bool = False
+    """Every episode counts alike in the loss, whatever its length (optim.aggregation of the preset)."""
     negative_weight: float = 1.0
     """What credits below zero are multiplied by."""
     gamma: float = 0.95
@@ -74,6 +83,7 @@ class Turn:
     observation: str = ""
     modifies_state: bool = False
     effect_key: str = ""
+    action_valid: bool = True
 
 
 @dataclass
@@ -93,15 +103,15 @@ class Walk:
 class World:
     """The levels, with every move that was made remembered: the rules are deterministic."""
 
-    def __init__(self) -> None:
+    def __init__(self, end_when_lost: bool) -> None:
         self._envs: dict[str, TextEnv] = {}
         for split in ("train", "valid", "test"):
-            env = gym.make("tstar/Sokoban-easy", split=split).unwrapped
+            env = gym.make("tstar/Sokoban-easy", split=split, end_when_lost=end_when_lost and split == "train").unwrapped
             if not isinstance(env, TextEnv):
                 raise TypeError(f"{env} is no TextEnv")
             self._envs[split] = env
         self._features: dict[tuple[str, str], NDArray[np.int64]] = {}
-        self._moves: dict[tuple[str, str, int], tuple[str, bool]] = {}
+        self._moves: dict[tuple[str, str, int], tuple[str, bool, bool, bool]] = {}
         self._snapshots: dict[tuple[str, str], tuple[TextEnv, object]] = {}
         self.horizon = self._envs["train"].horizon
 
@@ -125,14 +135,14 @@ class World:
         """The features of a state."""
         return self._features[task, key]
 
-    def move(self, task: str, key: str, choice: int) -> tuple[str, bool]:
-        """The state that a move leads to, and whether the level is solved."""
+    def move(self, task: str, key: str, choice: int) -> tuple[str, bool, bool, bool]:
+        """The state that a move leads to, whether the level is solved, whether the episode is over, and whether the move was valid."""
         found = self._moves.get((task, key, choice))
         if found is None:
             env, snapshot = self._snapshots[task, key]
             env.restore(replace(snapshot, step=0))  # type: ignore[type-var]
-            observation, *_, info = env.step(ACTIONS[choice])
-            found = info["state_key"], bool(info["success"])
+            observation, _, terminated, truncated, info = env.step(ACTIONS[choice])
+            found = info["state_key"], bool(info["success"]), bool(terminated or truncated), bool(info["action_valid"])
             self._know(task, env, found[0], observation)
             self._moves[task, key, choice] = found
         return found
@@ -177,10 +187,10 @@ def play(world: World, weights: Floats, split: str, tasks: Sequence[str], draw: 
         chosen = (chances(weights, features).cumsum(1) < draw.random(len(running))[:, None]).sum(1).clip(0, 3)
         going_on = []
         for i, choice, row in zip(running, chosen, features, strict=True):
-            key, solved = world.move(tasks[i], at[i], int(choice))
-            walks[i].steps.append(Turn(key, row, int(choice)))
+            key, solved, over, valid = world.move(tasks[i], at[i], int(choice))
+            walks[i].steps.append(Turn(key, row, int(choice), action_valid=valid))
             at[i], walks[i].reward = key, float(solved)
-            if not solved:
+            if not over:
                 going_on.append(i)
         running = going_on
     return walks
@@ -258,14 +268,21 @@ def train(world: World, weights: Floats, name: str, rate: float, seed: int, opti
         walks = play(world, weights, "train", levels, draw)
         worth = np.concatenate([row for g in range(16) for row in credits(name, walks[8 * g : 8 * g + 8], options.gamma)])
         worth = np.where(worth < 0, options.negative_weight * worth, worth)
+        if options.fines:
+            worth = worth - np.concatenate([fines(walk.steps, _PENALTIES) for walk in walks])  # type: ignore[arg-type]
+        if options.episode_mean:
+            lengths = np.concatenate([np.full(len(walk.steps), len(walk.steps)) for walk in walks])
+            worth = worth * lengths.mean() / lengths
+        share = np.concatenate([np.full(len(walk.steps), n % options.updates) for n, walk in enumerate(walks)])
         features = np.stack([turn.features for walk in walks for turn in walk.steps])
         chosen = np.array([turn.choice for walk in walks for turn in walk.steps])
         before = chances(weights, features)[np.arange(len(chosen)), chosen]
         now = rate * (1 - k / options.iterations)
-        for _ in range(options.updates):
-            ratio = chances(weights, features)[np.arange(len(chosen)), chosen] / before
-            clipped = ((ratio > 1.2) & (worth > 0)) | ((ratio < 0.8) & (worth < 0))
-            gradient = _gradient(weights, features, chosen, np.where(clipped, 0.0, ratio * worth))
+        for number in range(options.updates):
+            mine = np.flatnonzero(share == number)
+            ratio = chances(weights, features[mine])[np.arange(len(mine)), chosen[mine]] / before[mine]
+            clipped = ((ratio > 1.2) & (worth[mine] > 0)) | ((ratio < 0.8) & (worth[mine] < 0))
+            gradient = _gradient(weights, features[mine], chosen[mine], np.where(clipped, 0.0, ratio * worth[mine]))
             weights = weights + (optimizer.step(gradient, now) if options.optimizer == "adam" else 100 * now * gradient)
     return weights
 
@@ -279,7 +296,7 @@ def measure(world: World, weights: Floats, split: str, levels: int, samples: int
 
 def main(options: Options) -> None:
     """Choose rates, train, and print a table."""
-    world, began = World(), time.process_time()
+    world, began = World(options.end_when_lost), time.process_time()
     first, rates = start(world), {}
     for name in options.credit:
         if options.same_rate and rates:
