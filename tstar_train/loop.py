@@ -6,6 +6,7 @@ Every process of a run is a rank and does this on its own tasks; groups never in
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,12 +73,13 @@ class IterationResult:
     played: Played
 
 
-def iterate(trainer: Trainer, number: int) -> IterationResult:
+def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.perf_counter) -> IterationResult:
     """One iteration; all ranks call it.
 
     Args:
         trainer: changed in place.
         number: of the iteration, from 0.
+        clock: what the phases' seconds are read from.
 
     Raises:
         InfrastructureError: most episodes failed; nothing has been learnt from the others.
@@ -86,7 +88,7 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
         RankFailed: another process failed.
     """
     config, algorithm, learner, world, codec = trainer.config, trainer.algorithm, trainer.learner, trainer.world, trainer.policy.codec
-    played, clock = Played(), _Clock()
+    played, phases = Played(), _Clock(clock)
     with together(world):
         hand_over(trainer.policy, trainer.engine, learner.weights())
     temperature = algorithm.temperature(number / max(1, config.iterations - 1))
@@ -95,12 +97,12 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
     groups = sample_groups(
         config, algorithm, trainer.engine, codec, trainer.stream, trainer.cursor, number, temperature, world, played
     )  # fmt: skip
-    clock.phase("rollout")
+    phases.end("rollout")
     with together(world):
         # Build trees: turns that the policy cannot tell apart become one node.
         tstar = TStar(config, trainer.engine, codec, training_spec(config), sampling_of(config, temperature)) if config.tstar else None
         trees = [None if tstar is None else tstar.tree(group, number, played.work) for group in groups]
-        clock.phase("tree")
+        phases.end("tree")
 
         # Value: the algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
         for group, tree in zip(groups, trees, strict=True):
@@ -109,13 +111,13 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
             if steps is not None:
                 credit = [whole + own for whole, own in zip(credit, steps, strict=True)]
             played.groups.append(GroupResult(group, credit, tree, [] if tstar is None else tstar.divergences(tree)))
-        clock.phase("valuation")
+        phases.end("valuation")
 
         # Graft: at every divergence the policy writes what it should have thought.
         if tstar is not None:
             played.grafts = tstar.graft(played.groups, number)
         trainer.engine.release()  # what it needs for sampling is memory that the update needs
-        clock.phase("grafting")
+        phases.end("grafting")
 
         # Make rows: credited turns become credited tokens.
         episodes = make_rows(config, played.groups)
@@ -136,9 +138,9 @@ def iterate(trainer: Trainer, number: int) -> IterationResult:
         trainer.whole = trainer.whole and learner.steps == before
     trainer.whole = False
     learner.end_iteration()
-    clock.phase("update")
+    phases.end("update")
 
-    played.seconds = clock.seconds
+    played.seconds = phases.seconds
     parts = world.gather(played)
     played = Played.together(parts) if parts else played
     trainer.cursor += world.first(played.tasks)
@@ -162,11 +164,12 @@ def rate(config: Config, number: int) -> float:
 class _Clock:
     """Seconds per phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._now = now
+        self._last = now()
 
-    def phase(self, name: str) -> None:
-        now = time.perf_counter()
+    def end(self, name: str) -> None:
+        now = self._now()
         self.seconds[name] = now - self._last
         self._last = now
