@@ -12,8 +12,8 @@ import pytest
 import torch
 from policies import random_policy
 
-from tstar_train.engines import local
-from tstar_train.engines.local import LocalEngine, uniform_noise
+from tstar_train.engines.local import LocalEngine
+from tstar_train.engines.noise import uniform_noise
 from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token
 from tstar_train.policy.model import load_policy, save_tiny
 
@@ -172,20 +172,19 @@ def held():
 def test_keys_and_values_take_no_more_than_they_may_and_are_given_back(policy, monkeypatch):
     row = cache_bytes_per_token(policy.model.config, 4) * 300
     engine, free = LocalEngine(policy, limit=300, gib=4 * row / (1 << 30)), LocalEngine(policy, limit=300)
-    rows = []
+    rows, made = [], RaggedCache.__init__
 
-    class Watched(RaggedCache):
-        def __init__(self, model, count, capacity):
-            super().__init__(model, count, capacity)
-            rows.append(count)
+    def watched(self, model, count, capacity):
+        made(self, model, count, capacity)
+        rows.append(count)
 
-    monkeypatch.setattr(local, "RaggedCache", Watched)
+    monkeypatch.setattr(RaggedCache, "__init__", watched)
     given, seeds = contexts(policy, [200, 190, 180, 170, 160, 150]), list("abcdef")
     before = held()
     samples = engine.generate(given, seeds, max_tokens=9)
     scores = engine.score(given, [[s.ids] for s in samples])
     assert max(rows) <= 4 and held() - before <= 1.25 * 4 * row
-    assert sum(map(len, engine._prefixes)) <= 300, "a quarter of it for contexts that are remembered"
+    assert engine._trie.slots <= 300, "a quarter of it for contexts that are remembered"
     assert [s.ids for s in samples] == [s.ids for s in free.generate(given, seeds, max_tokens=9)] and max(rows) == 6
     np.testing.assert_allclose(scores, free.score(given, [[s.ids] for s in samples]), atol=1e-4)
     free.release(), engine.release()

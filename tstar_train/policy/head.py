@@ -1,10 +1,31 @@
-"""From hidden states to logits, as the model's own forward pass does it."""
+"""From ids to hidden states over a cache, and from these to logits, as the model's own forward pass does it."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from tstar_train.policy.kv import attention_mask
+from tstar_train.policy.limit import position_limit
+
+
+def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, seen: Tensor, cache: Cache) -> Tensor:
+    """Last hidden states of new tokens, shape (rows, tokens, width).
+
+    Args:
+        model: causal LM.
+        ids: shape (rows, tokens); so are ``positions``. Padding may stand beyond the last position that there is: nobody looks at it.
+        positions: of the tokens.
+        seen: True where something is seen, shape (rows, 1, tokens, span).
+        cache: holds the keys and values before them, and takes in theirs.
+    """
+    hidden: Tensor = model.base_model(
+        input_ids=ids, position_ids=positions.clamp(max=position_limit(model.config) - 1), attention_mask=attention_mask(model, seen),
+        past_key_values=cache, use_cache=True,
+    ).last_hidden_state  # fmt: skip
+    return hidden
 
 
 def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:

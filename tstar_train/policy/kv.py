@@ -139,13 +139,12 @@ class RaggedCache(Cache):
         """Longest row; the models ask only when no positions are passed."""
         return int(self.lengths.max()) if len(self.lengths) else 0
 
-    def take(self, row: int) -> list[tuple[Tensor, Tensor]]:
-        """A copy of one row's keys and values per layer, shape (heads, length, head size)."""
-        length = int(self.lengths[row])
-        return [(k[row, :, :length].clone(), v[row, :, :length].clone()) for k, v in zip(self._keys, self._values, strict=True)]
+    def beginning(self, row: int, length: int) -> list[tuple[Tensor, Tensor]]:
+        """The first ``length`` keys and values of a row per layer, as views of shape (heads, length, head size)."""
+        return [(k[row, :, :length], v[row, :, :length]) for k, v in zip(self._keys, self._values, strict=True)]
 
     def put(self, rows: slice, content: list[tuple[Tensor, Tensor]]) -> None:
-        """Make some rows what ``take`` gave."""
+        """Make some rows what ``beginning`` gave."""
         length = content[0][0].shape[1]
         if length > self.capacity:
             self._grow(max(length, 2 * self.capacity))

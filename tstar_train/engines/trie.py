@@ -1,0 +1,208 @@
+"""Contexts and what goes on from them as one tree of tokens, each of which the model computes once.
+
+Samples of a context share their first tokens, other contexts' samples are scored where the context's own went along, and the contexts of
+an episode are beginnings of its last one. Rows of a ``TreeCache`` are texts; contexts and continuations branch off from them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tstar_train.policy.head import hidden_states, output_logits
+from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.tree_cache import Place, TreeCache
+
+Ids = tuple[int, ...]
+
+_TAIL = 16  # a context of which a text lacks at most so many tokens is a branch of that text; the others are texts of their own
+_MOST = 1 << 14  # padded tokens of a forward pass, or one row
+_CALL = 48  # what a forward pass costs beside its tokens, in tokens of a tiny model
+
+
+class Text(NamedTuple):
+    """A row of a cache that was filled before, with the ids in it."""
+
+    ids: Ids
+    cache: RaggedCache
+    row: int
+
+
+class Node:
+    """One token behind others.
+
+    Attributes:
+        cache: that holds its keys and values.
+        row: in it.
+        seen: tokens of the row's text that it sees.
+        path: see ``Place``.
+        length: tokens up to this one, context included.
+        token: its id.
+        hidden: the model's last hidden state here, once computed; shape (width,).
+        children: by token.
+        told: log-probabilities of what may follow, as far as they were asked for, in nats at temperature 1.
+    """
+
+    __slots__ = ("cache", "children", "hidden", "length", "path", "row", "seen", "token", "told")
+
+    def __init__(self, cache: TreeCache, row: int, seen: int, path: Ids, length: int, token: int) -> None:
+        self.cache, self.row, self.seen, self.path, self.length, self.token = cache, row, seen, path, length, token
+        self.hidden: Tensor = torch.empty(0)
+        self.children: dict[int, Node] = {}
+        self.told: dict[int, float] = {}
+
+
+class Trie:
+    """The tree.
+
+    Args:
+        model: causal LM.
+        pad: id of padding.
+    """
+
+    def __init__(self, model: PreTrainedModel, pad: int) -> None:
+        self._model, self._pad = model, pad
+        self.roots: dict[Ids, Node] = {}  # the last token of each context
+        self._caches: list[TreeCache] = []
+        self._new: list[Node] = []
+
+    @property
+    def slots(self) -> int:
+        """Tokens that there is room for in all caches."""
+        return sum(cache.capacity * len(cache.lengths) for cache in self._caches)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        device: torch.device = self._model.device
+        return device
+
+    def open(self, contexts: Sequence[Ids], texts: Sequence[Text], spare: int) -> None:
+        """Compute the contexts that are not known yet.
+
+        Args:
+            contexts: ids.
+            texts: that were computed before under the same weights; what contexts begin with them is taken from there.
+            spare: slots behind each row to start with.
+        """
+        new = [context for context in dict.fromkeys(contexts) if context not in self.roots]
+        if not new:
+            return
+        rows, found = _arranged(new, texts)
+        length = {row: max(seen for r, seen in found.values() if r == row) for row in range(len(rows))}
+        cache = TreeCache(self._model, len(rows), max(length.values()) + spare)
+        self._caches.append(cache)
+        for row, text in enumerate(rows):
+            if isinstance(text, Text):
+                kept = text.cache.beginning(text.row, length[row])
+                cache.put(slice(row, row + 1), kept)
+        own = {text: row for row, text in enumerate(rows) if not isinstance(text, Text)}
+        if own:
+            self._compute(cache, own)
+        cache.close()
+        for context, (row, seen) in found.items():
+            if context in own:
+                continue
+            node = Node(cache, row, seen, (), seen, -1)
+            for token in context[seen:]:
+                node = self.child(node, token)
+            self.roots[context] = node
+        self.compute()
+
+    def child(self, node: Node, token: int) -> Node:
+        """The node of a token behind another; it has no hidden state before the next ``compute``."""
+        found = node.children.get(token)
+        if found is None:
+            path = (*node.path, node.cache.reserve(node.row))
+            found = node.children[token] = Node(node.cache, node.row, node.seen, path, node.length + 1, token)
+            self._new.append(found)
+        return found
+
+    def compute(self) -> None:
+        """Feed the model all that is new."""
+        by_cache: defaultdict[TreeCache, defaultdict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
+        for node in self._new:
+            by_cache[node.cache][node.row].append(node)
+        self._new = []
+        for cache, rows in by_cache.items():
+            for part in _dealt({row: len(nodes) for row, nodes in rows.items()}):
+                self._feed(cache, {row: rows[row] for row in part})
+
+    def logits(self, nodes: Sequence[Node]) -> Tensor:
+        """Of what follows computed nodes, shape (nodes, vocabulary)."""
+        return output_logits(self._model, torch.stack([node.hidden for node in nodes]))
+
+    def _compute(self, cache: TreeCache, own: dict[Ids, int]) -> None:
+        """Fill the rows of texts that nobody has computed."""
+        counts = [len(text) for text in own]
+        part = RaggedCache(self._model, len(own), max(counts))
+        ids = torch.tensor([[*text, *[self._pad] * (max(counts) - len(text))] for text in own], device=self.device)
+        hidden = hidden_states(self._model, ids, *part.place(max(counts)), part)
+        part.lengths = torch.tensor(counts, device=self.device)
+        cache.absorb(torch.tensor(list(own.values()), device=self.device), part)
+        for (text, row), states in zip(own.items(), hidden, strict=True):
+            node = self.roots[text] = Node(cache, row, len(text), (), len(text), text[-1])
+            node.hidden = states[len(text) - 1].clone()  # not the whole text's with it
+
+    def _feed(self, cache: TreeCache, rows: dict[int, list[Node]]) -> None:
+        width = max(map(len, rows.values()))
+        ids = [[*[node.token for node in nodes], *[self._pad] * (width - len(nodes))] for nodes in rows.values()]
+        positions, seen = cache.branch(list(rows), [[Place(n.length - 1, n.seen, n.path) for n in nodes] for nodes in rows.values()])
+        hidden = hidden_states(self._model, torch.tensor(ids, device=self.device), positions, seen, cache)
+        real = torch.tensor([[column < len(nodes) for column in range(width)] for nodes in rows.values()], device=self.device)
+        for node, state in zip([n for nodes in rows.values() for n in nodes], hidden[real], strict=True):
+            node.hidden = state
+
+
+def _arranged(contexts: Sequence[Ids], texts: Sequence[Text]) -> tuple[list[Text | Ids], dict[Ids, tuple[int, int]]]:
+    """The rows of a cache, and for each context its row with the tokens that it shares with that row's text."""
+    order = sorted(((text.ids, text) for text in texts), key=lambda pair: pair[0])
+    names: list[Ids] = [ids for ids, _ in order]
+    content: list[Text | Ids] = [text for _, text in order]
+    chosen: list[tuple[Ids, Text | Ids, int]] = []
+    for context in sorted(contexts, key=len, reverse=True):
+        place = bisect_left(names, context)
+        near = [(_common(names[n], context), n) for n in (place - 1, place) if 0 <= n < len(names)]
+        shared, which = max(near, default=(0, 0))
+        shared = min(shared, len(context) - 1)  # its last token is computed here: it is asked what follows
+        if len(context) - shared <= _TAIL and shared:
+            chosen.append((context, content[which], shared))
+        else:
+            names.insert(place, context)
+            content.insert(place, context)
+            chosen.append((context, context, len(context)))
+    rows: dict[int, int] = {}
+    whole: list[Text | Ids] = []
+    found = {}
+    for context, text, shared in chosen:
+        if id(text) not in rows:
+            rows[id(text)] = len(whole)
+            whole.append(text)
+        found[context] = rows[id(text)], shared
+    return whole, found
+
+
+def _common(one: Ids, other: Ids) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _dealt(counts: dict[int, int]) -> list[list[int]]:
+    """Rows over forward passes, so that with padding and passes little is computed."""
+    order = sorted(counts, key=lambda row: counts[row])
+    ends = [n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]]
+    best: dict[int, tuple[int, int]] = {0: (0, 0)}  # (cost, where the last pass begins) of the first so many rows
+    for end in ends:
+        best[end] = min((best[start][0] + _CALL + (end - start) * counts[order[end - 1]], start) for start in best)
+    found, end = [], len(order)
+    while end:
+        rows = order[best[end][1] : end]
+        most = max(1, _MOST // counts[rows[-1]])
+        found += [sorted(rows[n : n + most]) for n in range(0, len(rows), most)]
+        end = best[end][1]
+    return found
