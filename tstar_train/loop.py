@@ -101,7 +101,7 @@ def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.per
     with together(world):
         # Build trees: turns that the policy cannot tell apart become one node.
         tstar = TStar(config, trainer.engine, codec, training_spec(config), sampling_of(config, temperature)) if config.tstar else None
-        trees = [None if tstar is None else tstar.tree(group, number, played.work) for group in groups]
+        trees = [None] * len(groups) if tstar is None else tstar.trees(groups, number, played.work)
         phases.end("tree")
 
         # Value: the algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.

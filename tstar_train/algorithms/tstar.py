@@ -10,12 +10,13 @@ from tstar_train.engines.base import Engine
 from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.action_kl import ActionKL, ExactKL, KLWork
+from tstar_train.rollout.action_kl import ActionKL, KLWork, prefetch_together
 from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.exact_kl import ExactKL
 from tstar_train.rollout.group import GroupResult
 from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.types import Trajectory
-from tstar_train.tree import Divergence, Tree, build_tree
+from tstar_train.tree import Divergence, Tree, build_trees
 
 
 class TStar:
@@ -38,33 +39,40 @@ class TStar:
         self._spec = spec
         self._sampling = sampling
 
-    def tree(self, group: Sequence[Trajectory], number: int, work: KLWork) -> Tree | None:
-        """The cognitive tree of one group; None where nothing would be learnt from it.
+    def trees(self, groups: Sequence[Sequence[Trajectory]], number: int, work: KLWork) -> list[Tree | None]:
+        """The cognitive tree of each group; None where nothing would be learnt from it.
 
         A group whose rewards are all equal has advantage 0 everywhere, so its tree is built for statistics only.
 
         Args:
-            group: the members.
+            groups: of the iteration; they ask the policy together.
             number: of the iteration.
             work: of the KL estimates; added to.
         """
+        options = self._config.tree
+        chosen = [n for n, group in enumerate(groups) if options.statistics_everywhere or len({t.reward for t in group}) > 1]
+        built = [groups[n] for n in chosen]
+        monte_carlo = options.nodes == "depth" and options.kl_estimator == "mc"
+        made = build_trees(
+            built, [self._kl(group, number, work) for group in built], eps_kl=options.eps_kl, gamma=options.gamma,
+            same_parent=options.same_parent, kl_symmetry=options.kl_symmetry, history=options.history, nodes=options.nodes,
+            start_keys=[group[0].start_key for group in built], prefetch=prefetch_together if monte_carlo else None,
+        )  # fmt: skip
+        trees: list[Tree | None] = [None] * len(groups)
+        for n, tree in zip(chosen, made, strict=True):
+            trees[n] = tree
+        return trees
+
+    def _kl(self, group: Sequence[Trajectory], number: int, work: KLWork) -> ActionKL | ExactKL | None:
         config, options = self._config, self._config.tree
-        if len({t.reward for t in group}) == 1 and not options.statistics_everywhere:
-            return None
-        kl: ActionKL | ExactKL | None = None
         if options.nodes == "state":
-            pass  # equal states are equal by the environment's word
-        elif options.kl_estimator == "exact":
-            kl = ExactKL(self._engine, self._codec, group, work=work)
-        else:
-            kl = ActionKL(
-                self._engine, self._codec, group, samples=options.kl_samples, over=options.kl_over,
-                threshold=options.eps_kl if options.kl_symmetry != "mean" else None, max_tokens=config.rollout.max_tokens,
-                seed=f"{config.seed}/kl/{number}", work=work,
-            )  # fmt: skip
-        return build_tree(
-            group, kl, eps_kl=options.eps_kl, gamma=options.gamma, same_parent=options.same_parent,
-            kl_symmetry=options.kl_symmetry, history=options.history, nodes=options.nodes, start_key=group[0].start_key,
+            return None  # equal states are equal by the environment's word
+        if options.kl_estimator == "exact":
+            return ExactKL(self._engine, self._codec, group, work=work)
+        return ActionKL(
+            self._engine, self._codec, group, samples=options.kl_samples, over=options.kl_over,
+            threshold=options.eps_kl if options.kl_symmetry != "mean" else None, max_tokens=config.rollout.max_tokens,
+            seed=f"{config.seed}/kl/{number}", ahead=options.kl_symmetry != "forward", work=work,
         )  # fmt: skip
 
     def value(self, tree: Tree | None, base: Credit) -> Credit:

@@ -11,7 +11,7 @@ for divergence in tree.divergences(delta=0.3):
 """
 
 from tstar_train.tree.backup import Baseline, Credit
-from tstar_train.tree.build import GAMMA, build_tree
+from tstar_train.tree.build import GAMMA, build_tree, build_trees
 from tstar_train.tree.divergence import Divergence
 from tstar_train.tree.equivalence import KL, BatchedKL, PairCounts, Symmetry
 from tstar_train.tree.export import tree_to_dict
@@ -36,6 +36,7 @@ __all__ = [
     "TrajectoryLike",
     "Tree",
     "build_tree",
+    "build_trees",
     "history_keys",
     "tree_to_dict",
 ]

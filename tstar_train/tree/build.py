@@ -1,4 +1,4 @@
-"""From a group of trajectories to its cognitive tree."""
+"""From groups of trajectories to their cognitive trees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import get_args
 
 from tstar_train.algorithms.advantages import reward_moments
 from tstar_train.tree.backup import node_value
-from tstar_train.tree.equivalence import KL, PairCounts, Symmetry, equivalence_classes
+from tstar_train.tree.equivalence import KL, PairCounts, Prefetch, Symmetry, equivalence_classes
 from tstar_train.tree.history import History
 from tstar_train.tree.node import Member, Node, TrajectoryLike
 from tstar_train.tree.states import state_nodes
@@ -57,6 +57,43 @@ def build_tree(
         ValueError: an option out of its range, no trajectories, one without steps, or a reward that is not
             finite.
     """
+    start_keys = [start_key]
+    return build_trees([group], [kl], eps_kl, gamma, same_parent, kl_symmetry, history, nodes, start_keys=start_keys)[0]
+
+
+def build_trees(
+    groups: Sequence[Sequence[TrajectoryLike]],
+    kls: Sequence[KL | None],
+    eps_kl: float = 0.25,
+    gamma: float | None = None,
+    same_parent: bool = False,
+    kl_symmetry: Symmetry = "max",
+    history: History = "sequence",
+    nodes: Nodes = "depth",
+    *,
+    start_keys: Sequence[str | None],
+    prefetch: Prefetch | None = None,
+) -> list[Tree]:
+    """`build_tree` of several groups, which ask in the same rounds.
+
+    Args:
+        groups: see `group` of `build_tree`; so are those that follow.
+        kls: one for each group.
+        eps_kl: as there.
+        gamma: as there.
+        same_parent: as there.
+        kl_symmetry: as there.
+        history: as there.
+        nodes: as there.
+        start_keys: one for each group.
+        prefetch: told of a round of all groups, in place of each `kl` of its own part.
+
+    Returns:
+        One for each group.
+
+    Raises:
+        ValueError: see `build_tree`.
+    """
     if not eps_kl >= 0:
         raise ValueError(f"eps_kl is {eps_kl}: it must be 0 or more")
     choices = (("kl_symmetry", kl_symmetry, Symmetry), ("history", history, History), ("nodes", nodes, Nodes))
@@ -66,26 +103,38 @@ def build_tree(
     gamma = GAMMA[nodes] if gamma is None else gamma
     if not 0 < gamma <= 1:
         raise ValueError(f"gamma is {gamma}: it must lie in (0, 1]")
+    rewards = [_rewards(group) for group in groups]
+    lengths = [tuple(len(trajectory.steps) for trajectory in group) for group in groups]
+    if nodes == "state":
+        trees = []
+        for group, earned, length, start_key in zip(groups, rewards, lengths, start_keys, strict=True):
+            found, node_of = state_nodes(group, earned, gamma, start_key)
+            trees.append(Tree(found, earned, gamma, PairCounts(), node_of, length, "state"))
+        return trees
+    asked = [kl for kl in kls if kl is not None]
+    if len(asked) < len(groups):
+        raise ValueError("by depth a tree needs `kl`, the divergence between two steps' policies; nodes='state' needs none")
+    trees = []
+    classes_of_groups = equivalence_classes(groups, asked, eps_kl, kl_symmetry, history, prefetch)
+    for (classes, pairs), earned, length in zip(classes_of_groups, rewards, lengths, strict=True):
+        trees.append(_assemble(_split_by_parent(classes) if same_parent else classes, earned, length, gamma, pairs))
+    return trees
+
+
+def _rewards(group: Sequence[TrajectoryLike]) -> tuple[float, ...]:
+    """What a group's trajectories earned.
+
+    Raises:
+        ValueError: no trajectories, one without steps, or a reward that is not finite; before any model call is spent.
+    """
     if not group:
         raise ValueError("a tree needs at least one trajectory, got an empty group")
     for i, trajectory in enumerate(group):
         if not trajectory.steps:
-            raise ValueError(
-                f"trajectory {i} has no steps: leave episodes that never started out of the group"
-            )
+            raise ValueError(f"trajectory {i} has no steps: leave episodes that never started out of the group")
     rewards = tuple(float(trajectory.reward) for trajectory in group)
-    reward_moments(rewards)  # refuses rewards that are not finite before any model call is spent
-
-    lengths = tuple(len(trajectory.steps) for trajectory in group)
-    if nodes == "state":
-        found, node_of = state_nodes(group, rewards, gamma, start_key)
-        return Tree(found, rewards, gamma, PairCounts(), node_of, lengths, "state")
-    if kl is None:
-        raise ValueError("by depth a tree needs `kl`, the divergence between two steps' policies; nodes='state' needs none")
-    classes, pairs = equivalence_classes(group, kl, eps_kl, kl_symmetry, history)
-    if same_parent:
-        classes = _split_by_parent(classes)
-    return _assemble(classes, rewards, lengths, gamma, pairs)
+    reward_moments(rewards)
+    return rewards
 
 
 def _split_by_parent(classes: list[list[list[int]]]) -> list[list[list[int]]]:

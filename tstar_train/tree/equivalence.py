@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tstar_train.tree.components import Bucket
 from tstar_train.tree.history import History, history_keys
@@ -19,6 +19,7 @@ from tstar_train.tree.node import TrajectoryLike
 
 Symmetry = Literal["max", "mean", "forward"]
 Triple = tuple[int, int, int]
+Classes = list[list[list[int]]]  # by depth, sorted trajectories
 
 
 class KL(Protocol):
@@ -38,6 +39,10 @@ class BatchedKL(Protocol):
 
     def prefetch(self, pairs: list[Triple]) -> None:
         """Compute every `(t, i, j)` in one go: exactly these calls follow, in this order."""
+
+
+# Told of the `(kl, calls)` of all groups in a round: exactly these calls follow.
+Prefetch = Callable[[Sequence[tuple[Any, list[Triple]]]], None]
 
 
 @dataclass
@@ -61,30 +66,65 @@ class PairCounts:
     kl_calls: int = 0
 
 
+Questions = Generator[list[Triple], list[float], tuple[Classes, PairCounts]]
+
+
 def equivalence_classes(
-    group: Sequence[TrajectoryLike], kl: KL, eps_kl: float, kl_symmetry: Symmetry, history: History
-) -> tuple[list[list[list[int]]], PairCounts]:
-    """Partition the steps of every depth into connected components of "same decision".
+    groups: Sequence[Sequence[TrajectoryLike]],
+    kls: Sequence[KL],
+    eps_kl: float,
+    kl_symmetry: Symmetry,
+    history: History,
+    prefetch: Prefetch | None = None,
+) -> list[tuple[Classes, PairCounts]]:
+    """Partition the steps of every depth of each group into connected components of "same decision".
+
+    Groups have nothing to do with one another, but ask in the same rounds, so that one call can answer all.
 
     Args:
-        group: the trajectories, each with at least one step.
-        kl: the divergence; one with `prefetch` is told of each round first.
+        groups: each of trajectories with at least one step.
+        kls: the divergence of each group; one with `prefetch` is told of each round first.
         eps_kl: two steps are joined where the divergence is below this, in nats.
         kl_symmetry: "max" needs both directions below, "mean" their mean, "forward" only D(i || j) with
             i < j, which alone of the three depends on the order of the trajectories.
         history: see `history_keys`.
+        prefetch: told of a round of all groups, in place of each `kl` of its own part.
 
     Returns:
-        (classes, counts): `classes[t]` holds sorted lists of trajectories, ordered by their first, and the
-        counts of pairs say what was asked and what was saved.
+        Of each group (classes, counts): `classes[t]` holds sorted lists of trajectories, ordered by their
+        first, and the counts of pairs say what was asked and what was saved.
 
     Raises:
-        ValueError: `kl` returned NaN.
+        ValueError: a `kl` returned NaN.
     """
+    asking = [_questions(group, eps_kl, kl_symmetry, history) for group in groups]
+    found: dict[int, tuple[Classes, PairCounts]] = {}
+    calls = {number: calls for number in range(len(groups)) if (calls := _next(asking, number, None, found))}
+    while calls:
+        if prefetch is not None:
+            prefetch([(kls[number], asked) for number, asked in calls.items()])
+        answers = {number: _ask(kls[number], asked, told=prefetch is not None) for number, asked in calls.items()}
+        calls = {number: more for number in calls if (more := _next(asking, number, answers[number], found))}
+    return [found[number] for number in range(len(groups))]
+
+
+def _next(
+    asking: Sequence[Questions], number: int, answers: list[float] | None, found: dict[int, tuple[Classes, PairCounts]]
+) -> list[Triple]:
+    """What a group asks next; nothing once it has `found` its classes."""
+    try:
+        return next(asking[number]) if answers is None else asking[number].send(answers)
+    except StopIteration as done:
+        found[number] = done.value
+        return []
+
+
+def _questions(group: Sequence[TrajectoryLike], eps_kl: float, kl_symmetry: Symmetry, history: History) -> Questions:
+    """Asks for divergences in rounds, none of them empty, is sent the answers, and gives the classes in the end."""
     keys = history_keys(group, history)
     counts = PairCounts()
     continuing: list[Bucket] = []
-    classes: list[list[list[int]]] = []
+    classes: Classes = []
     for t in range(max(len(trajectory.steps) for trajectory in group)):
         buckets: defaultdict[tuple[bool, str], list[int]] = defaultdict(list)
         for i, trajectory in enumerate(group):
@@ -102,7 +142,7 @@ def equivalence_classes(
         counts.skipped_history += both_go_on - sum(math.comb(len(members), 2) for members in going_on)
 
     while proposed := [(bucket, pair) for bucket in continuing for pair in bucket.propose()]:
-        passed = _below(kl, [(bucket.t, i, j) for bucket, (i, j) in proposed], eps_kl, kl_symmetry, counts)
+        passed = yield from _below([(bucket.t, i, j) for bucket, (i, j) in proposed], eps_kl, kl_symmetry, counts)
         for (bucket, (i, j)), joined in zip(proposed, passed, strict=True):
             if joined:
                 bucket.components.unite(i, j)
@@ -112,25 +152,30 @@ def equivalence_classes(
     return [sorted(at_depth) for at_depth in classes], counts
 
 
-def _below(kl: KL, pairs: list[Triple], eps_kl: float, symmetry: Symmetry, counts: PairCounts) -> list[bool]:
+def _below(
+    pairs: list[Triple], eps_kl: float, symmetry: Symmetry, counts: PairCounts
+) -> Generator[list[Triple], list[float], list[bool]]:
     """For each pair (t, i, j) with i < j, whether it is functionally equivalent."""
     counts.tested += len(pairs)
     backward = [(t, j, i) for t, i, j in pairs]
     if symmetry == "mean":
-        both = _ask(kl, pairs + backward, counts)
+        counts.kl_calls += 2 * len(pairs)
+        both = yield pairs + backward
         there, back = both[: len(pairs)], both[len(pairs) :]
         return [(d + e) / 2 < eps_kl for d, e in zip(there, back, strict=True)]
-    passed = [divergence < eps_kl for divergence in _ask(kl, pairs, counts)]
-    if symmetry == "max":
+    counts.kl_calls += len(pairs)
+    passed = [divergence < eps_kl for divergence in (yield pairs)]
+    hopeful = [pair for pair, hope in zip(backward, passed, strict=True) if hope]
+    if symmetry == "max" and hopeful:
         # The maximum can only be below eps where the first direction already is.
-        answers = iter(_ask(kl, [pair for pair, hope in zip(backward, passed, strict=True) if hope], counts))
+        counts.kl_calls += len(hopeful)
+        answers = iter((yield hopeful))
         passed = [hope and next(answers) < eps_kl for hope in passed]
     return passed
 
 
-def _ask(kl: KL, calls: list[Triple], counts: PairCounts) -> list[float]:
-    counts.kl_calls += len(calls)
-    if calls and isinstance(kl, BatchedKL):
+def _ask(kl: KL, calls: list[Triple], told: bool) -> list[float]:
+    if not told and isinstance(kl, BatchedKL):
         kl.prefetch(calls)
     answers = []
     for t, i, j in calls:
