@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from tstar_train.engines.noise import inverse_cdf, uniform_noise
 from tstar_train.engines.trie import Ids, Node, Text, Trie
 from tstar_train.finite import NotFinite, require_finite
 
-_AT_ONCE = 1024  # nodes whose logits are held side by side
+_LOGITS = 1 << 25  # that are held side by side, or those of one node
 _SPARE = 32  # slots for each context, to begin with
 
 
@@ -45,9 +45,7 @@ def draw(
         live.setdefault(trie.roots[context], []).extend(range(number * copies, (number + 1) * copies))
     for step in range(longest):
         going: dict[Node, list[int]] = {}
-        nodes = list(live)
-        for first in range(0, len(nodes), _AT_ONCE):
-            part = nodes[first : first + _AT_ONCE]
+        for part in _in_parts(trie, list(live)):
             logits = trie.logits(part)
             scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
             most = max(len(live[node]) for node in part)
@@ -98,9 +96,7 @@ def score(
         for node, token in way:
             if token not in node.told:
                 asked.setdefault(node, []).append(token)
-    nodes = list(asked)
-    for first in range(0, len(nodes), _AT_ONCE):
-        part = nodes[first : first + _AT_ONCE]
+    for part in _in_parts(trie, list(asked)):
         pairs = [(row, token) for row, node in enumerate(part) for token in asked[node]]
         rows, tokens = torch.tensor(pairs, device=trie.device).T
         said = torch.log_softmax(trie.logits(part), dim=-1)[rows, tokens].tolist()
@@ -111,3 +107,8 @@ def score(
         raise NotFinite("the policy's log-probabilities of given continuations are NaN: its weights are broken")
     results = iter(sums)
     return [[next(results) for _ in group] for group in continuations]
+
+
+def _in_parts(trie: Trie, nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
+    most = max(1, _LOGITS // trie.vocabulary)
+    return (nodes[first : first + most] for first in range(0, len(nodes), most))

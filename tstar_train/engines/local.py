@@ -97,7 +97,7 @@ class LocalEngine:
             self._kept = {k: (r, ids[r] + samples[r].ids[:-1]) for r, k in enumerate(keys)}
             return samples
         samples = []
-        for part in self._parts(contexts, [copies * tokens if copies > 1 else tokens for tokens in room], copies):
+        for part in self._parts(contexts, [copies * tokens if copies > 1 else tokens for tokens in room]):
             chosen = seeds[part.start * copies : part.stop * copies]
             if copies > 1:
                 stop, given = {*self._ends, *ends}, [tuple(c) for c in contexts[part]]
@@ -114,23 +114,22 @@ class LocalEngine:
         require_room(contexts, continuations, self._limit)
         extra = [sum(map(len, group)) for group in continuations]
         results: list[list[float]] = []
-        for part in self._parts(contexts, extra, 1):
+        for part in self._parts(contexts, extra):
             results += branching.score(self._trie, [tuple(c) for c in contexts[part]], self._texts(), continuations[part])
             self._forget_if_much()
         return results
 
-    def _parts(self, contexts: Sequence[Sequence[int]], extra: Sequence[int], copies: int) -> Iterator[slice]:
+    def _parts(self, contexts: Sequence[Sequence[int]], extra: Sequence[int]) -> Iterator[slice]:
         """Contexts in parts whose keys and values have room.
 
         Args:
             contexts: ids.
             extra: most tokens behind each that have to be kept.
-            copies: rows that each would have if they were decoded side by side.
         """
         first = longest = 0
         for last, (context, more) in enumerate(zip(contexts, extra, strict=True)):
             rows, longest = last - first + 1, max(longest, len(context) + more)
-            if rows > 1 and (rows * copies > self._batch or rows * longest > self._batch * self._limit):
+            if rows > 1 and (rows > self._batch or rows * longest > self._batch * self._limit):
                 yield slice(first, last)
                 first, longest = last, len(context) + more
         if contexts:

@@ -83,6 +83,11 @@ class Trie:
         device: torch.device = self._model.device
         return device
 
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return int(self._model.config.vocab_size)
+
     def open(self, contexts: Sequence[Ids], texts: Sequence[Text], spare: int) -> None:
         """Compute the contexts that are not known yet.
 

@@ -70,7 +70,7 @@ class TreeCache(RaggedCache):
         laid = torch.tensor(filled, device=self.lengths.device)
         ends = [[r, c, slot] for r, of_row in enumerate(places) for c, place in enumerate(of_row) for slot in place.path]
         own = torch.tensor(ends, device=self.lengths.device).T
-        self._span = max(span, int(self.lengths.max()))
+        self._span = span  # a branch stands behind what it sees of its row
         seen = torch.arange(self._span, device=self.lengths.device) < laid[:, :, 2:]
         seen[own[0], own[1], own[2]] = True
         chosen = torch.tensor(rows, device=self.lengths.device)
