@@ -67,7 +67,7 @@ def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, his
     # A turn of history gives equal states different contexts, about which the policy is asked.
     config = replace(config, tree=tree, rollout=replace(config.rollout, horizon=6, history=1))
     policy = load_policy("tiny", policy_name(entry))
-    engine, sampling, spec = LocalEngine(policy), sampling_of(config, 1.0), training_spec(config)
+    engine, sampling, spec = LocalEngine(policy, keep_rows=True), sampling_of(config, 1.0), training_spec(config)
     tasks = list(entry.load_class()(**{**entry.kwargs, "split": "train"}).task_ids("train"))[:count]
     played = collect(spec, engine, policy.codec, tasks, size=SIZE, split="train", seed="lockstep", sampling=sampling)
     groups = [played[n : n + SIZE] for n in range(0, len(played), SIZE)]

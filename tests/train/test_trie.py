@@ -87,7 +87,7 @@ def test_rows_that_a_rollout_left_behind_serve_as_texts(policy, monkeypatch):
     probe = LocalEngine(policy).generate([text(9 + 4 * n, n, 1200) for n in range(6)], list("abcdef"), max_tokens=12, temperature=0.5)
     end = max((t for s in probe for t in s.ids[1:-1]), key=lambda t: sum(t in s.ids[1:-1] for s in probe))
     codec = SimpleNamespace(ends=frozenset([end]), pad=policy.codec.pad)
-    engine = LocalEngine(replace(policy, codec=codec))
+    engine = LocalEngine(replace(policy, codec=codec), keep_rows=True)
     lines = {n: text(9 + 4 * n, n, 1200) for n in range(6)}
     contexts = []
     for turn, playing in enumerate(([0, 1, 2, 3, 4, 5], [0, 2, 3, 5], [2, 5], [5])):

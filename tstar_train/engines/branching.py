@@ -14,7 +14,7 @@ from tstar_train.engines.trie import Ids, Node, Text, Trie
 from tstar_train.finite import NotFinite, require_finite
 
 _LOGITS = 1 << 25  # that are held side by side, or those of one node
-_SPARE = 32  # slots for each context, to begin with
+_SPARE = 32  # slots behind a row for each copy, to begin with
 
 
 def draw(
@@ -36,7 +36,7 @@ def draw(
     Raises:
         NotFinite: log-probabilities are no numbers.
     """
-    trie.open(contexts, texts, _SPARE * copies)
+    trie.open(contexts, texts, copies * min(_SPARE, max(room)))
     longest, count = max(room), len(seeds)
     noise = np.stack([uniform_noise(seed, longest) for seed in seeds]) if temperature else np.zeros((count, longest))
     samples = [Sample([], []) for _ in seeds]

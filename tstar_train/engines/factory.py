@@ -37,4 +37,5 @@ def make_engine(config: Config, policy: Policy, world: World) -> Engine:
         return VLLMEngine(
             policy, rollout.batch, rollout.context_tokens, rollout.cache_gib, config.vllm.memory, rank=world.rank, ranks=world.size
         )
-    return LocalEngine(policy, rollout.batch, rollout.context_tokens, rollout.cache_gib)
+    asked = config.tstar and config.tree.nodes == "depth"  # whose estimates go on from what was played
+    return LocalEngine(policy, rollout.batch, rollout.context_tokens, rollout.cache_gib, keep_rows=asked)

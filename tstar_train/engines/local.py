@@ -35,9 +35,13 @@ class LocalEngine:
         batch: most rows decoded side by side.
         limit: most tokens of a context and its reply together; None, or more than the model has positions: its positions.
         gib: most memory for keys and values; fewer rows are decoded side by side where more would not fit.
+        keep_rows: whether rows of a rollout stay, within a quarter of that memory, once it goes on without them: what is drawn or scored
+            behind beginnings of them afterwards, as the KL estimate does, then computes none of their tokens again.
     """
 
-    def __init__(self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0) -> None:
+    def __init__(
+        self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0, *, keep_rows: bool = False
+    ) -> None:
         self._model = policy.model
         self._ends = policy.codec.ends
         self._pad = policy.codec.pad
@@ -46,6 +50,7 @@ class LocalEngine:
         self._batch = rows_that_fit(policy.model.config, itemsize, self._limit, batch, gib)
         kept = int(_KEPT_SHARE * gib * (1 << 30)) // cache_bytes_per_token(policy.model.config, itemsize)
         self._most_kept = kept
+        self._keep_rows = keep_rows
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
         self._left: list[Text] = []  # rows of a rollout that it has gone on without
@@ -168,12 +173,15 @@ class LocalEngine:
         return self._cache, contexts, self._feed(self._cache, new)
 
     def _leave(self, going_on: Sequence[Hashable]) -> None:
-        """Keep the rows that do not go on: the KL estimate asks about contexts that they begin with."""
-        others = [kept for key, kept in self._kept.items() if key not in set(going_on)]
-        if self._cache is None or not others:
+        """Keep the rows that do not go on, where that is wanted and there is room."""
+        still = set(going_on)
+        others = [kept for key, kept in self._kept.items() if key not in still]
+        if not self._keep_rows or self._cache is None or not others:
             return
         taken = sum(text.cache.capacity for text in self._left)
         others = others[: max(0, (self._most_kept - taken) // self._cache.capacity)]
+        if not others:
+            return
         part = self._cache.part(torch.tensor([row for row, _ in others], dtype=torch.long))
         self._left += [Text(tuple(ids), part, row) for row, (_, ids) in enumerate(others)]
 
