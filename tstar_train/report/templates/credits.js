@@ -1,7 +1,7 @@
 // What each way to credit the steps of one group gives, side by side for a trajectory.
 const CREDITS = [
   ["grpo", "GRPO", "every step of an episode gets the same: its reward less the group's mean."],
-  ["depth_value", "paper", "the paper's: the value of the node that the step leads to in the tree by depth, less the group's mean reward."],
+  ["depth_value", "paper", "as in the paper, the value of the node that the step leads to in the tree by depth, less the group's mean reward."],
   ["depth_transition", "depth, gain", "the value of the node that the step leads to in the tree by depth, less that of the node it was taken in."],
   ["state_value", "state", "the value of the state that the step leads to, a mean over all its visits, less that of the start."],
   ["state_transition", "state, gain",
@@ -23,6 +23,8 @@ function showCredits(tree) {
     table.replaceChildren(...creditRows(tree, kinds, Number(picker.value)));
     markCredits(tree.nodes.find((node) => node.id === chosen));
   };
+  const lengths = tree.credits[kinds[0][0]].map((row) => row.length);
+  picker.value = String(lengths.indexOf(Math.max(...lengths))); // the longest has most to tell
   picker.addEventListener("change", fill);
   credits.replaceChildren(
     element("h3", {}, "What each credit gives"),
@@ -71,10 +73,10 @@ function creditRows(tree, kinds, trajectory) {
 }
 
 function bar(credit, most) {
-  const length = (20 * Math.abs(credit ?? 0)) / most;
-  return shape("svg", { viewBox: "0 0 42 12", width: 42, height: 12, "aria-hidden": true },
-    shape("rect", { class: credit < 0 ? "minus" : "plus", x: credit < 0 ? 21 - length : 21, y: 2, width: length, height: 8 }),
-    shape("line", { class: "axis", x1: 21, x2: 21, y1: 0, y2: 12 }));
+  const length = (29 * Math.abs(credit ?? 0)) / most;
+  return shape("svg", { viewBox: "0 0 60 12", width: 60, height: 12, "aria-hidden": true },
+    shape("rect", { class: credit < 0 ? "minus" : "plus", x: credit < 0 ? 30 - length : 30, y: 2, width: length, height: 8 }),
+    shape("line", { class: "axis", x1: 30, x2: 30, y1: 0, y2: 12 }));
 }
 
 // The rows whose steps lead to the node that is read.

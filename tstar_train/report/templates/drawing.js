@@ -153,9 +153,12 @@ function drawNode(tree, { x, y, node, radius }, unit, width, low, high) {
   const gaps = tree.nodes.filter((other) => other.row === node.row && other.id !== node.id).map((other) => Math.abs(other.x - node.x) * unit);
   // A few letters would all be the same ("search[…"): better none, the words are a click away.
   const letters = Math.floor(Math.min(150, 2 * x, 2 * (width - x), ...gaps) / 6.2);
-  // A state is reached by more than one action: how often says more.
-  const below = byState(tree) ? (node.members.length > 1 ? `×${node.members.length}` : "") : node.depth && letters >= 12 ? shortened(action, letters) : "";
-  if (below) group.append(shape("text", { class: "action", "text-anchor": "middle", y: radius * (divergence ? 1.25 : 1) + 12 }, below));
+  const foot = radius * (divergence ? 1.25 : 1);
+  if (byState(tree)) { // a state is reached by more than one action: how often says more
+    if (node.members.length > 1) group.append(shape("text", { class: "action", x: radius * 0.7, y: radius + 7 }, `×${node.members.length}`));
+  } else if (node.depth && letters >= 12) {
+    group.append(shape("text", { class: "action", "text-anchor": "middle", y: foot + 12 }, shortened(action, letters)));
+  }
   group.addEventListener("click", () => choose(node.id, true));
   group.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
