@@ -67,17 +67,19 @@ def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[
         {(a, b) for a, b in edges if a != b and spots[b][1] - spots[a][1] != 1},
         key=lambda edge: (abs(spots[edge[1]][1] - spots[edge[0]][1]), edge),
     )  # the short ones first: they have the least choice
+    standing: dict[float, list[tuple[int, float]]] = {}  # the nodes of each row
+    for node, (x, row) in spots.items():
+        standing.setdefault(row, []).append((node, x))
     taken: dict[tuple[int, int], int] = {}
     found: dict[tuple[int, int], Curve] = {}
     extent = (min((x for x, _ in spots.values()), default=0.0), max((x for x, _ in spots.values()), default=0.0))
     for source, target in winding:
         start, end = spots[source], spots[target]
-        obstacles = [spot for node, spot in spots.items() if node not in (source, target)]
         best, best_cost, best_cells = None, 0.0, frozenset[tuple[int, int]]()
         for swing, curve in _candidates(start, end, extent):
             path = [point_at(curve, k / SAMPLES) for k in range(1, SAMPLES)]
             cells = frozenset((round(x * CELLS), round(y * CELLS)) for x, y in path)
-            cost = TOUCH * _touched(path, obstacles) + ALONG * sum(taken.get(cell, 0) for cell in cells) + SWING * swing
+            cost = TOUCH * _touched(path, standing, (source, target)) + ALONG * sum(taken.get(cell, 0) for cell in cells) + SWING * swing
             if best is None or cost < best_cost:
                 best, best_cost, best_cells = curve, cost, cells
         if best is None:  # every pair of points has candidates
@@ -118,6 +120,12 @@ def _rounded(points: Sequence[Point]) -> Curve:
     return a, b, c, d
 
 
-def _touched(path: Sequence[Point], obstacles: Sequence[Point]) -> int:
-    """How many nodes a path touches."""
-    return sum(any(((x - u) / REACH_X) ** 2 + ((y - v) / REACH_Y) ** 2 < 1 for x, y in path) for u, v in obstacles)
+def _touched(path: Sequence[Point], standing: Mapping[float, Sequence[tuple[int, float]]], ends: tuple[int, int]) -> int:
+    """How many nodes a path touches, its own two ends apart. A point comes near one row at most."""
+    touched: set[int] = set()
+    for x, y in path:
+        row = round(y)
+        room = 1 - ((y - row) / REACH_Y) ** 2
+        if room > 0:
+            touched |= {node for node, u in standing.get(row, ()) if ((x - u) / REACH_X) ** 2 < room}
+    return len(touched.difference(ends))

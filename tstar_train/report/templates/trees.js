@@ -16,8 +16,8 @@ function choose(id, byHand) {
   );
   panel.scrollTop = 0;
   markCredits(node);
-  const seen = panel.getBoundingClientRect();
-  if (byHand && (seen.top > window.innerHeight - 80 || seen.bottom < 80)) panel.scrollIntoView({ block: "start" });
+  const { top } = panel.getBoundingClientRect();
+  if (byHand && (top > window.innerHeight - 80 || top < 0)) panel.scrollIntoView({ block: "start" });
 }
 
 // Failed, successful and grafted thought side by side.
