@@ -196,7 +196,7 @@ def _check_parts(record: dict[str, Any]) -> None:
         if not isinstance(call, dict) or not isinstance(call.get("purpose"), str) or type(call.get("seconds")) not in (int, float):
             raise BadData(f"not an episode record (a call needs purpose and seconds): {call!r:.80}")
         for name in _COUNTS:
-            if type(call.get(name, 0)) is not int:
+            if type(call.get(name) or 0) is not int:  # None where the endpoint did not tell
                 raise BadData(f"not an episode record (a call's {name} must be a whole number, found {call[name]!r:.60})")
     for attempt in record.get("attempts") or ():
         steps = attempt.get("steps") if isinstance(attempt, dict) else None
