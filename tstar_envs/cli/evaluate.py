@@ -62,7 +62,7 @@ def run(command: EvalCommand, console: Console) -> int:
             _play(played, console, prices)
         finally:  # also after Ctrl-C or a broken service: what was played is told
             summary, accounts = _figures(played, prices)
-            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel))
+            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_told))
             if played.results is not None:
                 say(console, f"episodes in {played.results.path}", "dim")
         _tell_errors(played, console)
@@ -96,7 +96,8 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
                     rows.append(Row(played.evaluation.entry.id, len(played.evaluation.wanted), *_figures(played, prices)))
                 _tell_errors(played, console)
     finally:
-        console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}"))
+        part = "" if command.tasks is None else f", the first {command.tasks} tasks of each"
+        console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
         if command.out is not None:
             say(console, f"episodes in {command.out}", "dim")
     return 1 if any(row.summary.errors for row in rows) else 0
@@ -137,7 +138,7 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
     shown = ", ".join(f"{k}={v}" for k, v in evaluation.options.items()) or "defaults"
     agent = command.agent if command.temperature is None else f"{command.agent} (temperature {command.temperature:g})"
     model = f", model {command.model}" if command.model is not None else ""
-    tasks = f"tasks of panel {evaluation.panel}" if evaluation.panel else f"split {command.split}"
+    tasks = f"tasks of panel {evaluation.panel_told}" if evaluation.panel else f"split {command.split}"
     say(console, f"{entry.id} ({evaluation.env.tier}, rules {entry.rules_version}), {tasks}, agent {agent}{model}, options: {shown}")
     # Its own wish makes it play another environment than the rest.
     asked = {name: value for name, value in evaluation.wishes.items() if name not in evaluation.own}
