@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -119,8 +120,9 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
     model = evaluation.command.model
     price = prices.of_model(model) if model is not None else None
     try:
-        with Live(len(evaluation.wanted), finished, price, prices.currency) as live:
-            for episode in play_missing(seats, evaluation.setting, evaluation.wanted, done):
+        playing = play_missing(seats, evaluation.setting, evaluation.wanted, done)
+        with Live(len(evaluation.wanted), finished, price, prices.currency) as live, closing(playing):
+            for episode in playing:
                 if results is not None:
                     results.append(episode)
                 done.update(latest([episode]))
