@@ -75,12 +75,12 @@ def test_a_signal_waits_for_the_end_of_an_iteration_and_a_second_one_does_not(nu
     before = signal.getsignal(number)
     with stop_signals() as stop:
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         stop.patient = True
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         assert stop.asked
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
     assert signal.getsignal(number) == before
 
 
@@ -88,7 +88,7 @@ def test_who_started_it_with_nohup_is_obeyed() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_signals() as stop:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             assert not stop.asked
     finally:
         signal.signal(signal.SIGHUP, before)
