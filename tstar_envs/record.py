@@ -149,6 +149,7 @@ class Episode:
         steps = record.get("steps")
         if not isinstance(steps, list):
             raise BadData(f"not an episode record (steps must be a list): {line[:100]!r}")
+        _check_parts(record)
         return cls(**{**_checked(cls, record), "steps": [Step(**_checked(Step, step)) for step in steps]})
 
 
@@ -180,6 +181,27 @@ def _checked(cls: type[Episode] | type[Step], record: Any) -> dict[str, Any]:
         if not isinstance(value, _TYPES[str(described.type)]) or (isinstance(value, bool) and described.type != "bool"):
             raise BadData(f"not a {cls.__name__.lower()} record: {name!r} must be {described.type}, found {value!r:.60}")
     return record
+
+
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "tries", "dropped", "step", "attempt")  # of a call
+
+
+def _check_parts(record: dict[str, Any]) -> None:
+    """Require that calls and attempts are what the harness writes.
+
+    Raises:
+        BadData: one of them is something else.
+    """
+    for call in record.get("calls") or ():
+        if not isinstance(call, dict) or not isinstance(call.get("purpose"), str) or type(call.get("seconds")) not in (int, float):
+            raise BadData(f"not an episode record (a call needs purpose and seconds): {call!r:.80}")
+        for name in _COUNTS:
+            if type(call.get(name) or 0) is not int:  # None where the endpoint did not tell
+                raise BadData(f"not an episode record (a call's {name} must be a whole number, found {call[name]!r:.60})")
+    for attempt in record.get("attempts") or ():
+        steps = attempt.get("steps") if isinstance(attempt, dict) else None
+        if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+            raise BadData(f"not an episode record (an attempt needs a list of steps): {attempt!r:.80}")
 
 
 def append_episode(path: Path, episode: Episode) -> None:

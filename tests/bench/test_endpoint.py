@@ -149,6 +149,21 @@ def test_fields_of_the_user_stand_above_and_null_leaves_one_out() -> None:
         assert served.requests[0]["temperature"] == 0.0, "greedy unless the user says otherwise"
 
 
+def test_a_model_that_takes_no_temperature_is_told_how_to_leave_it_out() -> None:
+    refusal = Raw(400, b'{"error": {"message": "Unsupported value: temperature must be 1"}}', JSON)
+    with serving(lambda body, number: refusal if "temperature" in body else MOVE) as served:
+        (episode,) = play(served)
+        assert episode.failure == ENDPOINT and "--request temperature=null leaves it out" in episode.error
+        assert play(served, request={"temperature": None})[0].failure == MODEL
+
+
+def test_a_name_and_password_in_the_address_stay_out_of_records() -> None:
+    with serving(answers(UNAVAILABLE)) as served:
+        served.url = served.url.replace("://", "://me:secret@")
+        (episode,) = play(served)
+    assert "HTTP 503" in episode.error and "secret" not in episode.to_json() and "127.0.0.1" in episode.error
+
+
 def test_tokens_are_counted_as_the_endpoint_tells_and_unknown_is_not_zero() -> None:
     with serving(answers(completion(MOVE, given=50), completion(MOVE, usage=False))) as served:
         (episode,) = play(served)

@@ -83,6 +83,8 @@ WHOLE = Episode("e", "mini", "t", "test", "1", "a", "i", "o", ended="terminated"
 CHANGES: list[tuple[str, Any]] = [
     ("steps", 3), ("steps", [3]), ("steps", [{}]), ("steps", None), ("reward", "1"), ("reward", True), ("success", 1), ("extra", []),
     ("task", None), ("sample", "0"), ("sample", 1.5), ("schema", "x"), ("schema", 99), ("surprise", 1), ("env", {}), ("seed", False),
+    ("calls", [3]), ("calls", [{"purpose": "act"}]), ("calls", [{"purpose": "act", "seconds": 1, "tries": "2"}]),
+    ("calls", [{"purpose": "act", "seconds": "1"}]), ("attempts", [{}]), ("attempts", [{"steps": ["x"]}]), ("attempts", ["x"]),
 ]  # fmt: skip
 
 

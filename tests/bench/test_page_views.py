@@ -257,7 +257,7 @@ def test_a_bound_on_the_data_is_kept_and_told(tmp_path: Path) -> None:
 
 
 def test_long_episodes_and_attempts(tmp_path: Path) -> None:
-    earlier = {"reward": 0.0, "success": False, "ended": "truncated", "steps": [{"reply": "r", "thought": "t", "action": "Up"}, "junk"]}
+    earlier = {"reward": 0.0, "success": False, "ended": "truncated", "steps": [{"reply": "r", "thought": "t", "action": "Up"}]}
     reflect = {"purpose": "reflect", "seconds": 1.0, "step": 1, "text": "look first"}
     refine = {"purpose": "refine", "seconds": 1.0, "step": 0, "attempt": 1, "text": "in short"}
     steps = [step("Down", reply="Action: Down and more words")] + [step("Down")] * (MOST_STEPS + 4)

@@ -64,12 +64,15 @@ def test_one_object_plays_one_episode_at_a_time() -> None:
     assert len({id(seat.agent) for seat in seats(3, "own_agents:Full")}) == 3
 
 
-def test_searches_that_arrive_together_are_one_request() -> None:
+def test_searches_that_arrive_while_one_is_answered_are_one_request() -> None:
     from tstar_envs.envs.search_qa.env import SearchQAEnv
 
     asked: list[list[str]] = []
+    first_is_asked, all_others_wait = threading.Event(), threading.Event()
 
-    class Counting:
+    class Watched:
+        """The searcher; its first answer comes when all other agents have replied."""
+
         def __init__(self, real: Any) -> None:
             self._real = real
 
@@ -78,26 +81,36 @@ def test_searches_that_arrive_together_are_one_request() -> None:
 
         def search(self, queries: list[str], topk: int) -> Any:
             asked.append(list(queries))
-            time.sleep(0.05)
+            first_is_asked.set()
+            assert all_others_wait.wait(20)
             return self._real.search(queries, topk)
 
     class Agent:
+        others = 0
+
         def __init__(self, number: int) -> None:
             self.number, self.turn = number, 0
+
+        async def act(self, observation: str, info: dict[str, Any]) -> str:
+            self.turn += 1
+            if self.turn > 1:
+                return "finish[x]"
+            while self.number and not first_is_asked.is_set():
+                await asyncio.sleep(0.001)
+            Agent.others += self.number > 0
+            if Agent.others == 5:
+                all_others_wait.set()
+            return f"search[Torvan {self.number}]"
 
         def reset(self, observation: str, info: dict[str, Any]) -> None:
             self.turn = 0
 
-        async def act(self, observation: str, info: dict[str, Any]) -> str:
-            self.turn += 1
-            return f"search[{self.number} {self.turn}]" if self.turn < 4 else "finish[x]"
-
-    searcher = Counting(SearchQAEnv()._searcher)
-    entry = find_entry("hotpotqa")
+    searcher = Watched(SearchQAEnv()._searcher)
     chairs = [Seat(SearchQAEnv(searcher=searcher), Agent(number)) for number in range(6)]
-    episodes = list(play_all(chairs, Setting(entry, "n"), [(task, 0) for task in chairs[0].env.task_ids()[:6]]))
-    assert all(len(episode.steps) == 4 for episode in episodes)
-    assert sum(map(len, asked)) == 18 and len(asked) <= 8 and max(map(len, asked)) >= 5
+    tasks = chairs[0].env.task_ids()[:6]
+    episodes = list(play_all(chairs, Setting(find_entry("hotpotqa"), "n"), [(task, 0) for task in tasks]))
+    assert all(len(episode.steps) == 2 and episode.steps[0].action_valid for episode in episodes)
+    assert asked[0] == ["Torvan 0"] and sorted(asked[1]) == [f"Torvan {n}" for n in range(1, 6)] and len(asked) == 2
 
 
 class Breaking(SokobanEnv):

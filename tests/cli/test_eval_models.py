@@ -131,7 +131,7 @@ def test_a_dry_run_of_an_agent_without_requests(run: Run) -> None:
 def test_a_panel_is_named_in_table_settings_and_records(run: Run, tmp_path: Path) -> None:
     part = tstar_envs.panel("v1")["sokoban-easy"]
     done = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--panel", "v1", "--tasks", "5", "--out", "o.jsonl")
-    assert done.returncode == 0 and f"v1 {part.hash}" in done.stdout
+    assert done.returncode == 0 and f"v1 {part.hash} (the first 5 of 200 tasks)" in done.stdout
     episodes = list(read_episodes(tmp_path / "o.jsonl"))
     assert [e.task for e in episodes] == list(part.tasks[:5]) and {e.panel for e in episodes} == {f"v1 {part.hash}"}
     assert json.loads((tmp_path / "o.jsonl.config.json").read_text())["panel"] == f"v1 {part.hash}"
@@ -148,6 +148,7 @@ def test_a_suite_is_one_table_and_a_file_for_each_environment(run: Run, tmp_path
     assert done.returncode == 0 and all(f"│ {env_id} " in done.stdout for env_id in ids)
     files = sorted(path.name for path in (tmp_path / "all").glob("*.jsonl"))
     assert files == sorted(f"{env_id.partition('/')[2].lower()}.jsonl" for env_id in ids)
+    assert f"panel v1 {tstar_envs.panel('v1').hash}, the first 2 tasks of each" in done.stdout
     assert done.stdout.count("resuming") == 0 and run(*command).stdout.count("resuming: 2 of 2") == len(ids)
 
 

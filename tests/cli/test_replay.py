@@ -189,7 +189,7 @@ def test_earlier_attempts_are_replayed_too(call: Call) -> None:
     edit(Path("o.jsonl"), change)
     _, (one,) = different(call)
     assert (one["line"], one["attempt"], one["step"], one["changes"][0]["what"]) == (2, 0, 5, "invalid_reason")
-    edit(Path("o.jsonl"), lambda records: records[0]["attempts"][0].pop("steps"))
+    edit(Path("o.jsonl"), lambda records: records[0]["attempts"][0].pop("reward"))
     code, _, err = call("replay", "o.jsonl")
     assert code == 2 and "line 1: attempt 1 is damaged" in err
 

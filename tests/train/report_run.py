@@ -11,7 +11,7 @@ from typing import Any
 
 from tstar_envs import Episode, Step
 from tstar_train.config import Config
-from tstar_train.tree import Divergence, Tree, build_tree, tree_to_dict
+from tstar_train.tree import Divergence, Nodes, Tree, build_tree, tree_to_dict
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"> <!-- <b>'quoted'</b> &lt; "
@@ -40,17 +40,21 @@ def make_run(
     seed: int = 0,
     episodes: bool = True,
     validation: bool = False,
+    nodes: Nodes = "depth",
 ) -> Path:
     """A finished run; `text` is added to everything that a model, an environment or a user might have written; with `validation` also one
-    that chose the weights of iteration 2.
+    that chose the weights of iteration 2. With `nodes="state"` episodes come back to states, the start among them.
     """
     rng = random.Random(seed)
     (folder / "trees").mkdir(parents=True)
     config = dataclasses.replace(Config(env="hotpotqa" + text, iterations=iterations, seed=seed), env_options={"note" + text: text})
+    config = dataclasses.replace(
+        config, tree=dataclasses.replace(config.tree, nodes=nodes, credit="transition" if nodes == "state" else "value")
+    )
     (folder / "config.json").write_text(config.to_json(), encoding="utf-8", errors="backslashreplace")
     metrics, timings = [], []
     for iteration in range(1, iterations + 1):
-        entries = [_entry(rng, folder, iteration, k, group, turns, text, episodes) for k in range(trees)]
+        entries = [_entry(rng, folder, iteration, k, group, turns, text, episodes, nodes) for k in range(trees)]
         (folder / "trees" / f"{iteration:04d}.json").write_text(json.dumps({"iteration": iteration, "trees": entries}))
         stats = [entry["tree"]["stats"] for entry in entries]
         part = iteration / iterations
@@ -94,11 +98,21 @@ def make_run(
     return folder
 
 
-def _entry(rng: random.Random, folder: Path, iteration: int, k: int, group: int, turns: int, text: str, episodes: bool) -> dict[str, Any]:
+def _entry(
+    rng: random.Random, folder: Path, iteration: int, k: int, group: int, turns: int, text: str, episodes: bool, nodes: Nodes
+) -> dict[str, Any]:
     task, instruction = f"task-{iteration}-{k}{text}", f"Who founded the publisher of {rng.choice(NAMES)}?{text}"
     trajectories = [_trajectory(rng, turns, text) for _ in range(group)]
     trajectories[0].reward, trajectories[-1].reward = 1.0, 0.0  # always something to compare
-    tree = build_tree(trajectories, lambda t, i, j: float(trajectories[i].steps[t].action != trajectories[j].steps[t].action))
+    if nodes == "state":
+        for trajectory in trajectories:  # where one is depends on what was looked up last, not on when
+            trajectory.steps = [dataclasses.replace(step, state_key=step.state_key.partition("-")[0]) for step in trajectory.steps]
+    tree = build_tree(
+        trajectories,
+        lambda t, i, j: float(trajectories[i].steps[t].action != trajectories[j].steps[t].action),
+        nodes=nodes,
+        start_key=NAMES[1],
+    )
     if episodes:
         lines = []  # written at once: `append_episode` waits for the disk after each
         for sample, trajectory in enumerate(trajectories):

@@ -18,9 +18,11 @@ from report_run import HOSTILE, make_run
 from tstar_envs import BadData, MissingData
 from tstar_train.report import write_report
 from tstar_train.report.axis import text
+from tstar_train.report.credits import trained
 from tstar_train.report.embed import clipped, evenly, script_json
 from tstar_train.report.layout import place, spread
 from tstar_train.report.plot import Series, moving_average, plot
+from tstar_train.report.routes import REACH_X, REACH_Y, drawing, point_at
 
 
 def page_data(report: Path) -> dict[str, Any]:
@@ -312,6 +314,121 @@ def test_layout_puts_a_chain_in_line_and_uncrosses() -> None:
     places = place({0: 0, 1: 1, 2: 1, 3: 2, 4: 2}, [(0, 1, 1.0), (0, 2, 1.0), (1, 4, 1.0), (2, 3, 1.0)])
     assert (places[1] < places[2]) == (places[4] < places[3])
     assert place({}, []) == {}
+
+
+graphs = st.dictionaries(st.integers(0, 30), st.integers(0, 9), min_size=1, max_size=16).flatmap(
+    lambda depths: st.tuples(
+        st.just(depths),
+        st.lists(
+            st.tuples(st.sampled_from(sorted(depths)), st.sampled_from(sorted(depths)), st.floats(0.5, 8)),
+            max_size=30, unique_by=lambda edge: edge[:2],
+        ),
+    )
+)  # fmt: skip
+
+
+@given(graphs)
+def test_a_cyclic_graph_is_laid_out_whole(graph: tuple[dict[int, int], list[tuple[int, int, float]]]) -> None:
+    depths, edges = graph
+    drawn = drawing(depths, edges)
+    assert set(drawn.spots) == set(depths)
+    assert [drawn.rows[row] for _, row in drawn.spots.values()] == [depths[node] for node in drawn.spots]
+    for one, other in itertools.combinations(depths, 2):
+        if depths[one] == depths[other]:
+            assert abs(drawn.spots[one][0] - drawn.spots[other][0]) >= 1 - 2e-3  # places have three digits
+    apart = {(a, b) for a, b, _ in edges if a != b and drawn.spots[b][1] - drawn.spots[a][1] != 1}
+    assert set(drawn.curves) == apart
+    for (source, target), curve in drawn.curves.items():
+        for end, node in ((curve[0], source), (curve[-1], target)):
+            assert end == pytest.approx(drawn.spots[node], abs=2e-3)
+        for k in range(25):
+            x, y = point_at(curve, k / 24)
+            assert -1e-2 <= x <= drawn.width + 1e-2 and -1 <= y <= len(drawn.rows)
+    assert all(0 <= x <= drawn.width for x, _ in drawn.spots.values())
+
+
+def test_an_edge_back_runs_past_the_nodes_between_and_apart_from_its_return() -> None:
+    chain = [(k, k + 1, 1.0) for k in range(4)]
+    drawn = drawing({k: k for k in range(5)}, [*chain, (4, 0, 1.0), (0, 4, 1.0), (3, 1, 1.0)])
+    assert set(drawn.curves) == {(4, 0), (0, 4), (3, 1)}
+    paths = {edge: [point_at(curve, k / 50) for k in range(1, 50)] for edge, curve in drawn.curves.items()}
+    for edge, path in paths.items():
+        for node in set(drawn.spots) - set(edge):
+            u, v = drawn.spots[node]
+            assert all(((x - u) / REACH_X) ** 2 + ((y - v) / REACH_Y) ** 2 >= 0.98 for x, y in path), (edge, node)
+    middle = {edge: path[24][0] for edge, path in paths.items()}
+    assert abs(middle[4, 0] - middle[0, 4]) > 0.3
+
+
+def test_a_tree_by_depth_has_no_curves(run: Path) -> None:
+    trees = page_data(write_report(run))["trees"]
+    assert all(tree["by"] == "depth" and tree["rows"] == list(range(len(tree["rows"]))) for tree in trees)
+    assert all(edge["way"] is None for tree in trees for edge in tree["edges"])
+    names = ["depth_transition", "depth_value", "grpo", "state_transition", "state_value"]
+    assert all(sorted(tree["credits"]) == names for tree in trees)
+
+
+def test_a_run_by_state_is_drawn_with_what_its_credits_give(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=2, trees=2, nodes="state")
+    report = write_report(run)
+    data, html = page_data(report), report.read_text(encoding="utf-8")
+    assert "as a graph of states" in html and "equal decisions merged" not in html
+    assert data["trained"] == "state_transition"
+    written = [entry["tree"] for n in (1, 2) for entry in json.loads((run / "trees" / f"{n:04d}.json").read_text())["trees"]]
+    for tree, source in zip(data["trees"], written, strict=True):
+        rows = {node["id"]: node["row"] for node in tree["nodes"]}
+        assert any(rows[edge["target"]] < rows[edge["source"]] for edge in tree["edges"])  # there are loops in it
+        for edge in tree["edges"]:
+            assert (edge["way"] is None) == (rows[edge["target"]] - rows[edge["source"]] == 1)
+        assert sorted(tree["credits"]) == ["grpo", "state_transition", "state_value"]
+        for name, trajectories in tree["credits"].items():
+            for shown, true in zip(trajectories, source["credits"][name], strict=True):
+                assert shown == pytest.approx(true, abs=1e-4)
+        assert all(len(node["which"]) == len(node["members"]) for node in tree["nodes"])
+
+
+def test_trees_from_before_there_were_credits(run: Path) -> None:
+    for path in (run / "trees").iterdir():
+        record = json.loads(path.read_text())
+        for entry in record["trees"]:
+            for name in ("by", "gamma", "credits"):
+                del entry["tree"][name]
+        path.write_text(json.dumps(record))
+    config = json.loads((run / "config.json").read_text())
+    del config["tree"]["nodes"], config["tree"]["credit"]
+    (run / "config.json").write_text(json.dumps(config))
+    data = page_data(write_report(run))
+    assert data["trained"] == "depth_value"  # there was no other
+    assert len(data["trees"]) == 6 and all(tree["by"] == "depth" and tree["credits"] == {} for tree in data["trees"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"by": "time"}, "a tree by 'time'"),
+        ({"by": ["depth"]}, r"a tree by \['depth'\]"),
+        ({"credits": []}, "not as expected"),
+        ({"credits": {"grpo": [[0.5]]}}, "credits grpo are not those of trajectories"),
+    ],
+)
+def test_a_tree_that_says_what_cannot_be_is_named(run: Path, change: dict[str, Any], message: str) -> None:
+    path = run / "trees" / "0001.json"
+    record = json.loads(path.read_text())
+    record["trees"][0]["tree"] |= change
+    path.write_text(json.dumps(record))
+    with pytest.raises(BadData, match=rf"0001\.json, line 1: .*{message}"):
+        write_report(run)
+
+
+@pytest.mark.parametrize(
+    ("config", "credit"),
+    [
+        ({}, None), ({"tree": 4}, None), ({"tstar": False, "tree": {}}, None), ({"tree": {"enabled": False}}, "grpo"),
+        ({"tree": {"nodes": "state", "credit": "value"}}, "state_value"), ({"tree": {"nodes": "time"}}, None),
+    ],
+)  # fmt: skip
+def test_which_credit_a_run_learns_from(config: dict[str, Any], credit: str | None) -> None:
+    assert trained(config) == credit
 
 
 def test_plot_of_one_point_constant_and_gap() -> None:

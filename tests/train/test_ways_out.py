@@ -72,23 +72,27 @@ def test_what_was_learnt_is_saved(end: Callable[[Path], str], tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_signal_waits_for_the_end_of_an_iteration_and_a_second_one_does_not(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with stop_signals() as stop:
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-        stop.patient = True
-        os.kill(os.getpid(), number)
-        assert stop.asked
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-    assert signal.getsignal(number) == before
+    handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, handler)  # the tests themselves may have been started with nohup
+    try:
+        with stop_signals() as stop:
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+            stop.patient = True
+            signal.raise_signal(number)
+            assert stop.asked
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+        assert signal.getsignal(number) == handler
+    finally:
+        signal.signal(number, before)
 
 
 def test_who_started_it_with_nohup_is_obeyed() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_signals() as stop:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             assert not stop.asked
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -52,8 +52,8 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     calls = [call for episode in episodes for call in episode.calls]
     price = prices.of_model(model) if model is not None else None
     # What a record does not hold was not timed: 0 seconds is no measurement.
-    earlier = [step["seconds"] for e in episodes for attempt in e.attempts for step in attempt["steps"] if step.get("seconds")]
-    replies = sorted([*earlier, *(step.seconds for episode in episodes for step in episode.steps if step.seconds)])
+    earlier = [step.get("seconds") for e in episodes for attempt in e.attempts for step in attempt["steps"]]
+    replies = sorted(seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds)
     return Accounts(
         usage=total(calls),
         successes=sum(episode.success for episode in episodes),

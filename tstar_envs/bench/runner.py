@@ -10,7 +10,8 @@ import asyncio
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,7 +77,9 @@ def play_episode(
     return next(iter(play_all([Seat(env, agent)], Setting(entry, name, seed, progress), [(task, sample)])))
 
 
-def play_missing(seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]) -> Iterator[Episode]:
+def play_missing(
+    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]
+) -> Generator[Episode, None, None]:
     """Play what is wanted and not done (or ended in an error); yields each episode as it ends.
 
     Raises:
@@ -84,14 +87,15 @@ def play_missing(seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key],
     """
     missing = [key for key in wanted if key not in done or done[key].ended == "error"]
     in_a_row = 0
-    for episode in play_all(seats, setting, missing):
-        yield episode
-        in_a_row = in_a_row + 1 if episode.ended == "error" else 0
-        if in_a_row == ERRORS_IN_A_ROW + len(seats) - 1:
-            raise BrokenRun(f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}")
+    with closing(play_all(seats, setting, missing)) as playing:  # what is under way ends with the run, not when Python tidies up
+        for episode in playing:
+            yield episode
+            in_a_row = in_a_row + 1 if episode.ended == "error" else 0
+            if in_a_row == ERRORS_IN_A_ROW + len(seats) - 1:
+                raise BrokenRun(f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}")
 
 
-def play_all(seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]) -> Iterator[Episode]:
+def play_all(seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]) -> Generator[Episode, None, None]:
     """Play episodes side by side, as many as there are seats; yields each as it ends.
 
     Leaving the iteration ends what is under way: those episodes are not recorded.

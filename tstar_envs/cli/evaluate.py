@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -62,7 +63,7 @@ def run(command: EvalCommand, console: Console) -> int:
             _play(played, console, prices)
         finally:  # also after Ctrl-C or a broken service: what was played is told
             summary, accounts = _figures(played, prices)
-            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel))
+            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_told))
             if played.results is not None:
                 say(console, f"episodes in {played.results.path}", "dim")
         _tell_errors(played, console)
@@ -96,7 +97,8 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
                     rows.append(Row(played.evaluation.entry.id, len(played.evaluation.wanted), *_figures(played, prices)))
                 _tell_errors(played, console)
     finally:
-        console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}"))
+        part = "" if command.tasks is None else f", the first {command.tasks} tasks of each"
+        console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
         if command.out is not None:
             say(console, f"episodes in {command.out}", "dim")
     return 1 if any(row.summary.errors for row in rows) else 0
@@ -118,8 +120,9 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
     model = evaluation.command.model
     price = prices.of_model(model) if model is not None else None
     try:
-        with Live(len(evaluation.wanted), finished, price, prices.currency) as live:
-            for episode in play_missing(seats, evaluation.setting, evaluation.wanted, done):
+        playing = play_missing(seats, evaluation.setting, evaluation.wanted, done)
+        with Live(len(evaluation.wanted), finished, price, prices.currency) as live, closing(playing):
+            for episode in playing:
                 if results is not None:
                     results.append(episode)
                 done.update(latest([episode]))
@@ -137,7 +140,7 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
     shown = ", ".join(f"{k}={v}" for k, v in evaluation.options.items()) or "defaults"
     agent = command.agent if command.temperature is None else f"{command.agent} (temperature {command.temperature:g})"
     model = f", model {command.model}" if command.model is not None else ""
-    tasks = f"tasks of panel {evaluation.panel}" if evaluation.panel else f"split {command.split}"
+    tasks = f"tasks of panel {evaluation.panel_told}" if evaluation.panel else f"split {command.split}"
     say(console, f"{entry.id} ({evaluation.env.tier}, rules {entry.rules_version}), {tasks}, agent {agent}{model}, options: {shown}")
     # Its own wish makes it play another environment than the rest.
     asked = {name: value for name, value in evaluation.wishes.items() if name not in evaluation.own}

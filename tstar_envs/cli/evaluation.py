@@ -63,6 +63,13 @@ class Evaluation:
         return {**settings, **{name: value for name, value in more.items() if value is not None}}
 
     @property
+    def panel_told(self) -> str:
+        """The panel for a table, and how much of it is played where that is not all; "" without one."""
+        tasks = {task for task, _ in self.wanted}
+        whole = len(panel(self.command.panel)[self.entry.id].tasks) if self.command.panel is not None else len(tasks)
+        return self.panel if len(tasks) == whole else f"{self.panel} (the first {len(tasks)} of {whole} tasks)"
+
+    @property
     def setting(self) -> Setting:
         """What the runner is told."""
         return Setting(self.entry, self.command.agent, self.command.seed, self.command.progress, self.panel)

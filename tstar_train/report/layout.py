@@ -1,7 +1,8 @@
 """Where the nodes of a cognitive tree stand: layers from top to bottom by depth, few crossings, children below parents.
 
-The graph is layered already (every edge leads one layer down), so what is left of Sugiyama's method is the order within
-a layer (sweeps that sort by the mean of the neighbours) and the places (least squares with a minimum distance).
+Each node's layer is given (by depth every edge leads one layer down; by state a layer is the earliest visit and edges may lead anywhere),
+so what is left of Sugiyama's method is the order within a layer (sweeps that sort by the mean of the neighbours) and the places (least
+squares with a minimum distance). `routes.py` draws the edges that do not lead one layer down.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
 
     Args:
         depths: layer of each node, by id; ids break ties.
-        edges: (source, target, weight); a heavier edge pulls harder, so that busy ways run straight.
+        edges: (source, target, weight); a heavier edge pulls harder, so that busy ways run straight. One that leads up pulls as if it
+            led down; one within a layer pulls nothing.
     """
     layers: dict[int, list[int]] = {}
     for node in sorted(depths):
@@ -25,8 +27,10 @@ def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
     above: dict[int, list[tuple[int, float]]] = {node: [] for node in depths}
     below: dict[int, list[tuple[int, float]]] = {node: [] for node in depths}
     for source, target, weight in edges:
-        above[target].append((source, weight))
-        below[source].append((target, weight))
+        if depths[source] != depths[target]:
+            upper, lower = sorted((source, target), key=depths.__getitem__)
+            above[lower].append((upper, weight))
+            below[upper].append((lower, weight))
 
     places = {node: float(k) for layer in layers.values() for k, node in enumerate(layer)}
     for sweep in range(SWEEPS):

@@ -19,7 +19,7 @@ from tstar_train.report.headline import headline
 from tstar_train.report.read import Record, Run, number, read_run
 from tstar_train.report.trees import forest
 
-SCRIPTS = ("dom.js", "charts.js", "trees.js", "episodes.js")
+SCRIPTS = ("dom.js", "charts.js", "drawing.js", "credits.js", "trees.js", "episodes.js")
 MOST_GRAFTS = 80
 
 
@@ -68,7 +68,7 @@ def render(run: Run) -> str:
         forest=woods,
         grafts=evenly(woods.grafts, MOST_GRAFTS),
         episodes=episodes,
-        data=script_json({"diagrams": readings, "trees": woods.trees, "episodes": episodes}),
+        data=script_json({"diagrams": readings, "trees": woods.trees, "trained": woods.trained, "episodes": episodes}),
         style=Markup(sources["report.css"]),  # our own file
         script=Markup(script),  # our own files
         # The page may run this script and nothing else, and load nothing: a second lock behind the escaping.

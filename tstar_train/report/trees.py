@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from tstar_envs import Episode
+from tstar_train.report.credits import credits_of, trained
 from tstar_train.report.embed import Budget, clipped, evenly
-from tstar_train.report.layout import place
 from tstar_train.report.read import Record, Run, checked, number, read_object
+from tstar_train.report.routes import Drawing, drawing
 
 MOST_ITERATIONS = 12
 MOST_PER_ITERATION = 5
@@ -28,6 +29,7 @@ class Forest:
         iterations: that were read.
         iterations_written: how many there are in the run's folder.
         found: trees in the iterations that were read.
+        trained: which credit the run learns from, one of `credits.CREDITS`, or None where its options do not say.
     """
 
     trees: list[dict[str, Any]] = field(default_factory=list)
@@ -35,6 +37,12 @@ class Forest:
     iterations: list[int] = field(default_factory=list)
     iterations_written: int = 0
     found: int = 0
+    trained: str | None = None
+
+    @property
+    def kinds(self) -> set[str]:
+        """What makes a node in the trees that are shown: "depth", "state" or both."""
+        return {tree["by"] for tree in self.trees}
 
 
 def forest(run: Run) -> Forest:
@@ -43,7 +51,9 @@ def forest(run: Run) -> Forest:
     Raises:
         BadData: a file is damaged.
     """
-    result = Forest(iterations=evenly(sorted(run.trees), MOST_ITERATIONS), iterations_written=len(run.trees))
+    result = Forest(
+        iterations=evenly(sorted(run.trees), MOST_ITERATIONS), iterations_written=len(run.trees), trained=trained(run.config or {})
+    )
     texts = _texts(run.episodes)
     found: list[dict[str, Any]] = []
     ranks: list[int] = []  # place of each tree among those of its iteration
@@ -88,13 +98,18 @@ def _iteration(record: Record, iteration: int, texts: Texts) -> list[dict[str, A
 
 def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
     tree, task = entry["tree"], str(entry["task"])
+    by = tree.get("by", "depth")  # trees from before there were nodes by state do not say
     grafts = [_graft(graft) for graft in entry.get("grafts") or []]
     depths = {int(node["id"]): int(node["depth"]) for node in tree["nodes"]}
     edges: list[dict[str, Any]] = [
         {"source": int(e["source"]), "target": int(e["target"]), "weight": float(e["weight"]), "trajectories": _members(e["trajectories"])}
         for e in tree["edges"]
     ]
-    places = place(depths, [(e["source"], e["target"], float(len(e["trajectories"]))) for e in edges])
+    if by not in ("depth", "state"):
+        raise ValueError(f"a tree by {by!r}")
+    drawn = drawing(depths, [(e["source"], e["target"], float(len(e["trajectories"]))) for e in edges])
+    for edge in edges:
+        edge["way"] = drawn.curves.get((edge["source"], edge["target"]))
     divergences = [_divergence(d, grafts) for d in tree["divergences"]]
     for end in [d[name] for d in divergences for name in ("node", "best", "worst")]:
         depths[end]  # a drawing of a node that is not there is a damaged file, said here and not in the browser
@@ -102,9 +117,14 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
         "iteration": iteration,
         "task": clipped(task, 200),
         "instruction": clipped(str(entry.get("instruction", ""))),
+        "by": by,
+        "gamma": number(tree.get("gamma")),
+        "rows": drawn.rows,
+        "width": drawn.width,
         "rewards": [number(r) for r in tree["rewards"]],
+        "credits": credits_of(tree),
         "stats": {str(name): number(value) for name, value in tree.get("stats", {}).items()},
-        "nodes": [_node(node, places[int(node["id"])], lambda i, t: _said(texts, (iteration, task, i), t)) for node in tree["nodes"]],
+        "nodes": [_node(node, drawn, lambda i, t: _said(texts, (iteration, task, i), t)) for node in tree["nodes"]],
         "edges": edges,
         "divergences": divergences,
         "grafts": grafts,
@@ -116,7 +136,7 @@ def _said(texts: Texts, key: tuple[int, str, int], turn: int) -> list[str] | Non
     return [clipped(part) for part in steps[turn]] if 0 <= turn < len(steps) else None
 
 
-def _node(node: Record, x: float, said: Callable[[int, int], list[str] | None]) -> dict[str, Any]:
+def _node(node: Record, drawn: Drawing, said: Callable[[int, int], list[str] | None]) -> dict[str, Any]:
     members = [(int(i), int(t)) for i, t in node["members"]]
     texts = [[clipped(str(node[name])) for name in ("thought", "action", "observation")]]
     which = [0]  # which of the texts each member has, -1 where the run did not record it
@@ -128,7 +148,8 @@ def _node(node: Record, x: float, said: Callable[[int, int], list[str] | None]) 
     return {
         "id": int(node["id"]),
         "depth": int(node["depth"]),
-        "x": x,
+        "x": drawn.spots[int(node["id"])][0],
+        "row": drawn.spots[int(node["id"])][1],
         "value": number(node["value"]),
         "advantage": number(node["advantage"]),
         "reward": number(node["reward"]),

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 from tstar_envs.bench.failures import EndpointError
 from tstar_envs.bench.usage import Call
@@ -102,6 +103,11 @@ class Endpoint:
         if client is not None:
             await client.close()
 
+    def _shown_url(self) -> str:
+        """Where requests go, without a name and password that may stand in the address: it is told in records."""
+        url = urlsplit(str(self._opened().base_url))
+        return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path, "", ""))
+
     def _opened(self) -> AsyncOpenAI:
         self._client = self._client or self._make()
         return self._client
@@ -127,7 +133,7 @@ class Endpoint:
             except _Unusable as unusable:
                 if tries == self.retries + 1 or unusable.final:
                     often = "" if tries == 1 else f" ({tries} tries in {time.perf_counter() - began:.0f} s)"
-                    raise EndpointError(f"{self._opened().base_url} model {self.model!r}: {unusable}{often}") from unusable.__cause__
+                    raise EndpointError(f"{self._shown_url()} model {self.model!r}: {unusable}{often}") from unusable.__cause__
                 await asyncio.sleep(self._wait(tries, unusable.wait))
         raise RuntimeError("every request ends in an answer or an error")
 
@@ -155,7 +161,11 @@ class Endpoint:
             wait = _retry_after(error.response.headers)
             again = error.status_code in _TRY_AGAIN or error.status_code >= 500
             patience = f"; it asks to wait {wait:.0f} s, and {PATIENCE:.0f} are waited at most" if wait and wait > PATIENCE else ""
-            raise _Unusable(f"HTTP {error.status_code}: {text:.300}{patience}", final=not again or bool(patience), wait=wait) from error
+            advice = ""
+            if error.status_code == 400 and "temperature" in text and "temperature" in body:
+                advice = " (--request temperature=null leaves it out)"
+            message = f"HTTP {error.status_code}: {text:.300}{patience}{advice}"
+            raise _Unusable(message, final=not again or bool(patience), wait=wait) from error
         except (TimeoutError, openai.APITimeoutError) as error:
             raise _Unusable(f"no answer within {self.timeout:g} s (--timeout)") from error
         except openai.APIConnectionError as error:

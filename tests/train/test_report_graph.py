@@ -1,0 +1,198 @@
+"""Graphs of states and the table of credits in a real browser: loops with arrows, keyboard, narrow and dark, and a real run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import assert_quiet, show, start
+from report_run import HOSTILE, make_run
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+from train_process import run as train
+
+from tstar_train.policy.model import has_tiny
+from tstar_train.report import write_report
+
+SCREENS = [(1400, "light"), (1400, "dark"), (390, "dark"), (320, "light")]
+# Ratio of the luminances of a thing's fill and of the page behind it (WCAG 2.2, 1.4.11 asks for 3).
+CONTRAST = """
+    const light = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((c) => c / 255)
+            .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const pair = [getComputedStyle(arguments[0]).fill, getComputedStyle(document.body).backgroundColor].map(light);
+    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    browser = start(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(make_run(tmp_path_factory.mktemp("state") / "run", iterations=3, nodes="state", seed=4))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not has_tiny("sokoban"):
+        pytest.skip("the package has no tiny weights for sokoban yet")
+    folder = tmp_path_factory.mktemp("real")
+    options = "--env sokoban-easy --iterations 1 --tree.nodes state --tree.credit transition --evaluation.tasks 2 --evaluation.samples 1"
+    train(folder, *options.split(), "--processes", 1, "--out", folder / "run")
+    return folder / "run" / "report.html"
+
+
+def shown(driver: Any) -> dict[str, Any]:
+    """The data of the tree that is drawn."""
+    data = json.loads(driver.find_element(By.ID, "data").get_attribute("textContent"))
+    tree: dict[str, Any] = data["trees"][int(driver.find_element(By.ID, "tree-task").get_attribute("value"))]
+    return tree
+
+
+def credits_table(driver: Any) -> list[list[float]]:
+    """The figures of the table, one row per step."""
+    rows = driver.find_elements(By.CSS_SELECTOR, "#tree-credits tbody tr")
+    return [[float(c.text.replace("−", "-")) for c in row.find_elements(By.CSS_SELECTOR, ".credit span")] for row in rows]
+
+
+def reads_as_written(driver: Any, page: Path, width: int, scheme: str) -> None:
+    """Everything that is asked of a graph's page, in one screen."""
+    show(driver, page, width, scheme)
+    tree = shown(driver)
+    row = {node["id"]: node["row"] for node in tree["nodes"]}
+    winding = [edge for edge in tree["edges"] if row[edge["target"]] - row[edge["source"]] != 1]
+    back = [edge for edge in winding if row[edge["target"]] <= row[edge["source"]]]
+    assert back, "the example has no loop"
+    assert len(driver.find_elements(By.CSS_SELECTOR, "#tree-canvas .arrow")) == len(winding)
+    arrows = driver.find_elements(By.CSS_SELECTOR, "#tree-canvas .arrow.back")
+    assert len(arrows) == len(back)
+    assert all(driver.execute_script(CONTRAST, arrow) >= 3 for arrow in arrows)
+    assert "back to an earlier row" in driver.find_element(By.ID, "tree-legend").text
+
+    nodes = {int(n.get_attribute("data-node")): n for n in driver.find_elements(By.CSS_SELECTOR, ".node")}
+    assert set(nodes) == set(row)
+    for node in tree["nodes"]:
+        label, visits = nodes[node["id"]].get_attribute("aria-label"), len(node["members"])
+        assert f"{visits} visit{'s' * (visits > 1)} by {len({i for i, _ in node['members']})} traj" in label
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+
+    # By keyboard from the choice of the task into the drawing; the panel follows.
+    driver.execute_script("document.getElementById('tree-task').focus()")
+    ActionChains(driver).send_keys(Keys.TAB).perform()
+    while driver.execute_script("return document.activeElement.id") == "tree-canvas":  # where it scrolls, it is a stop of its own
+        ActionChains(driver).send_keys(Keys.TAB).perform()
+    ActionChains(driver).send_keys(Keys.ENTER).perform()
+    assert driver.execute_script("return document.activeElement.classList.contains('chosen')")
+    assert "The start" in driver.find_element(By.ID, "tree-panel").text
+
+    picker = Select(driver.find_element(By.CSS_SELECTOR, "#tree-credits select"))
+    for i in {0, len(tree["rewards"]) - 1}:
+        picker.select_by_value(str(i))
+        expected = [tree["credits"][name][i] for name in ("grpo", "state_value", "state_transition")]
+        assert credits_table(driver) == [pytest.approx(step, abs=5.1e-3) for step in zip(*expected, strict=True)]
+    words = " ".join(driver.find_element(By.ID, "tree-credits").text.split())
+    assert "The paper's column is missing" in words and "state, gain (this run's):" in words
+    boxes = driver.execute_script("""
+        const outer = document.getElementById("tree-credits").getBoundingClientRect();
+        return [...document.querySelectorAll("#tree-credits .credit, #tree-credits select")].every((cell) => {
+            const box = cell.getBoundingClientRect();
+            return box.width > 0 && box.left >= outer.left && box.right <= outer.right + 0.5;
+        });""")
+    assert boxes, "a part of the table is cut off"
+    assert_quiet(driver)
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_a_graph_with_loops(driver: Any, report: Path, width: int, scheme: str) -> None:
+    reads_as_written(driver, report, width, scheme)
+
+
+@pytest.mark.slow
+def test_a_real_run_by_state(driver: Any, real: Path) -> None:
+    for width, scheme in SCREENS:
+        reads_as_written(driver, real, width, scheme)
+
+
+def test_a_row_of_the_table_leads_to_its_state_and_back(driver: Any, report: Path) -> None:
+    show(driver, report, 390)
+    tree = shown(driver)
+    button = driver.find_elements(By.CSS_SELECTOR, "#tree-credits tbody th button")[1]
+    trajectory = int(driver.find_element(By.CSS_SELECTOR, "#tree-credits select").get_attribute("value"))
+    driver.execute_script("arguments[0].focus()", button)
+    ActionChains(driver).send_keys(Keys.ENTER).perform()
+    [node] = [n for n in tree["nodes"] if [trajectory, 1] in n["members"]]
+    [chosen] = driver.find_elements(By.CSS_SELECTOR, ".node.chosen")
+    assert int(chosen.get_attribute("data-node")) == node["id"]
+    top = driver.execute_script("return document.getElementById('tree-panel').getBoundingClientRect().top")
+    assert 0 <= top < 900  # on a narrow screen the panel stands above the table
+    marked = driver.find_elements(By.CSS_SELECTOR, '#tree-credits tr[aria-current="true"] th')
+    assert [int(m.text) for m in marked] == [t + 1 for i, t in node["members"] if i == trajectory]
+
+
+def test_who_came_when_and_by_which_way(driver: Any, report: Path) -> None:
+    show(driver, report)
+    tree = shown(driver)
+    node = max(tree["nodes"][1:], key=lambda n: len(n["members"]))
+    driver.execute_script("document.querySelector(`.node[data-node='${arguments[0]}']`).dispatchEvent(new MouseEvent('click'))", node["id"])
+    words = driver.find_element(By.ID, "tree-panel").get_attribute("textContent")
+    assert "judged the same decision" not in words
+    for i in {i for i, _ in node["members"]}:
+        steps = [t + 1 for j, t in node["members"] if j == i]
+        assert re.search(rf"\b{i} \((reward )?[\d.]+(\)?), steps? [\d, ]*{steps[0]}\b", words), (i, steps)
+    # Each way on tells the action that was taken here, not one by which others came to the same state.
+    ways = [button.text for button in driver.find_elements(By.CSS_SELECTOR, "#tree-panel .ways button")]
+    onward = [edge for edge in tree["edges"] if edge["source"] == node["id"]]
+    assert len(ways) == len(onward)
+    by_id = {n["id"]: n for n in tree["nodes"]}
+    for way, edge in zip(ways, onward, strict=True):
+        target = by_id[edge["target"]]
+        steps = [target["which"][k] for k, (i, t) in enumerate(target["members"]) if [i, t - 1] in node["members"]]
+        assert any(way.endswith(": " + (target["texts"][w][1] or "(no action)")) for w in steps if w >= 0)
+        assert ("back to" in way) == (target["row"] < node["row"])
+
+
+def test_all_columns_of_a_tree_by_depth(driver: Any, tmp_path: Path) -> None:
+    show(driver, write_report(make_run(tmp_path / "run", iterations=1, trees=1)))
+    heads = [head.text for head in driver.find_elements(By.CSS_SELECTOR, "#tree-credits thead th")]
+    assert heads == ["step", "action", "GRPO", "paper", "depth, gain", "state", "state, gain"]
+    assert driver.find_elements(By.CSS_SELECTOR, "#tree-canvas .arrow") == []
+    assert "paper (this run's):" in driver.find_element(By.ID, "tree-credits").text
+    right = driver.execute_script("""
+        return [...document.querySelectorAll("#tree-credits .credit svg")].map((bar) => bar.getBoundingClientRect().right)
+            .every((edge) => edge <= document.getElementById("tree-credits").getBoundingClientRect().right);""")
+    assert right
+    assert_quiet(driver)
+
+
+def test_a_run_from_before_says_so(driver: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=1, trees=1)
+    record = json.loads((run / "trees" / "0001.json").read_text())
+    for entry in record["trees"]:
+        for name in ("by", "gamma", "credits"):
+            del entry["tree"][name]
+    (run / "trees" / "0001.json").write_text(json.dumps(record))
+    show(driver, write_report(run))
+    assert driver.find_elements(By.CSS_SELECTOR, ".node")
+    assert "written before credits were kept" in driver.find_element(By.ID, "tree-credits").text
+    assert_quiet(driver)
+
+
+def test_words_in_the_table_stay_text(driver: Any, tmp_path: Path) -> None:
+    show(driver, write_report(make_run(tmp_path / "run", iterations=1, trees=1, text=HOSTILE, nodes="state")), 390)
+    assert driver.execute_script("return window.hacked") is None
+    assert driver.find_elements(By.CSS_SELECTOR, "#tree-credits td.action")[0].text.startswith("search[")
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert_quiet(driver)
