@@ -36,7 +36,7 @@ def config_of(env: str, samples: int | None) -> Config:
 def seconds_of(trainer: Trainer, number: int) -> dict[str, float]:
     """CPU seconds of one iteration by phase, and ``all``."""
     began = time.process_time()
-    result = iterate(trainer, number, clock=time.process_time)
+    result = iterate(trainer, number, now=time.process_time)
     return {**result.seconds, "all": time.process_time() - began}
 
 

@@ -73,13 +73,13 @@ class IterationResult:
     played: Played
 
 
-def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.perf_counter) -> IterationResult:
+def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_counter) -> IterationResult:
     """One iteration; all ranks call it.
 
     Args:
         trainer: changed in place.
         number: of the iteration, from 0.
-        clock: what the phases' seconds are read from.
+        now: what the phases' seconds are read from.
 
     Raises:
         InfrastructureError: most episodes failed; nothing has been learnt from the others.
@@ -88,7 +88,7 @@ def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.per
         RankFailed: another process failed.
     """
     config, algorithm, learner, world, codec = trainer.config, trainer.algorithm, trainer.learner, trainer.world, trainer.policy.codec
-    played, phases = Played(), _Clock(clock)
+    played, clock = Played(), _Clock(now)
     with together(world):
         hand_over(trainer.policy, trainer.engine, learner.weights())
     temperature = algorithm.temperature(number / max(1, config.iterations - 1))
@@ -97,12 +97,12 @@ def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.per
     groups = sample_groups(
         config, algorithm, trainer.engine, codec, trainer.stream, trainer.cursor, number, temperature, world, played
     )  # fmt: skip
-    phases.end("rollout")
+    clock.phase("rollout")
     with together(world):
         # Build trees: turns that the policy cannot tell apart become one node.
         tstar = TStar(config, trainer.engine, codec, training_spec(config), sampling_of(config, temperature)) if config.tstar else None
         trees = [None] * len(groups) if tstar is None else tstar.trees(groups, number, played.work)
-        phases.end("tree")
+        clock.phase("tree")
 
         # Value: the algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
         for group, tree in zip(groups, trees, strict=True):
@@ -111,13 +111,13 @@ def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.per
             if steps is not None:
                 credit = [whole + own for whole, own in zip(credit, steps, strict=True)]
             played.groups.append(GroupResult(group, credit, tree, [] if tstar is None else tstar.divergences(tree)))
-        phases.end("valuation")
+        clock.phase("valuation")
 
         # Graft: at every divergence the policy writes what it should have thought.
         if tstar is not None:
             played.grafts = tstar.graft(played.groups, number)
         trainer.engine.release()  # what it needs for sampling is memory that the update needs
-        phases.end("grafting")
+        clock.phase("grafting")
 
         # Make rows: credited turns become credited tokens.
         episodes = make_rows(config, played.groups)
@@ -138,9 +138,9 @@ def iterate(trainer: Trainer, number: int, clock: Callable[[], float] = time.per
         trainer.whole = trainer.whole and learner.steps == before
     trainer.whole = False
     learner.end_iteration()
-    phases.end("update")
+    clock.phase("update")
 
-    played.seconds = phases.seconds
+    played.seconds = clock.seconds
     parts = world.gather(played)
     played = Played.together(parts) if parts else played
     trainer.cursor += world.first(played.tasks)
@@ -169,7 +169,7 @@ class _Clock:
         self._now = now
         self._last = now()
 
-    def end(self, name: str) -> None:
+    def phase(self, name: str) -> None:
         now = self._now()
         self.seconds[name] = now - self._last
         self._last = now
