@@ -59,7 +59,7 @@ JSON = {"Content-Type": "application/json"}
         (Raw(body=b'{"choices": []}', headers=JSON), "an unreadable answer"),
         (Raw(body=b'{"choices": [{"message": {"content": 3}}]}', headers=JSON), "an unreadable answer"),
         (HALF, "the connection failed"),
-        (completion(MOVE).__class__(body=b"", hold=2.0), "no answer within 0.3 s"),
+        (Raw(body=b"", hold=2.0), "no answer within 0.3 s"),
     ],
 )
 def test_what_an_endpoint_does_wrong_is_survived_and_counted_apart(bad: Raw, told: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from chat_server import completion, serving
+from chat_server import Raw, completion, serving
 from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_here, run_process
 
 import tstar_envs
@@ -64,7 +64,7 @@ def test_killed_and_resumed_nothing_is_lost_or_played_twice(run: Run, tmp_path: 
 
 
 def test_ctrl_c_ends_requests_that_never_answer(tmp_path: Path) -> None:
-    with serving(lambda body, number: MOVE if number < 8 else completion(MOVE).__class__(hold=30.0)) as served:
+    with serving(lambda body, number: MOVE if number < 8 else Raw(hold=30.0)) as served:
         command = chat(served.url, "--tasks", "20", "--concurrency", "4", "--out", "c.jsonl", "--option", "horizon=1")
         heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
         started = subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True, preexec_fn=heard)
@@ -99,7 +99,7 @@ def test_the_table_tells_what_it_cost_and_what_failed(run: Run, tmp_path: Path) 
 
 
 def test_errors_of_an_endpoint_are_in_no_rate_and_are_repeated(run: Run, tmp_path: Path) -> None:
-    broken = completion(MOVE).__class__(400, b"{}", {"Content-Type": "application/json"})
+    broken = Raw(400, b"{}", {"Content-Type": "application/json"})
     command = ("--tasks", "6", "--concurrency", "1", "--option", "horizon=1", "--out", "o.jsonl", "--base-url")
     with serving(lambda body, number: broken if number in (1, 4) else MOVE) as served:
         first = run(*chat(served.url, *command, served.url))
