@@ -60,6 +60,19 @@ def completion(message: str | Body, *, usage: bool = True, given: int = 10) -> R
     return Raw(body=json.dumps({**head, "choices": [choice], **counts}).encode(), headers={"Content-Type": "application/json"})
 
 
+def streamed(text: str) -> Raw:
+    """The same answer as a stream of events, for clients that ask for one."""
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    words = text.split(" ")
+    deltas = [{"role": "assistant", "content": ""}, *({"content": word if n == 0 else f" {word}"} for n, word in enumerate(words))]
+    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    usage = {"prompt_tokens": 10, "completion_tokens": len(words), "total_tokens": 10 + len(words)}
+    chunks.append({**head, "choices": [], "usage": usage})
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    return Raw(body=body.encode(), headers={"Content-Type": "text/event-stream"})
+
+
 @contextmanager
 def serving(answer: Callable[[Body, int], str | Raw], delay: float = 0.0) -> Iterator[Served]:
     """Serve chat completions.

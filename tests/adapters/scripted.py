@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -83,9 +84,27 @@ def _played(found: TaskSet, task: str, replies: list[str]) -> Script:
     return Script(task, said, episode.reward, episode.success)
 
 
+def scripted_answer(env: str) -> Callable[[list[dict[str, Any]]], str]:
+    """What a model that follows the scripts says next, from the messages of a chat."""
+    made = tasks(env).make()
+    by_start = {made.reset(options={"task": script.task})[0]: script for script in scripts(env)}
+
+    def answer(messages: list[dict[str, Any]]) -> str:
+        said = [message for message in messages if message["role"] == "assistant"]
+        start = next(_text(message) for message in messages if message["role"] == "user")
+        return by_start[start].replies[len(said)]
+
+    return answer
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
 def call_of(tools: tuple[Tool, ...], reply: str) -> tuple[str, dict[str, str]] | None:
     """The typed call that a reply's action stands for; None where there is none."""
     return tools_module.call_of(tools, parse_reply(reply).action)
 
 
-__all__ = ["ENVS", "PANEL", "Script", "call_of", "scripts", "tasks"]
+__all__ = ["ENVS", "PANEL", "Script", "call_of", "scripted_answer", "scripts", "tasks"]

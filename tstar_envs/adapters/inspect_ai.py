@@ -1,0 +1,145 @@
+"""inspect_ai: an environment as a task of ``inspect eval`` (tested with inspect_ai 0.3.285; docs/adapters.md).
+
+    from inspect_ai import eval
+    from tstar_envs.adapters.inspect_ai import play
+
+    eval(play("tstar/Sokoban-easy", panel="v1"), model="openai/gpt-4o-mini")
+
+Where this package is installed, ``inspect eval tstar/play -T env=tstar/Sokoban-easy -T panel=v1 --model ...`` does the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSystem, ChatMessageTool, ChatMessageUser
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.tool import ToolDef, ToolParams
+
+from tstar_envs.core import TextEnv
+from tstar_envs.react import render_reply
+from tstar_envs.task_set import TaskSet, task_set
+from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool, action_of
+
+
+@task
+def play(
+    env: str = "tstar/Sokoban-easy", split: str = "test", panel: str | None = None, limit: int | None = None, tools: bool = False,
+    options: dict[str, Any] | None = None,
+) -> Task:  # fmt: skip
+    """One sample for each task of an environment; its score is the reward, and beside it whether the task was solved.
+
+    Args:
+        env: id or short name.
+        split: whose tasks are played.
+        panel: play the tasks of a panel (``v1``) instead; the log then carries its hash.
+        limit: only so many tasks, from the first on.
+        tools: the model acts by calls of typed tools instead of ``Action:`` lines.
+        options: of the environment.
+
+    Raises:
+        UnknownOption: no such environment, split, panel or option.
+        PanelMismatch: the environment as made here does not play the panel's tasks.
+    """
+    tasks = task_set(env, split=split, panel=panel, limit=limit, **(options or {}))
+    return Task(
+        dataset=MemoryDataset(_samples(tasks, tools), name=tasks.env),
+        solver=episode(tasks, tools),
+        scorer=reward(),
+        version=tasks.rules_version,
+        name=tasks.env.rpartition("/")[2],
+        metadata={**tasks.record(), "tools": tools, "options": tasks.options},
+    )
+
+
+def _samples(tasks: TaskSet, tools: bool) -> list[Sample]:
+    made = tasks.make()
+    rules = f"{made.prompt()}\n\n{TOOLS_NOTE}" if tools else made.prompt()
+    samples = []
+    for name in tasks.ids:
+        text, info = made.reset(options={"task": name})
+        opening: list[ChatMessage] = [ChatMessageSystem(content=rules), ChatMessageUser(content=text)]
+        samples.append(Sample(id=name, input=opening, target=info["instruction"], metadata=tasks.record()))
+    made.close()
+    return samples
+
+
+@solver
+def episode(tasks: TaskSet, tools: bool = False) -> Solver:
+    """Plays an episode: the model's replies go to the environment until it is over.
+
+    What a search service fails at is raised, so that the sample has an error and no score.
+    """
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        made = tasks.make()
+        try:
+            made.reset(options={"task": str(state.sample_id)})
+            state.tools = [_described(tool) for tool in made.tools] if tools else []
+            _keep(state, 0.0, False, 0)
+            over = False
+            while not over:
+                state = await generate(state, tool_calls="none")
+                reply, answered = _reply(made, state.output.message)
+                text, earned, terminated, truncated, info = made.step(reply)
+                over = terminated or truncated
+                _keep(state, earned if over else 0.0, info["success"], info["step"])
+                state.messages.extend(answered(text))
+            state.completed = True
+        finally:
+            made.close()
+        return state
+
+    return solve
+
+
+def _keep(state: TaskState, earned: float, success: bool, steps: int) -> None:
+    for name, value in (("reward", earned), ("success", success), ("steps", steps)):
+        state.store.set(name, value)
+
+
+def _described(tool: Tool) -> Any:
+    """A typed tool as inspect_ai hands it to a model; the environment plays the call, not inspect_ai."""
+
+    async def execute(**arguments: str) -> str:
+        raise RuntimeError("calls are played by the environment")
+
+    parameters = tool.schema()["function"]["parameters"]
+    return ToolDef(execute, name=tool.name, description=tool.description, parameters=ToolParams.model_validate(parameters)).as_tool()
+
+
+def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str, Any]:
+    """What is played of a model's message, and how the observation is given to it: one call in each turn, as in ``eval --tools``."""
+    calls = message.tool_calls or []
+    if not calls:
+        return message.text, lambda text: [ChatMessageUser(content=text)]
+    first, *rest = calls
+    arguments, wrong = json.dumps(first.arguments), ""
+    try:
+        reply = render_reply(" ".join(message.text.split()), action_of(made.tools, first.function, arguments))
+    except BadCall as error:
+        reply, wrong = f"{first.function}({arguments})", f"Error: {error}\n"
+
+    def answered(text: str) -> list[ChatMessage]:
+        left = [
+            ChatMessageTool(content="Not played: one call is played in each turn, the first.", tool_call_id=call.id, function=call.function)
+            for call in rest
+        ]
+        return [ChatMessageTool(content=wrong + text, tool_call_id=first.id, function=first.function), *left]
+
+    return reply, answered
+
+
+@scorer(metrics={"reward": [mean(), stderr()], "success": [mean(), stderr()]})
+def reward() -> Scorer:
+    """What the episode earned, as the environment says; an episode that a limit of inspect_ai ended has earned nothing."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        earned, solved = float(state.store.get("reward", 0.0)), float(state.store.get("success", False))
+        return Score(value={"reward": earned, "success": solved}, metadata={"steps": state.store.get("steps", 0)})
+
+    return score

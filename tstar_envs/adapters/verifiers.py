@@ -1,0 +1,102 @@
+"""verifiers: an environment as a v1 taskset with the environment that plays it (tested with verifiers 0.4.0; docs/adapters.md).
+
+verifiers finds a taskset by the name of a top-level module, so write one, ``my_tasks.py``:
+
+    from tstar_envs.adapters.verifiers import TStarEnv, TStarTaskset
+
+    __all__ = ["TStarEnv", "TStarTaskset"]
+
+and run ``vf-eval my_tasks --env.taskset.env tstar/Sokoban-easy --env.taskset.panel v1 --env.player.runtime.type subprocess``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import verifiers.v1 as vf
+from pydantic import Field
+
+from tstar_envs.task_set import TaskSet, task_set
+
+__all__ = ["TStarEnv", "TStarTaskset"]
+
+
+class TStarData(vf.TaskData):
+    """A task: its id, the rules as system prompt, the first observation as prompt, and which set it is of."""
+
+    env: str
+    split: str
+    rules_version: str
+    panel: str | None
+    tasks_hash: str
+    options: dict[str, Any]
+
+
+class TStarConfig(vf.TasksetConfig):
+    """Which tasks are played: ``--env.taskset.env``, ``.split``, ``.panel``, ``.tasks`` and ``.options``."""
+
+    env: str = "tstar/Sokoban-easy"
+    split: str = "test"
+    panel: str | None = None
+    tasks: int | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TStarTask(vf.Task[TStarData, vf.State, vf.TaskConfig]):
+    """Scored by its environment, so that it has no rewards of its own."""
+
+
+class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
+    """The tasks of a split or of a panel, in order, each with the hash of the whole set."""
+
+    def load(self) -> Iterator[TStarTask]:
+        """The tasks.
+
+        Raises:
+            UnknownOption: no such environment, split, panel or option.
+            PanelMismatch: the environment as made here does not play the panel's tasks.
+        """
+        config = self.config
+        tasks = task_set(config.env, split=config.split, panel=config.panel, limit=config.tasks, **config.options)
+        made = tasks.make()
+        rules = made.prompt()
+        for name in tasks.ids:
+            text, _ = made.reset(options={"task": name})
+            data = TStarData(id=name, name=name, system_prompt=rules, prompt=text, options=tasks.options, **tasks.record())
+            yield TStarTask(data, config.task)
+
+
+class TStarEnvConfig(vf.EnvConfig):
+    """The one who plays."""
+
+    player: vf.AgentConfig = vf.AgentConfig()
+
+
+class TStarEnv(vf.Env[TStarEnvConfig]):
+    """Plays an episode: the player's replies go to the environment until it is over."""
+
+    async def run(self, task: TStarTask, agents: Any) -> None:
+        """Play a task; ``reward`` is the environment's, ``success`` and ``steps`` are metrics.
+
+        What a search service fails at is raised, so that the episode has an error and no reward.
+        """
+        data = task.data
+        tasks = TaskSet(data.env, data.split, data.rules_version, (str(data.id),), data.tasks_hash, data.panel, data.options)
+        made = tasks.make()
+        try:
+            made.reset(options={"task": data.id})
+            earned, info, over = 0.0, {"success": False, "step": 0}, False
+            async with agents.player.interaction(task) as interaction:
+                segment = await interaction.turn()
+                while not segment.terminated:
+                    text, earned, terminated, truncated, info = made.step(segment.last_reply)
+                    over = terminated or truncated
+                    if over:
+                        break
+                    segment = await interaction.turn(text)
+            trace = interaction.trace
+            trace.record_reward("reward", earned if over else 0.0)
+            trace.record_metrics({"success": float(info["success"]), "steps": float(info["step"])})
+        finally:
+            made.close()
