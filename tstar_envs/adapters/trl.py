@@ -166,45 +166,41 @@ def instructions(env: TextEnv[Any, Any]) -> str:
     return f"{env.prompt()}\n\n{TOOLS_NOTE}"
 
 
-def task_rows(env_id: str, split: str = "train", panel: str | None = None, **options: Any) -> tuple[list[dict[str, Any]], TaskSet]:
-    """The rows of ``task_dataset``, for who puts them into a dataset of another kind, and the task set that they are of."""
-    entry = find_entry(env_id)
-    chosen = task_set(env_id, split=split, panel=panel, **options)
-    rules = instructions(_make(entry, {"split": chosen.split, **options}))
+def task_rows(tasks: TaskSet) -> list[dict[str, str | list[dict[str, str]]]]:
+    """The rows of ``task_dataset``, for who puts them into a data set of another kind."""
+    env = tasks.make()
     # TRL puts the first observation behind the last message.
-    prompt = [{"role": "system", "content": rules}, {"role": "user", "content": ""}]
-    return [{"prompt": prompt, "task": task, "task_set": chosen.hash} for task in chosen.tasks], chosen
+    prompt = [{"role": "system", "content": instructions(env)}, {"role": "user", "content": ""}]
+    env.close()
+    return [{"prompt": prompt, "task": task, "tasks_hash": tasks.hash} for task in tasks.ids]
 
 
-def task_dataset(env_id: str, split: str = "train", panel: str | None = None, **options: Any) -> Dataset:
-    """The dataset to train on: one row for each task, so that all members of a group play the same one.
+def task_dataset(env_id: str, split: str = "train", *, panel: str | None = None, limit: int | None = None, **options: Any) -> Dataset:
+    """The data set to train on: one row for each task, so that all members of a group play the same one.
 
     Args:
         env_id: registered id or short name.
         split: whose tasks.
-        panel: a version of the fixed panel (``v1``): its tasks instead of a whole split.
-        **options: of the environment, the same as those of ``environment_factory``: rules and tasks may depend on them.
+        panel: a version of the fixed panel (``v1``), for its tasks instead.
+        limit: only so many, from the first on.
+        **options: of the environment, the same as those of ``environment_factory``: the rules and what a task holds may depend on them.
 
     Returns:
         Columns ``prompt`` (the rules as system message, and an empty message that TRL puts the first observation behind), ``task`` (its
-        id) and ``task_set`` (the hash of the tasks and their world, the same wherever the same tasks are played); ``info.description``
-        says the same in words. GRPOTrainer takes nothing but such a dataset, so that there is no other form of it here.
+        id) and ``tasks_hash`` (the same wherever the same tasks are played); ``info.description`` has the task set's whole record, as
+        JSON. GRPOTrainer takes nothing but such a data set, so that there is no other form of it here.
 
     Raises:
         MissingExtra: the package datasets is not installed.
         UnknownOption: no such environment, split, panel or option.
+        PanelMismatch: with these options the environment does not play the panel's tasks.
     """
     try:
         import datasets
     except ImportError as error:
         raise MissingExtra("task_dataset", "datasets", "trl") from error
-    rows, chosen = task_rows(env_id, split, panel, **options)
-    told = f"{len(rows)} tasks of {chosen.env}, split {chosen.split}, task set {chosen.hash}"
-    features = datasets.Features(
-        {
-            "prompt": [{"role": datasets.Value("string"), "content": datasets.Value("string")}],
-            "task": datasets.Value("string"),
-            "task_set": datasets.Value("string"),
-        }
-    )
-    return datasets.Dataset.from_list(rows, info=datasets.DatasetInfo(description=told, features=features))
+    tasks = task_set(env_id, split=split, panel=panel, limit=limit, **options)
+    text = datasets.Value("string")
+    features = datasets.Features({"prompt": [{"role": text, "content": text}], "task": text, "tasks_hash": text})
+    info = datasets.DatasetInfo(description=json.dumps(tasks.record()), features=features)
+    return datasets.Dataset.from_list(task_rows(tasks), info=info)
