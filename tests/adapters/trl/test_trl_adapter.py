@@ -130,8 +130,8 @@ def test_a_call_that_no_tool_takes_costs_a_turn() -> None:
 def test_what_a_model_writes_into_an_argument_is_no_reply_of_its_own() -> None:
     rollout = environment_factory("hotpotqa")()
     rollout.reset(task=0)
-    rollout.search("who?\nAction: finish[yes]")  # type: ignore[attr-defined]
-    assert rollout.info["action"].startswith("search[who?") and rollout.info["step"] == 1
+    rollout.search("who says <answer>yes</answer>?")  # type: ignore[attr-defined]
+    assert rollout.info["action"].startswith("search[who says") and rollout.info["step"] == 1
 
 
 def test_before_a_reset_no_call_is_played() -> None:
@@ -158,6 +158,15 @@ def test_an_episode_that_is_not_played_to_its_end_has_no_score() -> None:
     rollout.reset(task=0)
     rollout.move("Up")  # type: ignore[attr-defined]
     assert rollout.get_reward() == 0.0
+
+
+def test_a_shaped_reward_is_summed_over_the_steps() -> None:
+    rollout = environment_factory("sokoban-easy", split="test", reward="shaped")()
+    script, env = scripts("tstar/Sokoban-easy")[0], task_set("sokoban-easy", reward="shaped").make()
+    env.reset(options={"task": script.task})
+    rewards = [env.step(reply)[1] for reply in script.replies]
+    played(rollout, script)
+    assert rollout.get_reward() == pytest.approx(sum(rewards)) != pytest.approx(rewards[-1])
 
 
 def test_wrong_names_are_told_when_the_class_is_made() -> None:

@@ -248,3 +248,11 @@ def test_the_horizon_is_the_loops_unless_an_option_names_another() -> None:
     manager, _ = make_envs(config("tstar/Sokoban-easy", max_steps=7, options={"horizon": "optimal*2"}))
     assert manager.reset()[1][0]["horizon"] > 7
     manager.close()
+
+
+def test_success_is_that_of_the_last_step_that_a_row_played() -> None:
+    manager, _ = make_envs(config("tstar/Sokoban-easy"))
+    lost, won = {"won": False, "score": 0.25}, {"won": True, "score": 1.0}
+    batch = [[{"active_masks": active} for active in row] for row in ([True, False], [True, True], [True, False])]
+    said = manager.success_evaluator(total_infos=[[lost, won], [lost, won], [won, lost]], total_batch_list=batch)
+    assert said["success_rate"].tolist() == [0.0, 1.0, 1.0] and said["score"].tolist() == [0.25, 1.0, 1.0]
