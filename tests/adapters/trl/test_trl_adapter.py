@@ -161,11 +161,16 @@ def test_an_episode_that_is_not_played_to_its_end_has_no_score() -> None:
 
 
 def test_a_shaped_reward_is_summed_over_the_steps() -> None:
-    rollout = environment_factory("sokoban-easy", split="test", reward="shaped")()
-    script, env = scripts("tstar/Sokoban-easy")[0], task_set("sokoban-easy", reward="shaped").make()
-    env.reset(options={"task": script.task})
-    rewards = [env.step(reply)[1] for reply in script.replies]
-    played(rollout, script)
+    rollout, env = environment_factory("sokoban-medium", reward="shaped")(), task_set("sokoban-medium", split="train", reward="shaped").make()
+    rollout.reset(task=0)
+    env.reset(options={"task": 0})
+    rewards, over = [], False
+    while not over:
+        reply = env.oracle()
+        name, arguments = call_of(env.tools, reply) or ("", {})
+        getattr(rollout, name)(**arguments)
+        _, reward, over, _, _ = env.step(reply)
+        rewards.append(float(reward))
     assert rollout.get_reward() == pytest.approx(sum(rewards)) != pytest.approx(rewards[-1])
 
 
