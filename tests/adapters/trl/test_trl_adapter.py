@@ -161,7 +161,8 @@ def test_an_episode_that_is_not_played_to_its_end_has_no_score() -> None:
 
 
 def test_a_shaped_reward_is_summed_over_the_steps() -> None:
-    rollout, env = environment_factory("sokoban-medium", reward="shaped")(), task_set("sokoban-medium", split="train", reward="shaped").make()
+    rollout = environment_factory("sokoban-medium", reward="shaped")()
+    env = task_set("sokoban-medium", split="train", reward="shaped").make()
     rollout.reset(task=0)
     env.reset(options={"task": 0})
     rewards, over = [], False
