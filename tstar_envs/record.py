@@ -104,10 +104,11 @@ class Episode:
 
     @staticmethod
     def facts(info: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``extra`` keeps of the ``info`` of a reset: the kind of task (ALFWorld calls it ``task_type``), the tagger that WebShop's
-        score depends on, and how long a shortest solution is, where that is known.
+        """What ``extra`` keeps of the ``info`` of a reset: the kind of task (ALFWorld calls it ``task_type``), that ALFWorld was played
+        in the words of old games (``commands``), the tagger that WebShop's score depends on, and how long a shortest solution is, where
+        that is known.
         """
-        return {name: info[name] for name in ("kind", "task_type", "tagger", "optimal_length") if info.get(name) is not None}
+        return {name: info[name] for name in ("kind", "task_type", "commands", "tagger", "optimal_length") if info.get(name) is not None}
 
     def begin(self, observation: str, info: Mapping[str, Any]) -> None:
         """Write what ``TextEnv.reset`` returned."""

@@ -14,7 +14,7 @@ from tstar_envs.errors import UnknownOption
 State = TypeVar("State")
 # Options that a state does not depend on: where tasks come from (their contents count), how long an episode is, what is told in words.
 _INDIFFERENT = frozenset({
-    "data", "explain_invalid", "horizon", "levels", "problems", "prompt_style", "render_mode", "retriever", "skip_bad", "split",
+    "commands", "data", "explain_invalid", "horizon", "levels", "problems", "prompt_style", "render_mode", "retriever", "skip_bad", "split",
 })  # fmt: skip
 
 

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# What follows the rules where a model calls these tools: the rules describe actions as text.
+TOOLS_NOTE = "Act by calling one of the tools in each turn, instead of writing an Action line; what you think may stand before the call."
+
 
 class BadCall(ValueError):
     """A call that no tool takes: another name, an argument that is missing, unknown or not among the choices."""

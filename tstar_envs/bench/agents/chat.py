@@ -14,10 +14,9 @@ from tstar_envs.bench.usage import ACT, Call
 from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
 from tstar_envs.react import render_reply
-from tstar_envs.tools import BadCall, action_of
+from tstar_envs.tools import TOOLS_NOTE, BadCall, action_of
 
 AT_ONCE = 8  # episodes, unless the user says how many
-_TOOLS_NOTE = "Act by calling one of the tools in each turn, instead of writing an Action line; what you think may stand before the call."
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class ChatAgent:
     def rules(self) -> str:
         """What the system prompt says."""
         rules = self._view().prompt()
-        return f"{rules}\n\n{_TOOLS_NOTE}" if self.options.tools else rules
+        return f"{rules}\n\n{TOOLS_NOTE}" if self.options.tools else rules
 
     def reset(self, observation: str, info: Info) -> None:
         """Begin a conversation."""

@@ -13,17 +13,32 @@ from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, search, t
 from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.game import GIVEN, Game, State
 from tstar_envs.envs.alfworld.reading import can_change, read_command
-from tstar_envs.envs.alfworld.tasks import SPLIT_ALIASES, SPLITS, HouseTask, TaskSet, load_game, load_tasks, published_games, task_data
+from tstar_envs.envs.alfworld.tasks import (
+    SPLIT_ALIASES,
+    SPLITS,
+    HouseTask,
+    TaskSet,
+    load_game,
+    load_old_game,
+    load_tasks,
+    published_games,
+    task_data,
+)
 from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
-from tstar_envs.errors import BadData, UnknownTask
+from tstar_envs.errors import BadData, UnknownOption, UnknownTask
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
 from tstar_envs.tier import PathLike
-from tstar_envs.tools import tool
+from tstar_envs.tools import Tool, tool
 
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")
+COMMANDS = ("game", "put")
+
+_OLD_TOOLS = (
+    tool("act", "Give one command.", "{command}", command="for example: go to desk 1, take mug 2 from desk 1, put mug 2 in/on shelf 1"),
+)
 
 
 class Loaded(NamedTuple):
@@ -86,11 +101,13 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     ## Arguments
     ``variant`` (a task type, or "all"; fixed by the id), ``data`` ("auto", "mini", "full", or a folder with ``game.tw-pddl`` files; see
     ``tasks.load_tasks``), ``skip_bad`` (False; True: games that cannot be used are left out and counted in ``left_out``), ``backend``
-    ("own", or "textworld": the original packages answer, extra ``alfworld``), ``go_modifies`` (True: ``go to`` counts as modifying
-    the state), ``strict`` (False; True: only exact commands are understood, as in the original; with ``backend="textworld"`` nothing
-    is taken off a command either), ``explain_invalid`` (False; True: the agent reads why a command is
-    refused), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of the split
-    ``test``.
+    ("own", or "textworld": the original packages answer, extra ``alfworld``), ``commands`` ("game": things are put down as the game file
+    words it, in shipped games ``move O to R``; "put": by ``put O in/on R``, as before ALFWorld 0.4, for agents and prompts of that time:
+    rules, admissible actions, answers and experts say so, and so does ``info["commands"]`` on reset, which records keep),
+    ``go_modifies`` (True: ``go to`` counts as modifying the state), ``strict`` (False; True: only exact commands are understood, as in the
+    original; with ``backend="textworld"`` nothing is taken off a command either), ``explain_invalid`` (False; True: the agent reads why
+    a command is refused), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of
+    the split ``test``.
 
     ## Tags
     ``go to``, ``open``, ``close``, ``take``, ``move``, ``clean``, ``heat``, ``cool``, ``slice`` and ``use`` modify the state when they
@@ -115,7 +132,9 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
-    tools = (tool("act", "Give one command.", "{command}", command="for example: go to cabinet 1, take mug 2 from cabinet 1"),)
+    tools: tuple[Tool, ...] = (
+        tool("act", "Give one command.", "{command}", command="for example: go to cabinet 1, take mug 2 from cabinet 1"),
+    )
     default_horizon = 30
     answers = False
     oracle_kinds = ("expert", "search")
@@ -129,6 +148,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         data: PathLike = "auto",
         skip_bad: bool = False,
         backend: str = "own",
+        commands: str = "game",
         go_modifies: bool = True,
         strict: bool = False,
         split: str = "test",
@@ -139,8 +159,14 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         super().__init__(split=SPLIT_ALIASES.get(split, split), **options)
         check_option("variant", variant, VARIANTS)
         check_option("backend", backend, BACKENDS)
+        check_option("commands", commands, COMMANDS)
         check_option("go_modifies", go_modifies, (True, False))
         check_option("strict", strict, (True, False))
+        if commands == "put" and backend == "textworld":
+            raise UnknownOption('commands="put" needs backend="own": the original engine understands what the game file says alone')
+        self._old_words = commands == "put"
+        if self._old_words:
+            self.tools = _OLD_TOOLS
         self._backend, self._go_modifies, self._strict = backend, go_modifies, strict
         self.exact_replies = strict or backend == "textworld"
         self._set = task_set or load_tasks(variant, data, skip_bad)
@@ -167,7 +193,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
             task = self._set.tasks[task_id]
         except KeyError:
             raise UnknownTask(f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)") from None
-        return Loaded(task, load_game(task)), task.split
+        return Loaded(task, load_old_game(task) if self._old_words else load_game(task)), task.split
 
     def _start(self, task: Loaded) -> tuple[Position, str]:
         game = task.game
@@ -180,7 +206,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return task.game.task
 
     def _reset_extra(self, task: Loaded, state: Position) -> Mapping[str, Any]:
-        return {"task_type": task.task.task_type}
+        return {"task_type": task.task.task_type, **({"commands": "put"} if self._old_words else {})}
 
     def _apply(self, task: Loaded, state: Position, action: str) -> OutcomeFields[Position]:
         game, (before, seen, mirrored) = task.game, state
@@ -239,7 +265,8 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return rules.fingerprint(task.game, state.state)
 
     def _task_content(self, task: Loaded) -> str:
-        return canonical([getattr(task.game, name) for name in GIVEN])
+        game = load_game(task.task)  # in its own words, whatever the options
+        return canonical([getattr(game, name) for name in GIVEN])
 
     def _state_key(self, task: Loaded, state: Position) -> str:
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
@@ -282,4 +309,4 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(style, self.horizon)
+        return text.prompt(style, self.horizon, self._old_words)

@@ -9,7 +9,7 @@ from tstar_envs.envs.alfworld.game import NOTHING, Game, State
 from tstar_envs.envs.alfworld.rules import APPLIANCES, CHANGING, Command, situation
 
 USAGE = (
-    "go to R, open R, close R, take O from R, move O to R, examine X, use O, clean O with R, heat O with R, cool O with R, slice O with O, "
+    "go to R, open R, close R, take O from R, {move}, examine X, use O, clean O with R, heat O with R, cool O with R, slice O with O, "
     "look, inventory, help"
 )
 _FORMS = (
@@ -40,7 +40,7 @@ def read_command(game: Game, state: State, typed: str, strict: bool = False) -> 
         state: where the agent stands.
         typed: any string.
         strict: only exact commands count, as in the original; otherwise case and white space do not matter, and ``put O in/on R`` is
-            the same as ``move O to R``.
+            the same as ``move O to R``, whichever the game says.
     """
     commands = situation(game, state).commands
     exact = typed.strip()
@@ -49,7 +49,8 @@ def read_command(game: Game, state: State, typed: str, strict: bool = False) -> 
     plain = " ".join(exact.lower().split()) if len(exact) <= _LONGEST else ""
     form = _form(plain)
     if form is None:
-        return Reading(None, "", f"{exact!a:.80} is no command; there are: {USAGE}")
+        usage = USAGE.format(move=game.wording.move.said({"o": "O", "r": "R"}))
+        return Reading(None, "", f"{exact!a:.80} is no command; there are: {usage}")
     verb, *arguments = form
     canonical = game.wording.move.said({"o": arguments[0], "r": arguments[1]}) if verb == "move" else plain
     if canonical in commands:

@@ -103,6 +103,13 @@ def load_game(task: HouseTask) -> Game:
     return scene_game(scene) if scene is not None else read_game(read_text(str(task.source)), str(task.source))
 
 
+@lru_cache(maxsize=256)
+def load_old_game(task: HouseTask) -> Game:
+    """The same, with ``put`` for ``move`` (``Wording.before_0_4``)."""
+    game = load_game(task)
+    return replace(game, wording=game.wording.before_0_4())
+
+
 @lru_cache(maxsize=1)
 def shipped_houses() -> dict[int, House]:
     """The houses of the mini tier by scene number."""

@@ -18,6 +18,7 @@ _COMMANDS = (
     "use O: turn on a lamp at hand",
     "examine X, look, inventory: look at things again; they change nothing",
 )
+_MOVE, _PUT = _COMMANDS[3], "put O in/on R: the object that you hold"
 _FORMS = {
     "react": "In each turn write one thought and one action:\nThought: what you know and what you do next\nAction: one of\n{commands}",
     "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{commands}",
@@ -25,9 +26,9 @@ _FORMS = {
 
 
 @lru_cache(maxsize=16)
-def prompt(style: str, horizon: int) -> str:
-    """The rules and the grammar of actions as an agent is told them."""
-    commands = "\n".join(f"  {line}" for line in _COMMANDS)
+def prompt(style: str, horizon: int, put: bool = False) -> str:
+    """The rules and the grammar of actions as an agent is told them; ``put``: things are put down in the words of old games."""
+    commands = "\n".join(f"  {_PUT if put and line is _MOVE else line}" for line in _COMMANDS)
     end = (
         'Things are called by kind and number: mug 2, cabinet 1. A command that is not possible is answered by "Nothing happens." and '
         f"costs a turn. You have {horizon} turns."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -56,3 +56,7 @@ class Wording:
     move: Phrase = MOVE
     answers: Mapping[str, Phrase] = field(default_factory=lambda: ANSWERS)
     help: str = ""
+
+    def before_0_4(self) -> Wording:
+        """The same with ``put``, as ALFWorld's games worded putting down before release 0.4, and agents of that time learnt it."""
+        return replace(self, move=_phrase("put |o| in/on |r|"), answers={**self.answers, "move": _phrase("You put the |o| in/on the |r|.")})

@@ -1,0 +1,280 @@
+"""verl-agent: environment managers for its rollout loop and those of its descendants.
+
+    from tstar_envs.adapters.verl_agent import make_envs   # in place of agent_system.environments.make_envs
+
+    envs, val_envs = make_envs(config)   # config.env.env_name: tstar/Sokoban-easy
+
+An ``EnvironmentManager`` has the interface of verl-agent's ``EnvironmentManagerBase`` (``reset``, ``step``, ``success_evaluator``,
+``close``; read in agent_system/environments/base.py and multi_turn_rollout/rollout_loop.py); nothing of that package is imported. Row r
+of a batch plays the task of group ``r // env.rollout.n``. The anchor by which GiGPO groups steps is the environment's ``state_key``:
+equal exactly for equal states of one task, whatever led there and however the observation is worded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tstar_envs.choices import check_option, is_whole
+from tstar_envs.core import TextEnv
+from tstar_envs.errors import ResetNeeded, UnknownOption
+from tstar_envs.group import GroupEnv, make_group
+from tstar_envs.react import parse_reply
+from tstar_envs.stable_random import StableRandom
+
+Infos = list[dict[str, Any]]
+Observations = dict[str, Any]
+REPLIES = {"tags": ("action", "search", "answer"), "react": ("line",)}  # form of a reply -> how ``parse_reply`` says that it is marked
+
+
+def projection(text_actions: Sequence[str], replies: str = "tags") -> tuple[list[str], list[bool]]:
+    """Read what a policy wrote.
+
+    Args:
+        text_actions: its replies.
+        replies: the form they must have: ``tags`` is verl-agent's ``<think>...</think><action>...</action>``, ``react`` has ``Thought:``
+            and ``Action:`` lines.
+
+    Returns:
+        What the environments are to play, "" (an invalid action) where a reply has no action in that form; and whether it has a thought
+        in that form too, without which it counts as invalid although its action is played, as in verl-agent.
+    """
+    check_option("replies", replies, tuple(REPLIES))
+    actions, valid = [], []
+    for text in text_actions:
+        thought, _, cue = parse_reply(text)
+        marked = cue in REPLIES[replies]
+        actions.append(text if marked else "")
+        valid.append(marked and bool(thought) and (replies == "react" or "</think>" in text))
+    return actions, valid
+
+
+class Envs:
+    """The environments of a manager: ``env_num`` groups of ``group_n``, played in this process.
+
+    Args:
+        env_id: registered id or short name.
+        env_num: groups.
+        group_n: members of a group, which play the same task.
+        seed: of the order in which tasks come.
+        split: where they come from.
+        fixed: every reset plays the first ``env_num`` tasks of the split, for validation; else the split is gone through in an order drawn
+            anew each time round.
+        **options: of the environment.
+    """
+
+    def __init__(
+        self, env_id: str, env_num: int, group_n: int, *, seed: int = 0, split: str = "train", fixed: bool = False, **options: Any
+    ) -> None:
+        if not is_whole(env_num) or env_num < 1:
+            raise UnknownOption(f"env_num must be a whole number of at least 1, got {env_num!r}")
+        group = make_group(env_id, range(env_num), group_n, split=split, **options)
+        self.rows: list[TextEnv[Any, Any]] = group.envs
+        self.group_n, self._fixed = group.group_size, fixed
+        self._ids = list(self.rows[0].task_ids())
+        self._stream = self._drawn(seed)
+        self._group: GroupEnv | None = None
+
+    def _drawn(self, seed: int) -> Iterator[str]:
+        for turn in itertools.count():
+            yield from StableRandom(f"{seed}/{turn}").shuffled(self._ids)
+
+    def _tasks(self, kwargs: Sequence[Mapping[str, Any]] | None) -> list[str | int]:
+        """The tasks of the groups: those that the rows of the batch name, or the next ones."""
+        named = [row.get("task") for row in kwargs] if kwargs is not None else []
+        if all(task is None for task in named):
+            number = len(named) // self.group_n or len(self.rows) // self.group_n
+            if self._fixed and number > len(self._ids):
+                raise UnknownOption(f"{number} fixed tasks are wanted and the split has {len(self._ids)}: take a smaller batch")
+            return list(itertools.islice(iter(self._ids) if self._fixed else self._stream, number))
+        if len(named) > len(self.rows) or len(named) % self.group_n:
+            raise UnknownOption(f"{len(named)} rows of env_kwargs do not fit {len(self.rows)} environments in groups of {self.group_n}")
+        chosen: list[str | int] = []
+        for number in range(len(named) // self.group_n):
+            members = named[number * self.group_n : (number + 1) * self.group_n]
+            if members[0] is None or any(task != members[0] for task in members):
+                raise UnknownOption(f"the members of group {number} must name the same task in env_kwargs, got {members!r:.200}")
+            chosen.append(members[0])
+        return chosen
+
+    def reset(self, kwargs: Sequence[Mapping[str, Any]] | None = None) -> tuple[list[str], Infos]:
+        """Start an episode in every row.
+
+        Args:
+            kwargs: one mapping for each row (the data set's ``env_kwargs``); ``task`` is an id, or an index within the split. There may
+                be fewer rows than environments, as in the last batch of a data set.
+
+        Raises:
+            UnknownOption: the rows do not fit, or members of a group name different tasks.
+            UnknownTask: no such task.
+        """
+        tasks = self._tasks(kwargs)
+        self._group = GroupEnv(self.rows[: len(tasks) * self.group_n], tasks, self.group_n)
+        return self._group.reset()
+
+    def step(self, actions: Sequence[str]) -> list[tuple[str, float, bool, dict[str, Any]] | None]:
+        """Play one action in every row that still runs.
+
+        Returns:
+            Observation, reward, whether the episode is over, and info; None for a row whose episode was over before.
+
+        Raises:
+            InfrastructureError: a search service failed; nothing was played, so that the same step may be tried again.
+            ResetNeeded: before ``reset``.
+        """
+        if self._group is None:
+            raise ResetNeeded("step comes after reset: call reset() first")
+        if len(actions) != len(self._group):
+            raise UnknownOption(f"step needs {len(self._group)} actions, one for each row, got {len(actions)}")
+        running = self._group.running
+        played = self._group.step([action if runs else None for action, runs in zip(actions, running, strict=True)])
+        return [
+            (str(observation), float(reward), bool(terminated or truncated), info) if reward is not None and info is not None else None
+            for observation, reward, terminated, truncated, info in zip(*played, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self.rows:
+            env.close()
+
+
+class EnvironmentManager:
+    """What verl-agent's rollout loop calls an environment manager.
+
+    Args:
+        envs: the environments.
+        projection_f: reads replies (``projection``).
+        config: of the run; ``config.env.history_length`` is how many of the latest turns a prompt shows, none at 0.
+        prompt_style: form of the replies that the rules ask for.
+    """
+
+    def __init__(
+        self, envs: Envs, projection_f: Callable[[Sequence[str]], tuple[list[str], list[bool]]], config: Any, prompt_style: str = "tags"
+    ) -> None:
+        self.envs, self.projection_f, self.config = envs, projection_f, config
+        self._history = max(0, int(config.env.history_length))
+        self._style = prompt_style
+        self._first: list[str] = []
+        self._turns: list[list[tuple[str, str]]] = []  # what each row did, and what it was answered
+        self._infos: Infos = []
+        self._anchors: list[str] = []
+
+    def reset(self, kwargs: Sequence[Mapping[str, Any]] | None = None) -> tuple[Observations, Infos]:
+        """Start an episode in every row.
+
+        Args:
+            kwargs: ``env_kwargs`` of the batch, see ``Envs.reset``.
+
+        Returns:
+            ``{"text": prompts, "image": None, "anchor": state keys}`` and infos, one entry for each row.
+        """
+        self._first, infos = self.envs.reset(kwargs)
+        self._turns = [[] for _ in infos]
+        self._anchors = [env.state_key() for env in self.envs.rows[: len(infos)]]
+        self._infos = [{**info, "won": False, "is_action_valid": True} for info in infos]
+        return self._observed(), [dict(info) for info in self._infos]
+
+    def step(self, text_actions: Sequence[str]) -> tuple[Observations, np.ndarray, np.ndarray, Infos]:
+        """Play one reply in every row.
+
+        Args:
+            text_actions: a reply for each row. Those of rows whose episode is over are passed over, as verl-agent goes on with all rows
+                until the last is done.
+
+        Returns:
+            Observations as of ``reset``; rewards (float32; 0 for a row that was over) and dones, shape (rows,); and infos with ``won``
+            (the task is solved) and ``is_action_valid`` (the reply has the right form, and its action could be read).
+
+        Raises:
+            InfrastructureError: see ``Envs.step``; never a reward of 0.
+        """
+        actions, valid = self.projection_f(list(text_actions))
+        rewards, dones = np.zeros(len(self._turns), np.float32), np.ones(len(self._turns), bool)
+        for row, result in enumerate(self.envs.step(actions)):
+            if result is None:
+                continue
+            observation, rewards[row], dones[row], info = result
+            self._turns[row].append((info["action"] or "(no action that could be read)", observation))
+            self._anchors[row] = info["state_key"]
+            self._infos[row] = {**info, "won": info["success"], "is_action_valid": valid[row] and bool(info["action"])}
+        return self._observed(), rewards, dones, [dict(info) for info in self._infos]
+
+    def _observed(self) -> Observations:
+        return {"text": self.build_text_obs(), "image": None, "anchor": list(self._anchors)}
+
+    def build_text_obs(self) -> list[str]:
+        """The prompts of the next turn: the rules, the first observation, the latest turns and what is seen now.
+
+        A policy of verl-agent is asked each turn anew, so that a prompt says all that it needs to know.
+        """
+        return [self._prompt(row) for row in range(len(self._turns))]
+
+    def _prompt(self, row: int) -> str:
+        turns, parts = self._turns[row], [self.envs.rows[row].prompt(self._style), self._first[row]]
+        if turns:
+            start = max(0, len(turns) - self._history)
+            shown = [f"Turn {number}: {action}\n{answer}" for number, (action, answer) in enumerate(turns[start:], start + 1)]
+            parts += [f"Turns taken so far: {len(turns)}.", *(shown or [f"You see now:\n{turns[-1][1]}"])]
+        return "\n\n".join(parts)
+
+    def success_evaluator(
+        self, *args: Any, total_infos: Sequence[Infos], total_batch_list: Sequence[Sequence[Mapping[str, Any]]], **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """Whether the episodes of a rollout were won.
+
+        Args:
+            *args: not used.
+            total_infos: for each row the infos of its steps.
+            total_batch_list: for each row what the loop kept of its steps; ``active_masks`` says whether the row still ran.
+            **kwargs: what the loop gives beside (rewards, lengths).
+
+        Returns:
+            ``success_rate`` and ``score``, shape (rows,): of the last step that each row played.
+        """
+        last = [
+            next((info for info, kept in zip(reversed(infos), reversed(batch), strict=True) if kept["active_masks"]), None)
+            for infos, batch in zip(total_infos, total_batch_list, strict=True)
+        ]
+        return {
+            "success_rate": np.array([float(info is not None and info["won"]) for info in last]),
+            "score": np.array([0.0 if info is None else float(info["score"]) for info in last]),
+        }
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+
+def make_envs(config: Any) -> tuple[EnvironmentManager, EnvironmentManager]:
+    """The managers for training and for validation, as verl-agent's function of this name makes them.
+
+    Read of the configuration are ``env.env_name`` (an id of this suite), ``env.seed``, ``env.max_steps`` (the horizon),
+    ``env.history_length``, ``env.rollout.n`` (members of a group), ``data.train_batch_size`` and ``data.val_batch_size`` (groups); and
+    where it is there ``env.tstar``: ``replies`` (``tags`` or ``react``), ``train_split``, ``val_split`` and ``options`` of the environment.
+
+    Returns:
+        The training manager, on tasks of the train split in a drawn order, and the validation manager, whose groups have one member and
+        which plays the same tasks of the valid split each time.
+
+    Raises:
+        UnknownOption: a setting is none of the valid ones; the message lists them.
+    """
+    own = dict(getattr(config.env, "tstar", None) or {})
+    given = {"replies": "tags", "train_split": "train", "val_split": "valid", "options": {}, **own}
+    unknown = given.keys() - {"replies", "train_split", "val_split", "options"}
+    if unknown:
+        raise UnknownOption(f"env.tstar has no setting {min(unknown)!r}; valid: replies, train_split, val_split, options")
+    check_option("env.tstar.replies", given["replies"], tuple(REPLIES))
+    if not is_whole(config.env.rollout.n):
+        raise UnknownOption(f"env.rollout.n must be a whole number, got {config.env.rollout.n!r}")
+    options = {"horizon": config.env.max_steps, **given["options"]}
+    members, name, seed = max(1, config.env.rollout.n), config.env.env_name, config.env.seed
+    train = Envs(name, config.data.train_batch_size, members, seed=seed, split=given["train_split"], **options)
+    valid = Envs(name, config.data.val_batch_size, 1, split=given["val_split"], fixed=True, **options)
+    read = partial(projection, replies=given["replies"])
+    return EnvironmentManager(train, read, config, given["replies"]), EnvironmentManager(valid, read, config, given["replies"])
