@@ -1,0 +1,341 @@
+"""An OpenEnv server over an environment of the suite (OpenEnv 0.10; docs/adapters.md).
+
+    app = create_app("tstar/Sokoban-easy", split="train")      # a FastAPI application
+    python -m tstar_envs serve --env sokoban-easy --split train
+
+Each session of OpenEnv's (a WebSocket on ``/ws``) plays an environment of its own; all of them share the data. Whatever a client does
+wrong is answered in a sentence, as is a search service that fails: OpenEnv passes the message of an exception on, and the session lives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import gymnasium as gym
+
+from tstar_envs.choices import is_whole
+from tstar_envs.core import TextEnv
+from tstar_envs.errors import InfrastructureError, MissingExtra, ResetNeeded, TStarError, UnknownOption, UnknownTask
+from tstar_envs.react import render_reply
+from tstar_envs.registry import EnvEntry, find_entry
+from tstar_envs.tools import BadCall, action_of
+
+try:
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse
+    from openenv.core.env_server import Action, ConcurrencyConfig, Environment, EnvironmentMetadata, Observation, State
+    from openenv.core.env_server import create_app as create_openenv_app
+    from pydantic import Field, ValidationError
+except ImportError as error:
+    raise MissingExtra("the OpenEnv server", error.name or "openenv", "openenv") from error
+
+SESSIONS, IDLE_SECONDS = 64, 600.0
+_SPLIT_TYPES = {"train": "train", "test": "test"}  # as OpenEnv calls them; every other split is its "validation"
+
+
+class ServedError(RuntimeError):
+    """What went wrong, as the client reads it: the kind of the suite's error and its message.
+
+    Attributes:
+        status: of the answer where the request came by plain HTTP: 400, or 503 for a failure that is not the client's.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class TStarAction(Action):
+    """One turn: a ``reply`` as a model wrote it, or a call of one of the tools that the first observation names."""
+
+    reply: str | None = Field(default=None, description="thought and action as text, for example 'Thought: ...\\nAction: right'")
+    tool_name: str | None = Field(default=None, description="a typed tool, in place of a reply")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="of the tool")
+    thought: str = Field(default="", description="what the model thought before it called the tool")
+
+    @classmethod
+    def model_validate(cls, obj: Any, **how: Any) -> TStarAction:
+        """As pydantic's, but what is wrong is told: OpenEnv answers a ValidationError with "Invalid message" alone."""
+        try:
+            return super().model_validate(_sendable(obj), **how)
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'action'}: {fault['msg']}" for fault in error.errors())
+            raise ServedError(f"this is no action: {faults}; an action has {', '.join(cls.model_fields)}") from error
+
+
+class TStarObservation(Observation):
+    """What the environment shows. ``metadata`` is the environment's info, and with which rules and tasks it plays."""
+
+    text: str = Field(description="the observation")
+    prompt: str = Field(default="", description="on reset: the rules and the grammar of actions, as an agent is told them")
+    tools: list[dict[str, Any]] = Field(default_factory=list, description="on reset: the tools, as chat APIs take them")
+    admissible_actions: list[str] | None = Field(default=None, description="null where the set is open or the episode over")
+    success: bool = Field(default=False, description="whether the task is solved")
+
+
+class TStarState(State):
+    """Of a session: which environment, and the task that is played."""
+
+    env: str = Field(default="", description="Gymnasium id")
+    task_id: str | None = Field(default=None, description="of the episode, null before the first")
+    split: str | None = Field(default=None, description="that the task is of")
+
+
+class Served:
+    """What all sessions share: the entry, the options, and the tasks.
+
+    Args:
+        env_id: Gymnasium id or short name.
+        options: of the environment.
+    """
+
+    def __init__(self, env_id: str, options: Mapping[str, Any]) -> None:
+        self.entry: EnvEntry = find_entry(env_id)
+        self._options = dict(options)
+        self.env = self.make()  # tells at once what is wrong with the options or the data; never played
+
+    def make(self, split: str | None = None) -> TextEnv[Any, Any]:
+        """An environment for one session."""
+        options = {**self._options, **({} if split is None else {"split": split})}
+        env = gym.make(self.entry.id, disable_env_checker=True, **options).unwrapped
+        if not isinstance(env, TextEnv):
+            raise TypeError(f"{self.entry.id} is not a TextEnv but a {type(env).__name__}")
+        return env
+
+    def tasks(self, split: str) -> list[dict[str, Any]]:
+        """The tasks of a split as the Task API tells them."""
+        with _told():
+            if split not in self.env.splits:
+                raise UnknownOption(f"{self.entry.id} has no split {split!r}; valid: {', '.join(self.env.splits)}")
+            return [{"id": task, "index": index, "split": split} for index, task in enumerate(self.env.task_ids(split))]
+
+
+class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
+    """One session. It makes its environment on the first reset, because OpenEnv makes sessions for every question about tasks."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, served: Served) -> None:
+        super().__init__()
+        self._served = served
+        self._envs: dict[str | None, TextEnv[Any, Any]] = {}
+        self._env: TextEnv[Any, Any] | None = None  # the one that is played
+        self._closed = False
+        self._state = TStarState(env=served.entry.id)
+
+    # Task API -------------------------------------------------------------------------------------------------------
+
+    def list_splits(self) -> list[dict[str, str]]:
+        """The splits that have tasks."""
+        env = self._served.env
+        return [{"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in env.splits if len(env.task_ids(split))]
+
+    def num_tasks(self, split: str) -> int:
+        """How many tasks a split has."""
+        return len(self._served.tasks(split))
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """All tasks of a split: id, index and split, each of which ``reset`` takes."""
+        return self._served.tasks(split)
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """One task; an index out of range is told with the range."""
+        tasks = self._served.tasks(split)
+        with _told():
+            if not 0 <= index < len(tasks):
+                raise UnknownTask(f"index {index} is out of range: split {split!r} has {len(tasks)} tasks")
+        return tasks[index]
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Tasks ``[start, stop)``, as a slice."""
+        return self._served.tasks(split)[start:stop]
+
+    # Episodes -------------------------------------------------------------------------------------------------------
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        split: str | None = None,
+        index: int | None = None,
+        task: str | int | None = None,
+        **unknown: Any,
+    ) -> TStarObservation:
+        """Start an episode; without ``index`` and ``task`` the seed draws the task, the same as ``env.reset(seed=seed)`` does.
+
+        Args:
+            seed: of the draw, a whole number from 0.
+            episode_id: a name for ``state``.
+            split: where the task is from; default: the server's.
+            index: of the task in its split.
+            task: its id, or an index.
+            unknown: nothing else is taken, and nothing ignored.
+
+        Raises:
+            ServedError: no such split or task, or an argument that is none; an episode that is running goes on as it was.
+        """
+        with _told():
+            self._check_open()
+            wanted = self._wanted(seed, index, task, unknown)
+            if split not in self._envs:
+                self._envs[split] = self._served.make(split)
+            env = self._envs[split]
+            if split is not None and isinstance(wanted, str) and wanted not in env.task_ids(split):
+                raise UnknownTask(f"there is no task {wanted!r} in split {split!r} of {self._served.entry.id}")
+            text, info = env.reset(seed=seed, options=None if wanted is None else {"task": wanted})
+            self._env = env
+            self._state = TStarState(
+                episode_id=episode_id or str(uuid4()), env=self._served.entry.id, task_id=info["task_id"], split=info["split"]
+            )
+            return TStarObservation(
+                text=text, prompt=env.prompt(), tools=[tool.schema() for tool in env.tools], **self._rest(info), reward=None, done=False
+            )
+
+    def step(self, action: TStarAction, timeout_s: float | None = None, **_: Any) -> TStarObservation:
+        """Play one turn. A call that no tool takes is an invalid action, which costs a step as in ``eval``, and is told why.
+
+        Raises:
+            ServedError: there is no episode, it is over, or the action is neither a reply nor a call; or the search service failed:
+                then nothing was played, and the same step may be tried again.
+        """
+        with _told():
+            self._check_open()
+            env = self._env
+            if env is None:
+                raise ResetNeeded(
+                    "no episode is running: call reset first, in the same session (over plain HTTP every request is one of its own: "
+                    "use a client of OpenEnv, which keeps a WebSocket)"
+                )
+            reply, wrong = _reply(env, action)
+            text, reward, terminated, truncated, info = env.step(reply)
+            if wrong:
+                text = f"Error: {wrong}\n{text}"
+            self._state.step_count = info["step"]
+            rest = self._rest(info, truncated=truncated)
+            return TStarObservation(text=text, **rest, reward=reward, done=terminated or truncated)
+
+    @property
+    def state(self) -> TStarState:
+        """The session's."""
+        return self._state
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Id, what it is, and the version of its rules."""
+        entry = self._served.entry
+        return EnvironmentMetadata(
+            name=entry.id, description=entry.summary, version=entry.rules_version, readme_content=self._served.env.prompt()
+        )
+
+    def close(self) -> None:
+        """Let go of the environment. OpenEnv closes idle sessions but keeps their connections, so later calls must say so."""
+        self._closed = True
+        self._env = None
+        self._envs.clear()
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ResetNeeded("this session was idle for too long and is closed: connect anew")
+
+    def _wanted(self, seed: Any, index: Any, task: Any, unknown: Mapping[str, Any]) -> str | int | None:
+        """The task that a reset names."""
+        if unknown:
+            raise UnknownOption(f"reset takes seed, episode_id, split, index and task, not {sorted(unknown)[0]!r}")
+        if seed is not None and (not is_whole(seed) or seed < 0):
+            raise UnknownOption(f"seed must be a whole number from 0, got {seed!r:.80}")
+        if index is not None and task is not None:
+            raise UnknownOption(f"give reset an index or a task, not both: got {index!r:.80} and {task!r:.80}")
+        if index is not None and not is_whole(index):
+            raise UnknownOption(f"index must be a whole number, got {index!r:.80}")
+        wanted: str | int | None = index if index is not None else task
+        return wanted
+
+    def _rest(self, info: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """What a first and a later observation have in common."""
+        told = {name: value for name, value in info.items() if name not in ("admissible_actions", "success")}
+        env, entry = self._served.env, self._served.entry
+        facts = {"env": entry.id, "rules_version": entry.rules_version, "tier": env.tier}
+        return {
+            "admissible_actions": info["admissible_actions"], "success": info["success"], "metadata": {**told, **more, **facts},
+        }  # fmt: skip
+
+
+def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = IDLE_SECONDS, **options: Any) -> FastAPI:
+    """An OpenEnv server of one environment.
+
+    Args:
+        env_id: Gymnasium id or short name.
+        sessions: episodes that can be played at the same time, each in a session of its own; one more is refused.
+        idle_seconds: a session without a call for so long is closed, which frees its place. OpenEnv looks every quarter of that, and
+            no more often than every 5 seconds.
+        options: of the environment; ``split`` is where tasks are drawn from unless a reset names another.
+
+    Raises:
+        UnknownOption: no such environment or option, or settings out of range.
+        MissingExtra, MissingData: what the environment needs is not here.
+    """
+    if not is_whole(sessions) or sessions < 1:
+        raise UnknownOption(f"sessions must be a whole number of at least 1, got {sessions!r}")
+    if not idle_seconds > 0:
+        raise UnknownOption(f"idle_seconds must be above 0, got {idle_seconds!r}")
+    served = Served(env_id, options)
+    app = create_openenv_app(
+        partial(TStarEnvironment, served),
+        TStarAction,
+        TStarObservation,
+        env_name=served.entry.name,
+        # A bare max_concurrent_envs would switch the closing of idle sessions off.
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=int(sessions), session_timeout=float(idle_seconds)),
+        state_cls=TStarState,
+    )
+    app.add_exception_handler(ServedError, _answer)
+    return app
+
+
+def _answer(request: Request, error: Exception) -> JSONResponse:
+    """An error in answer to a request by plain HTTP."""
+    return JSONResponse({"detail": str(error)}, error.status if isinstance(error, ServedError) else 500)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of the suite as the client shall read them."""
+    try:
+        yield
+    except TStarError as error:
+        told = f"{type(error).__name__}: {error}"
+        if isinstance(error, InfrastructureError):
+            raise ServedError(f"{told} (nothing was played and nothing is scored: try the same step again)", 503) from error
+        raise ServedError(told) from error
+
+
+def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
+    """The reply to play, and what is wrong with a call that no tool takes ("" if nothing)."""
+    if (action.reply is None) == (action.tool_name is None):
+        raise UnknownOption("an action is either a reply (text) or a tool_name with arguments")
+    if action.tool_name is None:
+        if action.arguments or action.thought:
+            raise UnknownOption("arguments and thought belong to a tool_name; a reply holds its own thought")
+        return action.reply or "", ""
+    arguments = json.dumps(action.arguments, ensure_ascii=False)
+    try:
+        return render_reply(" ".join(action.thought.split()), action_of(env.tools, action.tool_name, arguments)), ""
+    except BadCall as error:
+        return f"{action.tool_name}({arguments})", str(error)
+
+
+def _sendable(value: Any) -> Any:
+    """The same with every text as UTF-8 can hold it: half of a surrogate pair would end the session when it is answered."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {_sendable(name): _sendable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_sendable(inner) for inner in value]
+    return value
