@@ -28,11 +28,13 @@ from tstar_envs.tools import BadCall, action_of
 try:
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
-    from openenv.core.env_server import Action, ConcurrencyConfig, Environment, EnvironmentMetadata, Observation, State
+    from openenv.core.env_server import Action, ConcurrencyConfig, Environment, Observation, State
     from openenv.core.env_server import create_app as create_openenv_app
+    from openenv.core.env_server.types import EnvironmentMetadata
     from pydantic import Field, ValidationError
-except ImportError as error:
-    raise MissingExtra("the OpenEnv server", error.name or "openenv", "openenv") from error
+except ImportError as error:  # also where OpenEnv is of a version that lacks one of these names
+    lacks = error.name if isinstance(error, ModuleNotFoundError) and error.name else "openenv>=0.10,<0.11"
+    raise MissingExtra("the OpenEnv server", lacks, "openenv") from error
 
 SESSIONS, IDLE_SECONDS = 64, 600.0
 _SPLIT_TYPES = {"train": "train", "test": "test"}  # as OpenEnv calls them; every other split is its "validation"
