@@ -33,15 +33,16 @@ from tstar_envs.registry import EnvEntry, find_entry, list_envs, register_all
 from tstar_envs.snapshot import Snapshot
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.task_set import TaskSet, task_set
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadData", "EnvEntry", "Episode", "GroupEnv", "InUse", "InfrastructureError", "MissingData", "MissingExtra", "Panel",
     "PanelMismatch", "Reply", "ResetNeeded", "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "StepResult",
-    "TStarError", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "WriteFailed", "append_episode", "cluster_bootstrap",
+    "TStarError", "TaskSet", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "WriteFailed", "append_episode", "cluster_bootstrap",
     "find_entry", "list_envs", "make_group", "new_episode", "only_writer", "panel", "parse_json", "parse_options", "parse_reply",
-    "play_group", "read_episodes", "read_json", "register_all", "render_reply", "write_whole",
+    "play_group", "read_episodes", "read_json", "register_all", "render_reply", "task_set", "write_whole",
 ]  # fmt: skip
 
 register_all()

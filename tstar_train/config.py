@@ -254,6 +254,8 @@ class Config:
     """Training iterations."""
     minutes: float | None = None
     """Stop training after this many minutes of it (iterations counted so far stand)."""
+    episodes: int | None = None
+    """Stop training when so many episodes were sampled, those that dynamic sampling drops included: algorithms compared at equal cost."""
     checkpoint_every: int = 20
     """Iterations between checkpoints; the last one is always written."""
     keep_checkpoints: int = 2

@@ -38,6 +38,7 @@ _FROM_0, _FROM_1, _ABOVE_0, _SHARE = Range(0), Range(1), Range(0, open_low=True)
 RANGES = {
     "iterations": _FROM_0,
     "minutes": _ABOVE_0,
+    "episodes": _FROM_1,
     "checkpoint_every": _FROM_1,
     "keep_checkpoints": _FROM_1,
     "threads": _FROM_1,

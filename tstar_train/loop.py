@@ -91,7 +91,8 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     played, clock = Played(), _Clock(now)
     with together(world):
         hand_over(trainer.policy, trainer.engine, learner.weights())
-    temperature = algorithm.temperature(number / max(1, config.iterations - 1))
+    sampled = share_of_episodes(config, trainer.cursor)
+    temperature = algorithm.temperature(max(number / max(1, config.iterations - 1), sampled))
 
     # Collect, and select the groups that are learnt from (DAPO drops some, and plays others in their place).
     groups = sample_groups(
@@ -133,7 +134,7 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     before = learner.steps
     try:
         surgical = SurgicalTerm(config.graft.weight, config.graft.beta)
-        stats = update(learner, batch, algorithm.terms(), surgical, world, factor=rate(config, number), batching=batching)
+        stats = update(learner, batch, algorithm.terms(), surgical, world, factor=rate(config, number, sampled), batching=batching)
     finally:
         trainer.whole = trainer.whole and learner.steps == before
     trainer.whole = False
@@ -154,11 +155,23 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     return IterationResult(metrics, played.seconds, played)
 
 
-def rate(config: Config, number: int) -> float:
-    """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the iterations."""
+def share_of_episodes(config: Config, tasks: int) -> float:
+    """How much of ``episodes`` was sampled when so many tasks have been played; 0 where only iterations are counted."""
+    return tasks * config.rollout.group / config.episodes if config.episodes is not None else 0.0
+
+
+def rate(config: Config, number: int, sampled: float = 0.0) -> float:
+    """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the run.
+
+    Args:
+        config: of the run.
+        number: of the iteration, from 0.
+        sampled: share of the episodes that were sampled before it, where they are counted.
+    """
     if not config.optim.decay:
         return 1.0
-    return min(1.0, (config.iterations - number) / (config.iterations * config.optim.decay))
+    left = min(config.iterations - number, config.iterations * (1 - sampled))
+    return min(1.0, left / (config.iterations * config.optim.decay))
 
 
 class _Clock:

@@ -12,6 +12,7 @@ from rich.console import Console
 from tstar_envs import BadData, UnknownOption, read_json, write_whole
 from tstar_train.checkpoint import check_same_options, latest_checkpoint, read_state, remove_partial
 from tstar_train.config import Config
+from tstar_train.loop import share_of_episodes
 from tstar_train.tracking import RunFolder
 
 
@@ -53,6 +54,8 @@ def resumed(out: Path, config: Config, iterations: int | None, console: Console)
     config = _longer(config, iterations, made_with, out)
     if config.minutes is not None and state["seconds"] > 60 * config.minutes:
         raise UnknownOption(f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing")
+    if share_of_episodes(config, state.get("cursor", 0)) >= 1:
+        raise UnknownOption(f"the run was ended by --episodes {config.episodes}, so that more iterations change nothing")
     if config.iterations > made_with:
         _extend(out, checkpoint, state, config)
         console.print(f"the run goes on to {config.iterations} iterations instead of {made_with}", highlight=False)

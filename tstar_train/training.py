@@ -10,7 +10,7 @@ from rich.console import Console
 from tstar_train.checkpoint import Progress, latest_checkpoint, save_checkpoint
 from tstar_train.config import Config
 from tstar_train.display import Display
-from tstar_train.loop import IterationResult, Trainer
+from tstar_train.loop import IterationResult, Trainer, share_of_episodes
 from tstar_train.ranks import order
 from tstar_train.stopping import Stop
 from tstar_train.tracking import RunFolder
@@ -52,7 +52,7 @@ def train_on(
     try:
         while not stop.asked:
             late = config.minutes is not None and progress.seconds > 60 * config.minutes
-            last = late or progress.iteration >= config.iterations
+            last = late or progress.iteration >= config.iterations or share_of_episodes(config, trainer.cursor) >= 1
             if validation.due(progress.iteration, last):
                 save()
                 paused = time.perf_counter()

@@ -176,11 +176,12 @@ OTHER_STAGE = {
 @pytest.mark.slow
 def test_every_field_of_a_stage_is_used(tmp_path):
     """A stage with another value of one field leaves other weights."""
+    entry = find_entry("blocksworld-stack")
 
     def weights(schedule):
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         shutil.copytree(WEIGHTS / "blocksworld", out)
-        run_stage(find_entry("blocksworld-stack"), out, 0, schedule, Console(quiet=True), {"stages": []})
+        run_stage(entry, recipe_of(entry), out, 0, schedule, Console(quiet=True), {"stages": []})
         return (out / "model.safetensors").read_bytes()
 
     plain = weights(STAGE)

@@ -87,7 +87,9 @@ class PracticeMix:
         return chosen.load_class().practice(seed, **{**chosen.kwargs, **self._options})
 
 
-def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
+def build_weights(
+    entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console, recipe: Recipe | None = None
+) -> None:  # fmt: skip
     """Make the built-in policy that plays an environment, from nothing or from the one that it begins with, and write it.
 
     Args:
@@ -96,6 +98,7 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
         seed: of weights and demonstrations.
         steps: updates of each stage, None for the recipe's.
         console: for progress.
+        recipe: to follow instead of the policy's own.
 
     Raises:
         UnknownOption: the folder holds something.
@@ -104,15 +107,14 @@ def build_weights(entry: EnvEntry, out: Path, seed: int, steps: int | None, cons
     """
     with claimed(out, used="what it holds would be lost: choose another --out"):
         try:
-            _build(entry, out, seed, steps, console)
+            _build(entry, recipe or recipe_of(entry), out, seed, steps, console)
         except NotFinite as error:
             write_whole(out / "broken_batch.json", json.dumps(error.batch))
             raise NotFinite(f"{error}. The batch is in {out / 'broken_batch.json'}", error.batch) from error
 
 
-def _build(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console) -> None:
+def _build(entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console) -> None:
     torch.set_num_threads(1)
-    recipe = recipe_of(entry)
     made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
     if start := recipe.warm_start.begins_with:
         policy = load_policy("tiny", start)
@@ -134,7 +136,7 @@ def _build(entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Co
     }
     for number, schedule in enumerate(stages, start=len(made)):
         (out / "training.json").unlink(missing_ok=True)  # its sums are those of the stage before
-        run_stage(entry, out, seed + 1000 * number, schedule, console, record)
+        run_stage(entry, recipe, out, seed + 1000 * number, schedule, console, record)
         record["sha256"] = {p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")}
         write_whole(out / "training.json", json.dumps(record, indent=1) + "\n")
 
@@ -148,11 +150,13 @@ def new_policy(recipe: Recipe, entry: EnvEntry, seed: int) -> tuple[PreTrainedTo
     return tokenizer, new_tiny(tokenizer, seed, recipe.model)
 
 
-def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule, console: Console, record: dict[str, Any]) -> None:
+def run_stage(
+    entry: EnvEntry, recipe: Recipe, out: Path, seed: int, schedule: ImitationSchedule, console: Console, record: dict[str, Any]
+) -> None:  # fmt: skip
     """Go on from the weights in ``out`` by one schedule, write them back, and add the stage to the record."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
-        arguments = (schedule, entry, out, seed, meeting, f"{folder}/stage.json")
+        arguments = (schedule, entry, recipe, out, seed, meeting, f"{folder}/stage.json")
         if schedule.processes == 1:
             _stage(0, *arguments)
         else:
@@ -165,13 +169,15 @@ def run_stage(entry: EnvEntry, out: Path, seed: int, schedule: ImitationSchedule
                 told = json.loads(broken.read_text(encoding="utf-8"))
                 raise NotFinite(told["message"], told["batch"]) from None
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
-    style = recipe_of(entry).warm_start.demonstrations
+    style = recipe.warm_start.demonstrations
     record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})
     loss = f"loss {stage['losses'][-1][1]:.4f}" if stage["losses"] else "no steps"
     console.print(f"stage done: {loss}", highlight=False)
 
 
-def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, seed: int, meeting: str, result: str) -> None:
+def _stage(
+    rank: int, schedule: ImitationSchedule, entry: EnvEntry, recipe: Recipe, out: Path, seed: int, meeting: str, result: str
+) -> None:  # fmt: skip
     """One process of a stage; all of them stay in step, and the first writes."""
     torch.set_num_threads(1)
     average = None
@@ -181,7 +187,6 @@ def _stage(rank: int, schedule: ImitationSchedule, entry: EnvEntry, out: Path, s
     started = time.process_time()
     tokenizer = load_tokenizer(out)
     codec = PlainCodec(tokenizer, with_prompt=False)
-    recipe = recipe_of(entry)
     model = load_policy(str(out), recipe.name).model
     losses: list[tuple[int, float]] = []
 

@@ -1,0 +1,99 @@
+"""Scripted replies with what `eval` gives for them: every adapter must give the same rewards for the same replies on the same tasks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tstar_envs import find_entry, parse_reply
+from tstar_envs.bench.runner import play_episode
+from tstar_envs.task_set import TaskSet, task_set
+from tstar_envs.tools import Tool
+
+# One of each family.
+ENVS = ("tstar/Sokoban-easy", "tstar/Blocksworld-stack", "tstar/HotpotQA", "tstar/WebShop", "tstar/ALFWorld")
+PANEL = "v1"
+
+
+@dataclass(frozen=True)
+class Script:
+    """One episode.
+
+    Attributes:
+        task: id.
+        replies: ReAct replies, as many as the episode has steps.
+        reward: that `eval` records.
+        success: likewise.
+    """
+
+    task: str
+    replies: tuple[str, ...]
+    reward: float
+    success: bool
+
+
+class _Scripted:
+    """Plays fixed replies; without further ones what no environment takes."""
+
+    def __init__(self, replies: list[str]) -> None:
+        self._replies = iter(replies)
+
+    def reset(self, observation: str, info: dict[str, Any]) -> None:
+        pass
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        return next(self._replies, "Thought: I am lost.\nAction: nothing at all")
+
+
+def tasks(env: str) -> TaskSet:
+    """The tasks that scripts are of: the first of the panel."""
+    return task_set(env, panel=PANEL, limit=4)
+
+
+@lru_cache
+def scripts(env: str) -> tuple[Script, ...]:
+    """Four episodes: the expert's; the expert's after an invalid action; one that is given up; the expert's replies for another task."""
+    found = tasks(env)
+    expert = {task: _expert(found, task) for task in found.ids}
+    one, two, three, four = found.ids
+    wanted = {
+        one: expert[one],
+        two: ["Thought: What does this do?\nAction: nothing at all", *expert[two]],
+        three: [],
+        four: expert[one],
+    }
+    return tuple(_played(found, task, replies) for task, replies in wanted.items())
+
+
+def _expert(found: TaskSet, task: str) -> list[str]:
+    env, replies, over = found.make(), [], False
+    env.reset(options={"task": task})
+    while not over:
+        replies.append(env.oracle())
+        _, _, terminated, truncated, _ = env.step(replies[-1])
+        over = terminated or truncated
+    return replies
+
+
+def _played(found: TaskSet, task: str, replies: list[str]) -> Script:
+    episode = play_episode(found.make(), find_entry(found.env), _Scripted(replies), name="scripted", task=task)
+    said = tuple([*replies, *["Thought: I am lost.\nAction: nothing at all"] * len(episode.steps)][: len(episode.steps)])
+    return Script(task, said, episode.reward, episode.success)
+
+
+def call_of(tools: tuple[Tool, ...], reply: str) -> tuple[str, dict[str, str]] | None:
+    """The typed call that a reply's action stands for; None where there is none."""
+    action = parse_reply(reply).action
+    for tool in tools:
+        pattern = "".join(
+            f"(?P<{part[1:-1]}>.+)" if part.startswith("{") else re.escape(part) for part in re.split(r"(\{\w+\})", tool.action) if part
+        )
+        match = re.fullmatch(pattern, action, re.IGNORECASE)
+        if match and all(match[name].casefold() in map(str.casefold, choices) for name, choices in tool.choices.items()):
+            return tool.name, match.groupdict()
+    return None
+
+
+__all__ = ["ENVS", "PANEL", "Script", "call_of", "scripts", "tasks"]
