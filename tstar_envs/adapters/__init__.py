@@ -1,1 +1,1 @@
-"""The suite inside harnesses that people already use: one module for each, imported by name, so that its package is needed only there."""
+"""The suite inside harnesses that people already use: one module for each, which imports the other package only where it must."""

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-import gymnasium as gym
-
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import InfrastructureError, MissingExtra, ResetNeeded, TStarError, UnknownOption, UnknownTask
+from tstar_envs.errors import InfrastructureError, MissingExtra, PanelMismatch, ResetNeeded, TStarError, UnknownOption, UnknownTask
+from tstar_envs.panel import panel
 from tstar_envs.react import render_reply
 from tstar_envs.registry import EnvEntry, find_entry
+from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import BadCall, action_of
 
 try:
@@ -37,7 +38,9 @@ except ImportError as error:  # also where OpenEnv is of a version that lacks on
     raise MissingExtra("the OpenEnv server", lacks, "openenv") from error
 
 SESSIONS, IDLE_SECONDS = 64, 600.0
-_SPLIT_TYPES = {"train": "train", "test": "test"}  # as OpenEnv calls them; every other split is its "validation"
+PANEL = "v1"
+PANEL_SPLIT = f"panel-{PANEL}"  # the panel's tasks, offered as one more split
+_SPLIT_TYPES = {"train": "train", "test": "test", PANEL_SPLIT: "test"}  # as OpenEnv calls them; every other split is its "validation"
 
 
 class ServedError(RuntimeError):
@@ -64,7 +67,8 @@ class TStarAction(Action):
     def model_validate(cls, obj: Any, **how: Any) -> TStarAction:
         """As pydantic's, but what is wrong is told: OpenEnv answers a ValidationError with "Invalid message" alone."""
         try:
-            return super().model_validate(_sendable(obj), **how)
+            action: TStarAction = super().model_validate(_sendable(obj), **how)
+            return action
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'action'}: {fault['msg']}" for fault in error.errors())
             raise ServedError(f"this is no action: {faults}; an action has {', '.join(cls.model_fields)}") from error
@@ -89,7 +93,7 @@ class TStarState(State):
 
 
 class Served:
-    """What all sessions share: the entry, the options, and the tasks.
+    """What all sessions share: the entry, the options, and the tasks with their hashes.
 
     Args:
         env_id: Gymnasium id or short name.
@@ -98,23 +102,35 @@ class Served:
 
     def __init__(self, env_id: str, options: Mapping[str, Any]) -> None:
         self.entry: EnvEntry = find_entry(env_id)
-        self._options = dict(options)
+        self._split = options.get("split", "test")
+        self._options = {name: value for name, value in options.items() if name != "split"}
+        self._sets: dict[str, TaskSet] = {}
+        self._lock = Lock()
         self.env = self.make()  # tells at once what is wrong with the options or the data; never played
+        self.splits = [split for split in self.env.splits if len(self.env.task_ids(split))]
+        if self.entry.id in panel(PANEL):
+            with suppress(PanelMismatch):  # other data are here, or options that change what tasks hold
+                self._sets[PANEL_SPLIT] = task_set(self.entry.id, panel=PANEL, **self._options)
+                self.splits.append(PANEL_SPLIT)
 
     def make(self, split: str | None = None) -> TextEnv[Any, Any]:
-        """An environment for one session."""
-        options = {**self._options, **({} if split is None else {"split": split})}
-        env = gym.make(self.entry.id, disable_env_checker=True, **options).unwrapped
-        if not isinstance(env, TextEnv):
-            raise TypeError(f"{self.entry.id} is not a TextEnv but a {type(env).__name__}")
-        return env
+        """An environment for one session; of a split of the Task API, by default the server's own."""
+        name = "test" if split == PANEL_SPLIT else split or self._split
+        return TaskSet(self.entry.id, name, self.entry.rules_version, (), "", None, self._options).make()
 
-    def tasks(self, split: str) -> list[dict[str, Any]]:
+    def tasks(self, split: str) -> TaskSet:
+        """The tasks of a split with their hash, which takes up to some seconds for the first who asks."""
+        if split not in self.splits:
+            raise UnknownOption(f"{self.entry.id} has no split {split!r}; valid: {', '.join(self.splits)}")
+        with self._lock:
+            if split not in self._sets:
+                self._sets[split] = task_set(self.entry.id, split=split, **self._options)
+            return self._sets[split]
+
+    def specs(self, split: str) -> list[dict[str, Any]]:
         """The tasks of a split as the Task API tells them."""
         with _told():
-            if split not in self.env.splits:
-                raise UnknownOption(f"{self.entry.id} has no split {split!r}; valid: {', '.join(self.env.splits)}")
-            return [{"id": task, "index": index, "split": split} for index, task in enumerate(self.env.task_ids(split))]
+            return [{"id": task, "index": index, "split": split} for index, task in enumerate(self.tasks(split).ids)]
 
 
 class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
@@ -127,27 +143,27 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         self._served = served
         self._envs: dict[str | None, TextEnv[Any, Any]] = {}
         self._env: TextEnv[Any, Any] | None = None  # the one that is played
+        self._set: dict[str, Any] = {}  # of the tasks that it is played from
         self._closed = False
         self._state = TStarState(env=served.entry.id)
 
     # Task API -------------------------------------------------------------------------------------------------------
 
     def list_splits(self) -> list[dict[str, str]]:
-        """The splits that have tasks."""
-        env = self._served.env
-        return [{"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in env.splits if len(env.task_ids(split))]
+        """The splits that have tasks, and the panel as one more where its tasks are here."""
+        return [{"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in self._served.splits]
 
     def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
-        return len(self._served.tasks(split))
+        return len(self._served.specs(split))
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """All tasks of a split: id, index and split, each of which ``reset`` takes."""
-        return self._served.tasks(split)
+        return self._served.specs(split)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """One task; an index out of range is told with the range."""
-        tasks = self._served.tasks(split)
+        tasks = self._served.specs(split)
         with _told():
             if not 0 <= index < len(tasks):
                 raise UnknownTask(f"index {index} is out of range: split {split!r} has {len(tasks)} tasks")
@@ -155,7 +171,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         """Tasks ``[start, stop)``, as a slice."""
-        return self._served.tasks(split)[start:stop]
+        return self._served.specs(split)[start:stop]
 
     # Episodes -------------------------------------------------------------------------------------------------------
 
@@ -183,20 +199,18 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         """
         with _told():
             self._check_open()
-            wanted = self._wanted(seed, index, task, unknown)
+            wanted = self._wanted(seed, split, index, task, unknown)
             if split not in self._envs:
                 self._envs[split] = self._served.make(split)
             env = self._envs[split]
-            if split is not None and isinstance(wanted, str) and wanted not in env.task_ids(split):
-                raise UnknownTask(f"there is no task {wanted!r} in split {split!r} of {self._served.entry.id}")
             text, info = env.reset(seed=seed, options=None if wanted is None else {"task": wanted})
             self._env = env
+            self._set = self._served.tasks(split or info["split"]).record()
             self._state = TStarState(
                 episode_id=episode_id or str(uuid4()), env=self._served.entry.id, task_id=info["task_id"], split=info["split"]
             )
-            return TStarObservation(
-                text=text, prompt=env.prompt(), tools=[tool.schema() for tool in env.tools], **self._rest(info), reward=None, done=False
-            )
+            tools = [tool.schema() for tool in env.tools]
+            return TStarObservation(text=text, prompt=env.prompt(), tools=tools, reward=None, done=False, **self._rest(info))
 
     def step(self, action: TStarAction, timeout_s: float | None = None, **_: Any) -> TStarObservation:
         """Play one turn. A call that no tool takes is an invalid action, which costs a step as in ``eval``, and is told why.
@@ -218,8 +232,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             if wrong:
                 text = f"Error: {wrong}\n{text}"
             self._state.step_count = info["step"]
-            rest = self._rest(info, truncated=truncated)
-            return TStarObservation(text=text, **rest, reward=reward, done=terminated or truncated)
+            return TStarObservation(text=text, reward=reward, done=terminated or truncated, **self._rest(info, truncated=truncated))
 
     @property
     def state(self) -> TStarState:
@@ -245,27 +258,33 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         if self._closed:
             raise ResetNeeded("this session was idle for too long and is closed: connect anew")
 
-    def _wanted(self, seed: Any, index: Any, task: Any, unknown: Mapping[str, Any]) -> str | int | None:
-        """The task that a reset names."""
+    def _wanted(self, seed: Any, split: Any, index: Any, task: Any, unknown: Mapping[str, Any]) -> str | int | None:
+        """The task that a reset names, None where the seed draws it."""
         if unknown:
             raise UnknownOption(f"reset takes seed, episode_id, split, index and task, not {sorted(unknown)[0]!r}")
         if seed is not None and (not is_whole(seed) or seed < 0):
             raise UnknownOption(f"seed must be a whole number from 0, got {seed!r:.80}")
         if index is not None and task is not None:
             raise UnknownOption(f"give reset an index or a task, not both: got {index!r:.80} and {task!r:.80}")
-        if index is not None and not is_whole(index):
-            raise UnknownOption(f"index must be a whole number, got {index!r:.80}")
-        wanted: str | int | None = index if index is not None else task
+        wanted = task if index is None else index
+        if wanted is not None and not is_whole(wanted) and (index is not None or not isinstance(wanted, str)):
+            raise UnknownOption(f"{'task must be an id or' if index is None else 'index must be'} a whole number, got {wanted!r:.80}")
+        if split is None:
+            return wanted
+        tasks = self._served.tasks(split)
+        if isinstance(wanted, str) and wanted not in tasks.ids:
+            raise UnknownTask(f"there is no task {wanted!r} in split {split!r} of {self._served.entry.id}")
+        if split == PANEL_SPLIT and not isinstance(wanted, str):
+            if wanted is None:
+                raise UnknownOption(f"nothing is drawn from split {split!r}: give reset an index below {len(tasks.ids)} or a task")
+            return tasks.id_at(int(wanted))
         return wanted
 
     def _rest(self, info: dict[str, Any], **more: Any) -> dict[str, Any]:
         """What a first and a later observation have in common."""
         told = {name: value for name, value in info.items() if name not in ("admissible_actions", "success")}
-        env, entry = self._served.env, self._served.entry
-        facts = {"env": entry.id, "rules_version": entry.rules_version, "tier": env.tier}
-        return {
-            "admissible_actions": info["admissible_actions"], "success": info["success"], "metadata": {**told, **more, **facts},
-        }  # fmt: skip
+        metadata = {**told, **more, **self._set, "tier": self._served.env.tier}
+        return {"admissible_actions": info["admissible_actions"], "success": info["success"], "metadata": metadata}
 
 
 def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = IDLE_SECONDS, **options: Any) -> FastAPI:
@@ -287,7 +306,7 @@ def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = I
     if not idle_seconds > 0:
         raise UnknownOption(f"idle_seconds must be above 0, got {idle_seconds!r}")
     served = Served(env_id, options)
-    app = create_openenv_app(
+    app: FastAPI = create_openenv_app(
         partial(TStarEnvironment, served),
         TStarAction,
         TStarObservation,
