@@ -44,15 +44,7 @@ _SPLIT_TYPES = {"train": "train", "test": "test", PANEL_SPLIT: "test"}  # as Ope
 
 
 class ServedError(RuntimeError):
-    """What went wrong, as the client reads it: the kind of the suite's error and its message.
-
-    Attributes:
-        status: of the answer where the request came by plain HTTP: 400, or 503 for a failure that is not the client's.
-    """
-
-    def __init__(self, message: str, status: int = 400) -> None:
-        self.status = status
-        super().__init__(message)
+    """What went wrong, as the client reads it: the kind of the suite's error and its message."""
 
 
 class TStarAction(Action):
@@ -321,7 +313,7 @@ def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = I
 
 def _answer(request: Request, error: Exception) -> JSONResponse:
     """An error in answer to a request by plain HTTP."""
-    return JSONResponse({"detail": str(error)}, error.status if isinstance(error, ServedError) else 500)
+    return JSONResponse({"detail": str(error)}, 400)
 
 
 @contextmanager
@@ -330,10 +322,8 @@ def _told() -> Iterator[None]:
     try:
         yield
     except TStarError as error:
-        told = f"{type(error).__name__}: {error}"
-        if isinstance(error, InfrastructureError):
-            raise ServedError(f"{told} (nothing was played and nothing is scored: try the same step again)", 503) from error
-        raise ServedError(told) from error
+        again = " (nothing was played and nothing is scored: try the same step again)" if isinstance(error, InfrastructureError) else ""
+        raise ServedError(f"{type(error).__name__}: {error}{again}") from error
 
 
 def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:

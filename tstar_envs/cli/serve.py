@@ -51,16 +51,17 @@ def run(command: ServeCommand, console: Console) -> int:
         raise UnknownOption(f"--port must be from 0 to 65535, got {command.port}")
     entry = find_entry(command.env)
     options = parse_options(entry, command.option, {"split": "--split"})
-    try:
-        import uvicorn
-
-        from tstar_envs.adapters.openenv import create_app
-    except MissingExtra:
-        raise
-    except ImportError as error:
-        raise MissingExtra("the OpenEnv server", error.name or "uvicorn", "openenv") from error
-    app = create_app(entry.id, sessions=command.sessions, idle_seconds=command.idle_seconds, split=command.split, **options)
+    # Before the imports, which take seconds: a port that is taken is told at once.
     with _listen(command.host, command.port) as listener:
+        try:
+            import uvicorn
+
+            from tstar_envs.adapters.openenv import create_app
+        except MissingExtra:
+            raise
+        except ImportError as error:
+            raise MissingExtra("the OpenEnv server", error.name or "uvicorn", "openenv") from error
+        app = create_app(entry.id, sessions=command.sessions, idle_seconds=command.idle_seconds, split=command.split, **options)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         say(console, f"{entry.id} for OpenEnv is listening on http://{shown}:{port} ({command.sessions} sessions); Ctrl-C ends it")
