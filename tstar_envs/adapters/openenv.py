@@ -342,7 +342,7 @@ def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
 
 
 def _sendable(value: Any) -> Any:
-    """The same with every text as UTF-8 can hold it: half of a surrogate pair would end the session when it is answered."""
+    """The same with every text as UTF-8 can hold it: half of a surrogate pair, echoed, cannot be sent back."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):

@@ -263,11 +263,13 @@ def test_a_wrong_call_of_a_tool_costs_a_step_as_in_eval_and_says_why(client: Cli
         assert result.observation["text"].startswith("Error: ") and "direction" in result.observation["text"] + str(call)
 
 
-@pytest.mark.parametrize("text", ["", "\ud800", "\0", "Action: " + "Up " * 100_000, "{{}}", "ünïcode 🚪"])
+@pytest.mark.parametrize(
+    "text", ["", "\ud800", "Thought: half \ud800 a pair\nAction: Up", "\0", "Action: " + "Up " * 100_000, "{{}}", "ünïcode 🚪"]
+)
 def test_no_text_ends_a_session(client: Client, text: str):
     client.reset(index=0)
     assert client.step({"reply": text}).metadata["step"] == 1
-    assert client.step({"tool_name": text, "arguments": {"direction": text}}).metadata["step"] == 2
+    assert client.step({"tool_name": text, "arguments": {"direction": text}, "thought": text}).metadata["step"] == 2
     assert client.step(UP).metadata["step"] == 3
 
 
