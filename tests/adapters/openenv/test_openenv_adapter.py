@@ -105,7 +105,7 @@ def test_scripted_replies_give_the_rewards_of_eval(env: str):
     assert typed > 5 and {script.success for script in scripts(env)} == {True, False}
 
 
-@pytest.mark.parametrize("env", ["tstar/HotpotQA", "tstar/ALFWorld"])
+@pytest.mark.parametrize("env", ENVS)
 def test_32_sessions_at_once_play_as_one_does_alone(env: str):
     # Twice the scripts by eight: each task is played by several sessions side by side.
     wanted = list(scripts(env)) * 8
@@ -424,3 +424,13 @@ def test_the_command_serves_on_loopback_says_where_and_ends_by_ctrl_c():
     finally:
         first.kill()
         first.communicate()
+
+
+def test_the_lines_of_the_page_run(easy: str, capsys: pytest.CaptureFixture[str]):
+    page = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8").partition("## OpenEnv")[2]
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    exec(code.replace("http://127.0.0.1:8000", easy), {})
+    panel = tstar_envs.panel("v1")[EASY]
+    out = capsys.readouterr().out
+    assert gym.make(EASY).unwrapped.prompt() in out and out.splitlines()[-1].split()[2] == panel.hash
