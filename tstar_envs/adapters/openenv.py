@@ -100,7 +100,7 @@ class Served:
         self._lock = Lock()
         self.env = self.make()  # tells at once what is wrong with the options or the data; never played
         self.splits = [split for split in self.env.splits if len(self.env.task_ids(split))]
-        if self.entry.id in panel(PANEL):
+        if self.entry.id in panel(PANEL).entries:
             with suppress(PanelMismatch):  # other data are here, or options that change what tasks hold
                 self._sets[PANEL_SPLIT] = task_set(self.entry.id, panel=PANEL, **self._options)
                 self.splits.append(PANEL_SPLIT)
