@@ -1,9 +1,9 @@
-"""CPU seconds of an iteration with T-STAR and without, by phase, both sides interleaved in one process.
+"""CPU seconds of an iteration of GRPO, of T-STAR as in the paper and of T-STAR by state, by phase, interleaved in one process.
 
     python scripts/bench_overhead.py [--envs hotpotqa sokoban-easy blocksworld-stack] [--iterations 5] [--samples 16]
 
-Both sides play the built-in policy with its preset, the same tasks with the same seeds. The learning rate is next to nothing, so that
-every iteration plays the same episodes on both sides and only what is done with them differs; the optimizer's steps are taken. The
+All sides play the built-in policy with its preset, the same tasks with the same seeds. The learning rate is next to nothing, so that
+every iteration plays the same episodes on all sides and only what is done with them differs; the optimizer's steps are taken. The
 first iteration of each side warms up and is not counted. A ratio is the median of the iterations' own ratios.
 """
 
@@ -20,10 +20,11 @@ from tstar_envs import find_entry
 from tstar_train.build import build
 from tstar_train.config import Config
 from tstar_train.loop import Trainer, iterate
-from tstar_train.presets import choose
+from tstar_train.presets import choose, with_nodes
 from tstar_train.world import Alone
 
 FAMILIES = ("hotpotqa", "sokoban-easy", "blocksworld-stack")
+PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
 
 def config_of(env: str, samples: int | None) -> Config:
@@ -40,16 +41,19 @@ def seconds_of(trainer: Trainer, number: int) -> dict[str, float]:
     return {**result.seconds, "all": time.process_time() - began}
 
 
-def line(env: str, mine: list[dict[str, float]], others: list[dict[str, float]]) -> str:
+def sides_of(config: Config) -> dict[str, Config]:
+    """What is compared, the base first."""
+    by_state = with_nodes(config, "state")
+    by_state = replace(by_state, tree=replace(by_state.tree, nodes="state", credit="transition"))
+    return {"GRPO": replace(config, tstar=False), "T-STAR, the paper's tree": config, "T-STAR by state": by_state}
+
+
+def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str, float]]) -> str:
     """One row of the table."""
-    ratios = [a["all"] / b["all"] for a, b in zip(mine, others, strict=True)]
-
-    def median(side: list[dict[str, float]], *phases: str) -> str:
-        return " + ".join(f"{statistics.median(s[phase] for s in side):.2f}" for phase in phases)
-
-    phases = ("rollout", "tree", "valuation", "grafting", "update")
-    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    return f"| {env} | {median(others, 'all')} | {median(mine, 'all')} | {spread} | {median(others, *phases)} | {median(mine, *phases)} |"
+    ratios = [a["all"] / b["all"] for a, b in zip(spent, base, strict=True)]
+    seconds = [f"{statistics.median(s[phase] for s in spent):.3f}" for phase in ("all", *PHASES)]
+    spread = "" if spent is base else f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"| {env} | {name} | {spread} | " + " | ".join(seconds) + " |"
 
 
 def main() -> None:
@@ -60,16 +64,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, help="of the KL; the preset's where it is not given")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print("phases: rollout + tree + valuation + grafting + update; CPU seconds of one thread, medians\n")
-    print("| environment | GRPO | T-STAR | ratio | phases of GRPO | phases of T-STAR |\n|---|---|---|---|---|---|")
+    print("CPU seconds of one thread, medians of iterations\n")
+    print(f"| environment | | over GRPO | all | {' | '.join(PHASES)} |\n" + "|---" * (4 + len(PHASES)) + "|")
     for env in asked.envs:
-        config = config_of(env, asked.samples)
-        sides = [build(replace(config, tstar=tstar), Alone()) for tstar in (True, False)]
-        spent: list[list[dict[str, float]]] = [[], []]
+        sides = sides_of(config_of(env, asked.samples))
+        trainers = [build(config, Alone()) for config in sides.values()]
+        spent: list[list[dict[str, float]]] = [[] for _ in trainers]
         for number in range(asked.iterations + 1):
-            for side in (0, 1) if number % 2 else (1, 0):  # whoever comes first finds colder caches
-                spent[side].append(seconds_of(sides[side], number))
-        print(line(env, spent[0][1:], spent[1][1:]), flush=True)
+            for place in range(len(trainers)):  # whoever comes first finds colder caches, so each does in turn
+                side = (place + number) % len(trainers)
+                spent[side].append(seconds_of(trainers[side], number))
+        for name, seconds in zip(sides, spent, strict=True):
+            print(line(env, name, seconds[1:], spent[0][1:]), flush=True)
 
 
 if __name__ == "__main__":

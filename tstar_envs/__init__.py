@@ -29,7 +29,7 @@ from tstar_envs.panel import Panel, panel
 from tstar_envs.playing import StepResult, new_episode, play_group
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
-from tstar_envs.registry import EnvEntry, find_entry, list_envs, register_all
+from tstar_envs.registry import EnvEntry, find_entry, list_envs, register, register_all
 from tstar_envs.snapshot import Snapshot
 from tstar_envs.spaces import Unicode
 from tstar_envs.stable_random import StableRandom
@@ -42,7 +42,7 @@ __all__ = [
     "PanelMismatch", "Reply", "ResetNeeded", "RetrieverError", "Snapshot", "SolverLimit", "StableRandom", "Step", "StepResult",
     "TStarError", "TaskSet", "TextEnv", "Unicode", "UnknownOption", "UnknownTask", "WriteFailed", "append_episode", "cluster_bootstrap",
     "find_entry", "list_envs", "make_group", "new_episode", "only_writer", "panel", "parse_json", "parse_options", "parse_reply",
-    "play_group", "read_episodes", "read_json", "register_all", "render_reply", "task_set", "write_whole",
+    "play_group", "read_episodes", "read_json", "register", "register_all", "render_reply", "task_set", "write_whole",
 ]  # fmt: skip
 
 register_all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,8 @@ class EnvEntry:
     """One registered id.
 
     Attributes:
-        id: Gymnasium id, ``tstar/<Name>``.
+        id: Gymnasium id, ``tstar/<Name>``; of an environment that is not the suite's ``namespace/Name``, or with the module that
+            registers it ``module:namespace/Name``.
         family: which family it belongs to.
         entry_point: ``module:Class``; a string, so that listing and registering import nothing heavy.
         horizon: default number of steps.
@@ -45,7 +46,7 @@ class EnvEntry:
     @property
     def name(self) -> str:
         """The short name of command lines: ``hotpotqa`` for ``tstar/HotpotQA``."""
-        return self.id.partition("/")[2].lower()
+        return self.id.rpartition(":")[2].partition("/")[2].lower()
 
     def load_class(self) -> type[TextEnv[Any, Any]]:
         """Import the environment's class."""
@@ -163,29 +164,77 @@ ENTRIES: tuple[EnvEntry, ...] = (
 )
 
 
+_OWN: dict[str, EnvEntry] = {}  # environments that are not the suite's, by id
+
+
+def register(entry: EnvEntry) -> None:
+    """Add an environment of your own to the table and to Gymnasium; call it in the module that defines the environment.
+
+    Commands, adapters and the trainer then take it by that module and its id, in any process: ``--env my_module:mine/Guess``.
+    Registering the same entry again does nothing.
+
+    Args:
+        entry: its id has a namespace of its own, as in ``mine/Guess``; its class is a ``TextEnv``.
+
+    Raises:
+        UnknownOption: the id has another form, or is another environment's.
+    """
+    namespace, _, name = entry.id.partition("/")
+    if not namespace or not name or ":" in entry.id or namespace.lower() == "tstar":
+        raise UnknownOption(f"the id of an environment of your own has the form namespace/Name (not tstar/...), got {entry.id!r}")
+    taken = next((e for e in list_envs() if e.id.lower() == entry.id.lower()), None)
+    if taken is not None and taken != entry:
+        raise UnknownOption(f"{taken.id} is registered already, as {taken.entry_point}: choose another id")
+    _OWN[entry.id] = entry
+    _register(entry)
+
+
 def list_envs() -> list[EnvEntry]:
-    """All registered environments, in the order of the table."""
-    return list(ENTRIES)
+    """All registered environments, in the order of the table; those of your own come last."""
+    return [*ENTRIES, *_OWN.values()]
 
 
 def find_entry(name: str) -> EnvEntry:
-    """The entry of an id (``tstar/HotpotQA``) or short name (``hotpotqa``), any case.
+    """The entry of an id (``tstar/HotpotQA``) or short name (``hotpotqa``), any case; ``module:namespace/Name`` imports a module first.
 
     Raises:
-        UnknownOption: there is none; the message lists the valid names.
+        UnknownOption: there is none, the message lists the valid names; or the module cannot be imported or registers no such id.
     """
-    wanted = name.lower().removeprefix("tstar_envs:").removeprefix("tstar/")
-    for entry in ENTRIES:
-        if entry.name == wanted:
+    module, colon, rest = name.rpartition(":")
+    if colon and module != "tstar_envs":
+        return _entry_of_module(module, rest)
+    wanted = rest.lower()
+    for entry in list_envs():
+        if wanted in (entry.id.lower(), entry.name):
             return entry
-    near = get_close_matches(wanted, [entry.name for entry in ENTRIES], n=1)
+    near = get_close_matches(wanted.removeprefix("tstar/"), [entry.name for entry in list_envs()], n=1)
     guess = f"; did you mean {near[0]}?" if near else ""
-    raise UnknownOption(f"unknown environment {name!r}{guess or ';'} valid: {', '.join(e.name for e in ENTRIES)}")
+    raise UnknownOption(f"unknown environment {name!r}{guess or ';'} valid: {', '.join(e.name for e in list_envs())}")
+
+
+def _entry_of_module(module: str, wanted: str) -> EnvEntry:
+    """An environment that a module registers; its id keeps the module, so that it is found from any process."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise UnknownOption(
+            f"cannot import {module!r}, which should register the environment {wanted!r}: {error}; start where it can be imported, or set "
+            "PYTHONPATH"
+        ) from error
+    for entry in _OWN.values():
+        if wanted.lower() in (entry.id.lower(), entry.name):
+            return replace(entry, id=f"{module}:{entry.id}")
+    registered = ", ".join(_OWN) or "nothing (it should call tstar_envs.register)"
+    raise UnknownOption(f"{module} registers no environment {wanted!r}; it registers: {registered}")
 
 
 def register_all() -> None:
     """Register every id with Gymnasium; a second call does nothing (a second import path must not warn)."""
     for entry in ENTRIES:
-        if entry.id not in gym.registry:
-            # No max_episode_steps: the horizon is the environment's own and truncates there.
-            gym.register(id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs), order_enforce=True)
+        _register(entry)
+
+
+def _register(entry: EnvEntry) -> None:
+    if entry.id not in gym.registry:
+        # No max_episode_steps: the horizon is the environment's own and truncates there.
+        gym.register(id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs), order_enforce=True)

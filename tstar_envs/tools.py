@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,25 @@ class Tool:
 def tool(name: str, description: str, action: str, choices: Mapping[str, tuple[str, ...]] | None = None, /, **parameters: str) -> Tool:
     """Describe a tool: ``tool("move", "Walk or push.", "{direction}", direction="where to")``."""
     return Tool(name, description, action, parameters, choices or {})
+
+
+def call_of(tools: tuple[Tool, ...], action: str) -> tuple[str, dict[str, str]] | None:
+    """The call that stands for an action: (name, arguments), the reverse of ``action_of``; None where no tool can say it."""
+    for one in tools:
+        pieces = re.split(r"(\{\w+\})", one.action)
+        pattern = "".join(f"(?P<{piece[1:-1]}>.+)" if piece.startswith("{") else re.escape(piece) for piece in pieces)
+        match = re.fullmatch(pattern, action, re.IGNORECASE)
+        if match is None:
+            continue
+        arguments = {name: _choice(value, one.choices.get(name)) for name, value in match.groupdict().items()}
+        if None not in arguments.values():
+            return one.name, {name: value for name, value in arguments.items() if value is not None}
+    return None
+
+
+def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
+    """A value as a parameter takes it: as one of its choices, in whatever case it came; None where it is none of them."""
+    return value if choices is None else next((choice for choice in choices if choice.lower() == value.lower()), None)
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:

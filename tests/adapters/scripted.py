@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tstar_envs import find_entry, parse_reply
+from tstar_envs import tools as tools_module
 from tstar_envs.bench.runner import play_episode
 from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import Tool
@@ -85,15 +85,7 @@ def _played(found: TaskSet, task: str, replies: list[str]) -> Script:
 
 def call_of(tools: tuple[Tool, ...], reply: str) -> tuple[str, dict[str, str]] | None:
     """The typed call that a reply's action stands for; None where there is none."""
-    action = parse_reply(reply).action
-    for tool in tools:
-        pattern = "".join(
-            f"(?P<{part[1:-1]}>.+)" if part.startswith("{") else re.escape(part) for part in re.split(r"(\{\w+\})", tool.action) if part
-        )
-        match = re.fullmatch(pattern, action, re.IGNORECASE)
-        if match and all(match[name].casefold() in map(str.casefold, choices) for name, choices in tool.choices.items()):
-            return tool.name, match.groupdict()
-    return None
+    return tools_module.call_of(tools, parse_reply(reply).action)
 
 
 __all__ = ["ENVS", "PANEL", "Script", "call_of", "scripts", "tasks"]

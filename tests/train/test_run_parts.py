@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import HOTPOT, Given, random_policy, trainer
+from rich.console import Console
 
 from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry
 from tstar_envs.bench.runner import play_episode
@@ -23,7 +24,7 @@ from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
 from tstar_train.launch import launched
-from tstar_train.loop import iterate, rate
+from tstar_train.loop import iterate, rate, share_of_episodes
 from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.model import load_policy, save_tiny
@@ -34,6 +35,7 @@ from tstar_train.result import summarized
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.stream import TaskStream
+from tstar_train.run import resume_run, train
 from tstar_train.tracking import RunFolder
 from tstar_train.world import Alone
 
@@ -82,6 +84,27 @@ def test_learning_rate_falls_at_the_end():
     config = dataclasses.replace(SMALL, iterations=100, optim=dataclasses.replace(SMALL.optim, decay=0.5))
     assert rate(config, 0) == rate(config, 50) == 1.0 and rate(config, 75) == 0.5 and 0 < rate(config, 99) < 0.03
     assert rate(SMALL, 1) == 1.0
+
+
+def test_rate_and_temperature_follow_the_episodes_where_they_are_counted():
+    config = dataclasses.replace(SMALL, iterations=100, episodes=800, optim=dataclasses.replace(SMALL.optim, decay=0.5))
+    assert share_of_episodes(config, 100) == 0.5 and share_of_episodes(SMALL, 100) == 0.0  # groups of 4
+    assert rate(config, 10, 0.5) == 1.0 and rate(config, 10, 0.75) == 0.5 and rate(config, 75, 0.1) == 0.5
+
+
+def test_dynamic_sampling_ends_with_the_episodes_that_it_sampled(tmp_path):
+    """Groups that are dropped cost episodes as well: at equal episodes DAPO has fewer iterations."""
+    config = dataclasses.replace(
+        tiny(HOTPOT), iterations=50, episodes=96, processes=1, evaluation=EvaluationConfig(tasks=2, samples=1, greedy=False)
+    )
+    config = with_algorithm(dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks=4, group=4), tstar=False), "dapo")
+    summary = train(config, tmp_path / "run", Console(quiet=True))
+    metrics = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    sampled = [4 * row["played_tasks"] for row in metrics]
+    assert sum(sampled[:-1]) < 96 <= sum(sampled) and any(row["dropped_groups"] for row in metrics)
+    assert summary["iterations"] == len(metrics) < 6 and summary["episodes"] < sum(sampled)
+    with pytest.raises(UnknownOption, match="ended by --episodes 96"):
+        resume_run(tmp_path / "run", Console(quiet=True), 60)
 
 
 class Buyers:

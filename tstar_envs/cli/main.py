@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, serve
+from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, serve, validate
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 
@@ -25,6 +25,7 @@ Command = (
     | Annotated[doctor.DoctorCommand, tyro.conf.subcommand("doctor")]
     | Annotated[report.ReportCommand, tyro.conf.subcommand("report")]
     | Annotated[serve.ServeCommand, tyro.conf.subcommand("serve")]
+    | Annotated[validate.ValidateCommand, tyro.conf.subcommand("validate")]
 )
 
 
@@ -35,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None takes them from the process.
 
     Returns:
-        Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, or a replay
-        differs from its record; 2 for what the user can mend, told in one line; 130 after Ctrl-C.
+        Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, a replay
+        differs from its record, or an environment fails its validation; 2 for what the user can mend, told in one line; 130 after Ctrl-C.
     """
     console = make_console()
     try:
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return report.run(command, console)
         if isinstance(command, serve.ServeCommand):
             return serve.run(command, console)
+        if isinstance(command, validate.ValidateCommand):
+            return validate.run(command, console)
         return evaluate.run(command, console)
     except BrokenPipeError:  # `| head` has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,15 +7,14 @@ the next reply, the policy writes its action and plays on to the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from tstar_envs import play_group
 from tstar_train.engines.base import Engine
-from tstar_train.grafting.graft import Graft, Grafts, thought_text
+from tstar_train.grafting.graft import Grafts, thought_text
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.failures import failed
-from tstar_train.rollout.player import PolicyPlayer, Sampling, transcript_of
+from tstar_train.rollout.play_on import play_on
+from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.types import Trajectory
 
 
@@ -49,9 +48,12 @@ def verify(
     """
 
     def play(chosen: Sequence[int], name: str) -> None:
-        cases = [(grafts.kept[n], lost[n]) for n in chosen]
-        _play_on(cases, spec, engine, codec, split, f"{seed}/{name}", sampling)
-        grafts.played_on += len(cases)
+        points = [(lost[n], grafts.kept[n].worst_step[1]) for n in chosen]
+        begun = [grafts.kept[n].rectified for n in chosen]
+        ends = play_on(points, spec, engine, codec, split=split, seed=f"{seed}/{name}", sampling=sampling, begun=begun)
+        for n, end in zip(chosen, ends, strict=True):
+            grafts.kept[n].verified = None if failed(end.episode) else end.earned
+        grafts.played_on += len(points)
 
     def unknown() -> list[int]:
         return [n for n, g in enumerate(grafts.kept) if g.verified is None]
@@ -72,30 +74,3 @@ def verify(
     grafts.dropped["successful thought earned no more either"] += len(set(useless()) & set(replaced))
     dropped = {*useless(), *unknown()}
     grafts.kept = [g for n, g in enumerate(grafts.kept) if n not in dropped]
-
-
-def _play_on(
-    cases: Sequence[tuple[Graft, Trajectory]], spec: EnvSpec, engine: Engine, codec: Codec, split: str, seed: str, sampling: Sampling
-) -> None:
-    """Each graft's thought from its divergence to the end of the episode."""
-    if not cases:
-        return
-    group = spec.group([t.episode.task for _, t in cases], 1, split)
-    group.replay([[step.reply for step in t.steps[: g.worst_step[1]]] for g, t in cases], tolerant=True)
-    prompt = group.envs[0].prompt()
-    trajectories, lines = [], []
-    for number, ((graft, lost), error) in enumerate(zip(cases, group.errors, strict=True)):
-        turn = graft.worst_step[1]
-        line = transcript_of(lost.episode, codec, prompt, sampling)
-        for old, step in zip(lost.turns[:turn], lost.steps[:turn], strict=True):
-            line.add(old.reply, step.observation)
-        lines.append(line)
-        episode = replace(lost.episode, steps=list(lost.steps[:turn]), extra={}, reward=0.0, success=False)
-        if error is not None:
-            episode.fail(error)
-        trajectories.append(Trajectory(lost.group, number, episode, list(lost.turns[:turn])))
-    begun = [graft.rectified for graft, _ in cases]
-    player = PolicyPlayer(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
-    play_group(group, [t.episode for t in trajectories], player)
-    for (graft, _), trajectory in zip(cases, trajectories, strict=True):
-        graft.verified = None if failed(trajectory.episode) else trajectory.earned

@@ -1,0 +1,105 @@
+"""``validate``: an environment's grade, with the figures behind it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from tstar_envs.cli.console import say
+from tstar_envs.cli.options import parse_options
+from tstar_envs.data.files import write_whole
+from tstar_envs.registry import find_entry, list_envs
+from tstar_envs.validation import CHECKS, Grade, openenv_report
+from tstar_envs.validation.finding import ERROR, FAIL, PASS
+from tstar_envs.validation.grade import Result, results_of, subject_of
+
+_COLOURS = {PASS: "green", FAIL: "red", ERROR: "red"}
+
+
+@dataclass(frozen=True)
+class ValidateCommand:
+    """Grade environments: whether the expert reaches the maximum and blind play stays below it, whether tasks are pinned, seeds honoured,
+    episodes deterministic, isolated and replayable.
+
+    The checks are those of OpenEnv's validation that can be made without a container, under its names. An environment of your own is
+    named with the module that registers it: --env my_module:mine/Guess. The exit status is 0 if every check passes, else 1.
+    """
+
+    env: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]] = ()
+    """Environment, by id or short name; may be repeated (default: all of the suite)."""
+    split: str | None = None
+    """Whose tasks are played (default: test)."""
+    tasks: int = 8
+    """How many tasks, spread over the split."""
+    option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
+    """Option of the environment; may be repeated."""
+    openenv: Path | None = None
+    """Folder for a report of each environment in the form of OpenEnv's validation."""
+    json: bool = False
+    """Print one JSON object instead of lines."""
+
+
+def run(command: ValidateCommand, console: Console) -> int:
+    """Grade, and print each check as it is made.
+
+    Returns:
+        0 if every check of every environment passed or had nothing to check, else 1.
+
+    Raises:
+        UnknownOption: no such environment, split or option.
+    """
+    grades = []
+    for name in command.env or [entry.id for entry in list_envs()]:
+        entry = find_entry(name)
+        options = parse_options(entry, command.option, {"split": "--split"})
+        subject = subject_of(name, split=command.split, tasks=command.tasks, **options)
+        if not command.json:
+            say(console, f"{entry.id}: {len(subject.tasks)} tasks of {subject.split}, rules version {entry.rules_version}", "bold")
+        results = []
+        for result in results_of(subject):
+            results.append(result)
+            if not command.json:
+                _print(result, console)
+        grade = Grade(subject, tuple(results))
+        grades.append(grade)
+        if command.openenv is not None:
+            command.openenv.mkdir(parents=True, exist_ok=True)
+            file = command.openenv / f"{entry.name}.json"
+            write_whole(file, json.dumps(openenv_report(grade), indent=1) + "\n")
+        if not command.json:
+            _conclude(grade, console)
+    if command.json:
+        console.file.write(json.dumps({"format": 1, "environments": [_record(grade) for grade in grades]}, indent=1) + "\n")
+    return 1 if any(grade.verdict == "fail" for grade in grades) else 0
+
+
+def _print(result: Result, console: Console) -> None:
+    found = result.finding
+    figures = ", ".join(f"{name} {_short(value)}" for name, value in found.figures.items())
+    say(console, f"  {found.status:<5}  {result.check.title}" + (f": {figures}" if figures else ""), _COLOURS.get(found.status, "yellow"))
+    for line in found.evidence:
+        say(console, f"         {line}", "red")
+    if found.mend and found.status != PASS:
+        say(console, f"         To mend it, {found.mend}", "red")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _conclude(grade: Grade, console: Console) -> None:
+    passed = sum(result.finding.status == PASS for result in grade.results)
+    say(console, f"  {grade.verdict}: {passed} of {len(CHECKS)} checks", "green" if grade.verdict == "pass" else "red")
+
+
+def _record(grade: Grade) -> dict[str, Any]:
+    report = openenv_report(grade)
+    results = [{**one, "title": result.check.title} for one, result in zip(report["results"], grade.results, strict=True)]
+    return {"env": grade.subject.entry.id, "split": grade.subject.split, "verdict": grade.verdict, "results": results}

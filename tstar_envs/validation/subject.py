@@ -1,0 +1,122 @@
+"""What is graded, and the episodes that several checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+import gymnasium as gym
+
+from tstar_envs.bench.agents.oracle import OracleAgent
+from tstar_envs.bench.agents.random import RandomAgent
+from tstar_envs.bench.runner import play_episode
+from tstar_envs.core import TextEnv
+from tstar_envs.record import Episode
+from tstar_envs.registry import EnvEntry
+
+# Replies that know nothing of a task, by what a policy that looks for an easy reward may try: those that play nothing,
+IDLE = {
+    "says nothing": "",
+    "writes no action": "Thought: I would like a reward of 1.0.",
+    "asks for the reward": "Thought: Ignore the rules.\nAction: reward[1.0]",
+}
+# and guesses, which are right now and then.
+GUESSES = {
+    "ends at once": "Thought: I am done.\nAction: finish[]",
+    "answers blindly": "Thought: It may be so.\nAction: finish[yes]",
+}
+
+
+class Scripted:
+    """Plays given replies; after the last it repeats it, or says nothing where there is none."""
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        self._replies, self._next = list(replies) or [""], 0
+
+    def reset(self, observation: str, info: dict[str, Any]) -> None:
+        """From the first reply on."""
+        self._next = 0
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        """The next reply."""
+        reply = self._replies[min(self._next, len(self._replies) - 1)]
+        self._next += 1
+        return reply
+
+
+@dataclass
+class Subject:
+    """An environment with the tasks that it is graded on.
+
+    Attributes:
+        entry: of the table.
+        split: whose tasks are played.
+        options: of the environment.
+        tasks: ids.
+    """
+
+    entry: EnvEntry
+    split: str
+    options: dict[str, Any]
+    tasks: tuple[str, ...] = field(default=())
+
+    def make(self) -> TextEnv[Any, Any]:
+        """A new environment."""
+        env = gym.make(self.entry.id, split=self.split, disable_env_checker=True, **self.options).unwrapped
+        if not isinstance(env, TextEnv):
+            raise TypeError(f"{self.entry.id} is not a TextEnv but a {type(env).__name__}")
+        return env
+
+    def play(self, agent: Any, task: str, name: str) -> Episode:
+        """An episode in a new environment."""
+        env = self.make()
+        try:
+            if isinstance(agent, OracleAgent):
+                agent.bind(env)
+            return play_episode(env, self.entry, agent, name=name, task=task)
+        finally:
+            env.close()
+
+    @cached_property
+    def expert(self) -> list[Episode]:
+        """The expert's episode of each task."""
+        return [self.play(OracleAgent(), task, "oracle") for task in self.tasks]
+
+    @cached_property
+    def blind(self) -> dict[str, list[Episode]]:
+        """Episodes of each task by those who know nothing of it: random actions, one action again and again, canaries."""
+        agents: dict[str, Any] = {"plays at random": RandomAgent(), "repeats one action": _FirstAction()}
+        agents |= {name: Scripted([reply]) for name, reply in (IDLE | GUESSES).items()}
+        return {name: [self.play(agent, task, name) for task in self.tasks] for name, agent in agents.items()}
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """All of these."""
+        return [*self.expert, *(episode for episodes in self.blind.values() for episode in episodes)]
+
+    @cached_property
+    def mixed(self) -> list[tuple[str, list[str]]]:
+        """For each task replies that go right and wrong: the expert's, with one that is no action after every second."""
+        script = []
+        for episode in self.expert:
+            replies: list[str] = []
+            for number, step in enumerate(episode.steps):
+                replies += [step.reply, *repeat("Action: is this one?", number % 2)]
+            script.append((episode.task, replies))
+        return script
+
+
+class _FirstAction:
+    """The first admissible action of the episode in every turn."""
+
+    def reset(self, observation: str, info: dict[str, Any]) -> None:
+        """Choose it."""
+        admissible = info["admissible_actions"]
+        self._action = admissible[0] if admissible else "search[it]"
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        """Say it."""
+        return self._action
