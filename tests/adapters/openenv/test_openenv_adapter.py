@@ -398,6 +398,21 @@ def test_what_the_server_cannot_have_is_told_before_it_starts(options: dict[str,
         create_app(EASY, **options)
 
 
+def test_an_environment_of_ones_own_is_served_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "tests" / "contracts")
+    with serving("own_lamps:mine/Lamps") as url, client_of(url) as client:
+        splits = [split["name"] for split in requests.get(f"{url}/lamps/splits", timeout=10).json()]
+        assert "test" in splits and PANEL_SPLIT not in splits
+        env = gym.make("own_lamps:mine/Lamps").unwrapped
+        env.reset(seed=5)
+        result = client.reset(seed=5)
+        while not result.done:
+            reply = env.oracle()
+            env.step(reply)
+            result = client.step({"reply": reply})
+        assert result.reward == 1 and result.metadata["tasks_hash"] == tstar_envs.task_set("own_lamps:mine/Lamps").hash
+
+
 def command(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "tstar_envs", "serve", *arguments]
