@@ -10,16 +10,18 @@ wrong is answered in a sentence, as is a search service that fails: OpenEnv pass
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from math import inf
 from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+from tstar_envs.adapters.openenv_messages import ServedError, TStarAction, TStarObservation, TStarState, missing, told
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import InfrastructureError, MissingExtra, PanelMismatch, ResetNeeded, TStarError, UnknownOption, UnknownTask
+from tstar_envs.errors import PanelMismatch, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.panel import panel
 from tstar_envs.react import render_reply
 from tstar_envs.registry import EnvEntry, find_entry
@@ -29,59 +31,16 @@ from tstar_envs.tools import BadCall, action_of
 try:
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
-    from openenv.core.env_server import Action, ConcurrencyConfig, Environment, Observation, State
+    from openenv.core.env_server import ConcurrencyConfig, Environment
     from openenv.core.env_server import create_app as create_openenv_app
     from openenv.core.env_server.types import EnvironmentMetadata
-    from pydantic import Field, ValidationError
-except ImportError as error:  # also where OpenEnv is of a version that lacks one of these names
-    lacks = error.name if isinstance(error, ModuleNotFoundError) and error.name else "openenv>=0.10,<0.11"
-    raise MissingExtra("the OpenEnv server", lacks, "openenv") from error
+except ImportError as error:
+    raise missing(error) from error
 
 SESSIONS, IDLE_SECONDS = 64, 600.0
 PANEL = "v1"
 PANEL_SPLIT = f"panel-{PANEL}"  # the panel's tasks, offered as one more split
 _SPLIT_TYPES = {"train": "train", "test": "test", PANEL_SPLIT: "test"}  # as OpenEnv calls them; every other split is its "validation"
-
-
-class ServedError(RuntimeError):
-    """What went wrong, as the client reads it: the kind of the suite's error and its message."""
-
-
-class TStarAction(Action):
-    """One turn: a ``reply`` as a model wrote it, or a call of one of the tools that the first observation names."""
-
-    reply: str | None = Field(default=None, description="thought and action as text, for example 'Thought: ...\\nAction: right'")
-    tool_name: str | None = Field(default=None, description="a typed tool, in place of a reply")
-    arguments: dict[str, Any] = Field(default_factory=dict, description="of the tool")
-    thought: str = Field(default="", description="what the model thought before it called the tool")
-
-    @classmethod
-    def model_validate(cls, obj: Any, **how: Any) -> TStarAction:
-        """As pydantic's, but what is wrong is told: OpenEnv answers a ValidationError with "Invalid message" alone."""
-        try:
-            action: TStarAction = super().model_validate(_sendable(obj), **how)
-            return action
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'action'}: {fault['msg']}" for fault in error.errors())
-            raise ServedError(f"this is no action: {faults}; an action has {', '.join(cls.model_fields)}") from error
-
-
-class TStarObservation(Observation):
-    """What the environment shows. ``metadata`` is the environment's info, and with which rules and tasks it plays."""
-
-    text: str = Field(description="the observation")
-    prompt: str = Field(default="", description="on reset: the rules and the grammar of actions, as an agent is told them")
-    tools: list[dict[str, Any]] = Field(default_factory=list, description="on reset: the tools, as chat APIs take them")
-    admissible_actions: list[str] | None = Field(default=None, description="null where the set is open or the episode over")
-    success: bool = Field(default=False, description="whether the task is solved")
-
-
-class TStarState(State):
-    """Of a session: which environment, and the task that is played."""
-
-    env: str = Field(default="", description="Gymnasium id")
-    task_id: str | None = Field(default=None, description="of the episode, null before the first")
-    split: str | None = Field(default=None, description="that the task is of")
 
 
 class Served:
@@ -121,7 +80,7 @@ class Served:
 
     def specs(self, split: str) -> list[dict[str, Any]]:
         """The tasks of a split as the Task API tells them."""
-        with _told():
+        with told():
             return [{"id": task, "index": index, "split": split} for index, task in enumerate(self.tasks(split).ids)]
 
 
@@ -156,7 +115,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """One task; an index out of range is told with the range."""
         tasks = self._served.specs(split)
-        with _told():
+        with told():
             if not 0 <= index < len(tasks):
                 raise UnknownTask(f"index {index} is out of range: split {split!r} has {len(tasks)} tasks")
         return tasks[index]
@@ -189,7 +148,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         Raises:
             ServedError: no such split or task, or an argument that is none; an episode that is running goes on as it was.
         """
-        with _told():
+        with told():
             self._check_open()
             wanted = self._wanted(seed, split, index, task, unknown)
             if split not in self._envs:
@@ -211,7 +170,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             ServedError: there is no episode, it is over, or the action is neither a reply nor a call; or the search service failed:
                 then nothing was played, and the same step may be tried again.
         """
-        with _told():
+        with told():
             self._check_open()
             env = self._env
             if env is None:
@@ -274,8 +233,8 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     def _rest(self, info: dict[str, Any], **more: Any) -> dict[str, Any]:
         """What a first and a later observation have in common."""
-        told = {name: value for name, value in info.items() if name not in ("admissible_actions", "success")}
-        metadata = {**told, **more, **self._set, "tier": self._served.env.tier}
+        own = {name: value for name, value in info.items() if name not in ("admissible_actions", "success")}
+        metadata = {**own, **more, **self._set, "tier": self._served.env.tier}
         return {"admissible_actions": info["admissible_actions"], "success": info["success"], "metadata": metadata}
 
 
@@ -295,8 +254,8 @@ def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = I
     """
     if not is_whole(sessions) or sessions < 1:
         raise UnknownOption(f"sessions must be a whole number of at least 1, got {sessions!r}")
-    if not idle_seconds > 0:
-        raise UnknownOption(f"idle_seconds must be above 0, got {idle_seconds!r}")
+    if not 0 < idle_seconds < inf:
+        raise UnknownOption(f"idle_seconds must be above 0 and finite, got {idle_seconds!r}")
     served = Served(env_id, options)
     app: FastAPI = create_openenv_app(
         partial(TStarEnvironment, served),
@@ -316,16 +275,6 @@ def _answer(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 400)
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors of the suite as the client shall read them."""
-    try:
-        yield
-    except TStarError as error:
-        again = " (nothing was played and nothing is scored: try the same step again)" if isinstance(error, InfrastructureError) else ""
-        raise ServedError(f"{type(error).__name__}: {error}{again}") from error
-
-
 def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
     """The reply to play, and what is wrong with a call that no tool takes ("" if nothing)."""
     if (action.reply is None) == (action.tool_name is None):
@@ -339,14 +288,3 @@ def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
         return render_reply(" ".join(action.thought.split()), action_of(env.tools, action.tool_name, arguments)), ""
     except BadCall as error:
         return f"{action.tool_name}({arguments})", str(error)
-
-
-def _sendable(value: Any) -> Any:
-    """The same with every text as UTF-8 can hold it: half of a surrogate pair, echoed, cannot be sent back."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, Mapping):
-        return {_sendable(name): _sendable(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_sendable(inner) for inner in value]
-    return value

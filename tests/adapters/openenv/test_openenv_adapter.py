@@ -23,6 +23,7 @@ import gymnasium as gym
 import requests
 import uvicorn
 from adapters.scripted import ENVS, Script, call_of, scripts
+from openenv.cli._validation import validate_running_environment
 from openenv.core import GenericEnvClient
 from websockets.sync.client import connect
 
@@ -391,11 +392,24 @@ def test_the_server_says_what_it_is(easy: str, client: Client):
 
 
 @pytest.mark.parametrize(
-    "options", [{"sessions": 0}, {"idle_seconds": 0}, {"idle_seconds": float("nan")}, {"horizn": 3}, {"split": "nope"}]
+    "options",
+    [
+        {"sessions": 0},
+        {"idle_seconds": 0},
+        {"idle_seconds": float("nan")},
+        {"idle_seconds": float("inf")},
+        {"horizn": 3},
+        {"split": "nope"},
+    ],
 )
 def test_what_the_server_cannot_have_is_told_before_it_starts(options: dict[str, Any]):
     with pytest.raises(UnknownOption):
         create_app(EASY, **options)
+
+
+def test_openenv_itself_finds_nothing_wrong_with_the_server(easy: str):
+    report = validate_running_environment(easy, timeout_s=20)  # what `openenv validate --url` does
+    assert report["passed"] and len(report["criteria"]) >= 6, report
 
 
 def test_an_environment_of_ones_own_is_served_too(monkeypatch: pytest.MonkeyPatch):
