@@ -1,4 +1,4 @@
-"""``python -m tstar_envs list | play | eval | compare | replay | doctor``."""
+"""``python -m tstar_envs list | play | eval | compare | replay | doctor | report | serve | validate``."""
 
 from tstar_envs.cli.main import main
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, validate
+from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, serve, validate
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 
@@ -24,6 +24,7 @@ Command = (
     | Annotated[replay.ReplayCommand, tyro.conf.subcommand("replay")]
     | Annotated[doctor.DoctorCommand, tyro.conf.subcommand("doctor")]
     | Annotated[report.ReportCommand, tyro.conf.subcommand("report")]
+    | Annotated[serve.ServeCommand, tyro.conf.subcommand("serve")]
     | Annotated[validate.ValidateCommand, tyro.conf.subcommand("validate")]
 )
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command, unknown = tyro.cli(
             Command,
             prog="python -m tstar_envs",
-            description="Text environments for LLM agents: list them, play them, evaluate and compare agents on them.",
+            description="Text environments for LLM agents: list them, play them, evaluate and compare agents on them, serve them.",
             args=arguments,
             return_unknown_args=True,
         )
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return doctor.run(command, console)
         if isinstance(command, report.ReportCommand):
             return report.run(command, console)
+        if isinstance(command, serve.ServeCommand):
+            return serve.run(command, console)
         if isinstance(command, validate.ValidateCommand):
             return validate.run(command, console)
         return evaluate.run(command, console)
