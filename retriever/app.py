@@ -21,7 +21,15 @@ from retriever.errors import Unavailable
 from retriever.guard import HostNames
 from retriever.index import Searcher
 from retriever.metrics import CONTENT_TYPE
-from retriever.schema import Limits, Refusal, Rejection, RetrieveRequest, RetrieveResponse, response_body, response_rows
+from retriever.schema import (
+    Limits,
+    Refusal,
+    Rejection,
+    RetrieveRequest,
+    RetrieveResponse,
+    response_body,
+    response_rows,
+)
 from retriever.service import SearchService
 
 # Bodies larger than this are held within a bound for all of them; a small one is never refused for the large ones of others.
@@ -89,14 +97,21 @@ class _Bodies:
                     if len(body) > self._most:
                         break
                     if large and self._held > _LARGE_BODIES * self._most:
-                        raise Unavailable(f"bodies of more than {_LARGE_BODIES * self._most} bytes are being read", retry_after=1)
+                        raise Unavailable(
+                            f"bodies of more than {_LARGE_BODIES * self._most} bytes are being read",
+                            retry_after=1,
+                        )
             yield None if len(body) > self._most else bytes(body)
         finally:
             self._held -= large
 
 
 def create_app(
-    service: SearchService, topk: int = 3, limits: Limits | None = None, body_seconds: float = 30.0, hosts: HostNames | None = None
+    service: SearchService,
+    topk: int = 3,
+    limits: Limits | None = None,
+    body_seconds: float = 30.0,
+    hosts: HostNames | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -143,7 +158,9 @@ def create_app(
         except Unavailable as error:
             return _unavailable(error)
         except TimeoutError:
-            return _json({"detail": f"the body did not arrive within {body_seconds:g} s (--body-timeout)"}, 408)
+            return _json(
+                {"detail": f"the body did not arrive within {body_seconds:g} s (--body-timeout)"}, 408
+            )
         except ClientDisconnect:
             # Nobody reads this; without it the log would tell of an error.
             return _json({"detail": "the client went away"}, 400)

@@ -58,7 +58,9 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
                 mine = lists[done : done + chunk].astype(np.int64)
                 codes = np.empty((len(mine), index.code_size), np.uint8)
                 vectors = staged.reconstruct_n(done, len(mine))
-                index.encode_vectors(len(mine), faiss.swig_ptr(vectors), faiss.swig_ptr(mine), faiss.swig_ptr(codes), False)
+                index.encode_vectors(
+                    len(mine), faiss.swig_ptr(vectors), faiss.swig_ptr(mine), faiss.swig_ptr(codes), False
+                )
                 for number, (at, named) in enumerate(place(mine, taken[mine] + turns(mine))):
                     file[at : at + index.code_size] = codes[number].tobytes()
                     file[named : named + 8] = (done + number).to_bytes(8, "little")
@@ -99,15 +101,27 @@ def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
     faiss = import_optional("faiss")
     empty = bytearray(faiss.serialize_index(index).tobytes())
     before, lists = empty[:-_EMPTY_LISTS], empty[-_EMPTY_LISTS:]
-    expected = b"ilar" + index.nlist.to_bytes(8, "little") + index.code_size.to_bytes(8, "little") + b"sprs" + bytes(8)
+    expected = (
+        b"ilar"
+        + index.nlist.to_bytes(8, "little")
+        + index.code_size.to_bytes(8, "little")
+        + b"sprs"
+        + bytes(8)
+    )
     if lists != expected:
-        raise BadSetting(f"faiss {faiss.__version__} writes inverted lists in a form that is not known here; pip install faiss-cpu==1.15.1")
+        raise BadSetting(
+            f"faiss {faiss.__version__} writes inverted lists in a form that is not known here; pip install faiss-cpu==1.15.1"
+        )
     before[NTOTAL] = int(sizes.sum()).to_bytes(8, "little")
     if np.count_nonzero(sizes) > index.nlist // 2:
         table = b"full" + index.nlist.to_bytes(8, "little") + sizes.astype("<u8").tobytes()
     else:
         some = np.flatnonzero(sizes)
-        table = b"sprs" + (2 * len(some)).to_bytes(8, "little") + np.stack([some, sizes[some]], axis=1).astype("<u8").tobytes()
+        table = (
+            b"sprs"
+            + (2 * len(some)).to_bytes(8, "little")
+            + np.stack([some, sizes[some]], axis=1).astype("<u8").tobytes()
+        )
     header = bytes(before) + expected[:-12] + table
     # List by list: the codes one after the other, then the ids.
     ends = len(header) + np.cumsum(sizes * (index.code_size + 8))
@@ -152,9 +166,12 @@ def fill_graph(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
             to_disk(levels, links, changes)
             before = now.copy()
             marks.set(
-                linked=index.ntotal, links=len(now), changes=marks["changes"] + len(changed),
-                entry=index.hnsw.entry_point, top=index.hnsw.max_level,
-            )  # fmt: skip
+                linked=index.ntotal,
+                links=len(now),
+                changes=marks["changes"] + len(changed),
+                entry=index.hnsw.entry_point,
+                top=index.hnsw.max_level,
+            )
             report("linking", index.ntotal, count)
     write_index(index, out)
 
@@ -176,7 +193,9 @@ def _restore(index: Any, staged: Any, chunk: int, marks: Marks) -> NDArray[np.in
     # A row has places for the links of all levels of its vector; this tells how many those are.
     widths = np.array([graph.cum_nb_neighbors(level) for level in range(int(levels.max()) + 1)])
     faiss.copy_array_to_vector(levels, graph.levels)
-    faiss.copy_array_to_vector(np.concatenate([[0], np.cumsum(widths[levels])]).astype(np.uint64), graph.offsets)
+    faiss.copy_array_to_vector(
+        np.concatenate([[0], np.cumsum(widths[levels])]).astype(np.uint64), graph.offsets
+    )
     graph.neighbors.resize(len(links))
     _links(index)[:] = links
     graph.entry_point, graph.max_level = marks["entry"], marks["top"]

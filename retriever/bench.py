@@ -57,7 +57,14 @@ class Load:
 
 
 def service(
-    folder: Path, passages: int, model: str | None, clients: Sequence[int], seconds: float, rounds: int, threads: int, say: Say
+    folder: Path,
+    passages: int,
+    model: str | None,
+    clients: Sequence[int],
+    seconds: float,
+    rounds: int,
+    threads: int,
+    say: Say,
 ) -> None:
     """Compare ``serve`` with a plain server under load.
 
@@ -79,7 +86,10 @@ def service(
     write_index_folder(folder / "index", passages, encoder)
     names = ("one search per request", "retriever serve")
     with ExitStack() as stack:
-        servers = [stack.enter_context(_server(command, threads)) for command in (_plain(folder, threads), _ours(folder, threads))]
+        servers = [
+            stack.enter_context(_server(command, threads))
+            for command in (_plain(folder, threads), _ours(folder, threads))
+        ]
         loads = {(server, count): Load() for count in clients for server in range(2)}
         fresh = itertools.count()
         for turn in range(rounds):
@@ -101,18 +111,40 @@ def service(
         for server in range(2):
             say(loads[server, count].row(names[server], count))
     for count in clients:
-        plain, ours = (len(loads[server, count].latencies) / loads[server, count].seconds for server in range(2))
+        plain, ours = (
+            len(loads[server, count].latencies) / loads[server, count].seconds for server in range(2)
+        )
         cpu = [loads[server, count].cpu_seconds / len(loads[server, count].latencies) for server in range(2)]
-        say(f"{count} clients: {ours / plain:.2f} times the queries/s at {cpu[1] / cpu[0]:.2f} times the CPU per query")
+        say(
+            f"{count} clients: {ours / plain:.2f} times the queries/s at {cpu[1] / cpu[0]:.2f} times the CPU per query"
+        )
 
 
 def _plain(folder: Path, threads: int) -> Callable[[int], list[str]]:
-    return lambda port: [sys.executable, "-m", "retriever.plain_server", str(folder / "index"), str(port), str(threads)]
+    return lambda port: [
+        sys.executable,
+        "-m",
+        "retriever.plain_server",
+        str(folder / "index"),
+        str(port),
+        str(threads),
+    ]
 
 
 def _ours(folder: Path, threads: int) -> Callable[[int], list[str]]:
     index = str(folder / "index")
-    return lambda port: [sys.executable, "-m", "retriever", "serve", "--index", index, "--port", str(port), "--threads", str(threads)]
+    return lambda port: [
+        sys.executable,
+        "-m",
+        "retriever",
+        "serve",
+        "--index",
+        index,
+        "--port",
+        str(port),
+        "--threads",
+        str(threads),
+    ]
 
 
 @contextmanager
@@ -192,8 +224,14 @@ def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say
         say: Takes the lines of the result.
     """
     texts = [document.text.split() for document in read_corpus(corpus)]
-    asked = (" ".join(text[place : place + 8]) + f" {number}" for number, (text, place) in enumerate(_places(texts)))
-    bodies = [json.dumps({"queries": list(itertools.islice(asked, count)), "topk": 3, "return_scores": True}) for _ in range(rounds)]
+    asked = (
+        " ".join(text[place : place + 8]) + f" {number}"
+        for number, (text, place) in enumerate(_places(texts))
+    )
+    bodies = [
+        json.dumps({"queries": list(itertools.islice(asked, count)), "topk": 3, "return_scores": True})
+        for _ in range(rounds)
+    ]
     say("| index | queries/request | p50 s | CPU s | CPU ms/query | answer MB |")
     say("|---|---|---|---|---|---|")
     encoders: tuple[Literal["hashed", "bm25"], ...] = ("hashed", "bm25")
@@ -214,7 +252,9 @@ def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say
                 if response.status != 200 or len(json.loads(content)["result"]) != count:
                     raise BenchFailed(f"a server answered {response.status} {content[:200]!r}")
         cpu = median(cpus)
-        say(f"| {encoder} | {count} | {median(walls):.2f} | {cpu:.2f} | {1000 * cpu / count:.2f} | {len(content) / 1e6:.1f} |")
+        say(
+            f"| {encoder} | {count} | {median(walls):.2f} | {cpu:.2f} | {1000 * cpu / count:.2f} | {len(content) / 1e6:.1f} |"
+        )
 
 
 def _places(texts: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], int]]:
@@ -264,7 +304,9 @@ def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
     for name in ("FAISS as it comes", "this package"):
         say(f"| {name} | {median(times[name, 1]):.2f} | {median(times[name, 64]):.2f} |")
     ratio = median(times["FAISS as it comes", 1]) / median(times["this package", 64])
-    say(f"batch 64 here is {ratio:.1f} times cheaper per query than batch 1 at the library's default threshold")
+    say(
+        f"batch 64 here is {ratio:.1f} times cheaper per query than batch 1 at the library's default threshold"
+    )
 
 
 def opening(folder: Path, count: int, dim: int, say: Say) -> None:
@@ -277,7 +319,11 @@ def opening(folder: Path, count: int, dim: int, say: Say) -> None:
         say: Takes the lines of the result.
     """
     write_index_folder(folder / "index", count, HashedTfidfEncoder(dim).fit(queries(1000)))
-    command = [sys.executable, "-c", f"from retriever.bench import open_once; open_once({str(folder / 'index')!r})"]
+    command = [
+        sys.executable,
+        "-c",
+        f"from retriever.bench import open_once; open_once({str(folder / 'index')!r})",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchFailed(done.stderr.strip())
@@ -296,4 +342,6 @@ def open_once(folder: str) -> None:
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     index.search(queries(1), 3)
     searched = time.perf_counter()
-    print(f"opened in {opened - start:.3f} s ({grown:.0f} MB more memory), first answer after {searched - start:.2f} s")
+    print(
+        f"opened in {opened - start:.3f} s ({grown:.0f} MB more memory), first answer after {searched - start:.2f} s"
+    )

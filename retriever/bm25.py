@@ -61,7 +61,9 @@ class Bm25Index:
         # The ids are ours because bm25s numbers the words of a set, whose order PYTHONHASHSEED decides.
         vocabulary: dict[str, int] = {}
         ids = [
-            array("i", [vocabulary.setdefault(token, len(vocabulary)) for token in tokenise(document.contents)])
+            array(
+                "i", [vocabulary.setdefault(token, len(vocabulary)) for token in tokenise(document.contents)]
+            )
             for document in documents
         ]
         scorer = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
@@ -111,7 +113,9 @@ class Bm25Index:
         self._scorer.save(str(folder), show_progress=False)
 
     @classmethod
-    def load(cls, folder: Path, documents: Sequence[Document], corpus_sha256: str | None = None) -> "Bm25Index":
+    def load(
+        cls, folder: Path, documents: Sequence[Document], corpus_sha256: str | None = None
+    ) -> "Bm25Index":
         """Map what `save` wrote into memory; only the words are read.
 
         Raises:

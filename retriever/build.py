@@ -70,9 +70,13 @@ class Plan:
         check_kind(self.kind)
         part, parts = self.shard
         if not 0 <= part < parts:
-            raise BadSetting(f"shard {part}/{parts} is out of range; the first of two is 0/2, the second 1/2.")
+            raise BadSetting(
+                f"shard {part}/{parts} is out of range; the first of two is 0/2, the second 1/2."
+            )
         if self.encoder == "bm25" and (parts > 1 or self.kind != "flat"):
-            raise BadSetting("a BM25 index is whole and has no kind: its scores come from words counted over all passages.")
+            raise BadSetting(
+                "a BM25 index is whole and has no kind: its scores come from words counted over all passages."
+            )
         if self.chunk < 1:
             raise BadSetting(f"chunk must be positive, got {self.chunk}.")
         check_vacant(self.out)
@@ -139,8 +143,11 @@ class _Builder:
         about = encoder.info() if encoder is not None else {"encoder": "bm25"}
         identity = {
             "corpus": [str(plan.corpus.resolve()), stat.st_size, stat.st_mtime_ns],
-            "encoder": about, "kind": plan.kind, "shard": list(plan.shard), "chunk": plan.chunk,
-        }  # fmt: skip
+            "encoder": about,
+            "kind": plan.kind,
+            "shard": list(plan.shard),
+            "chunk": plan.chunk,
+        }
         self.marks = Marks(work, identity)
 
     def run(self) -> dict[str, float]:
@@ -178,7 +185,11 @@ class _Builder:
         part, parts = plan.shard
         if parts > 1 and not marks["whole"]:
             marks.set(whole=sum(1 for _ in stream_corpus(plan.corpus)))
-        low, high = (part * marks["whole"] // parts, (part + 1) * marks["whole"] // parts) if parts > 1 else (0, 1 << 62)
+        low, high = (
+            (part * marks["whole"] // parts, (part + 1) * marks["whole"] // parts)
+            if parts > 1
+            else (0, 1 << 62)
+        )
         fitted = self.encoder if isinstance(self.encoder, HashedTfidfEncoder) else None
         size = plan.corpus.stat().st_size
         lines = stream_corpus(plan.corpus, marks["offset"], marks["line"])
@@ -191,7 +202,9 @@ class _Builder:
             if counts is not None:
                 files.callback(counts.close)
             while chunk := list(islice(lines, plan.chunk)):
-                mine = [line.document for number, line in enumerate(chunk, marks["seen"]) if low <= number < high]
+                mine = [
+                    line.document for number, line in enumerate(chunk, marks["seen"]) if low <= number < high
+                ]
                 written = [document_line(document) for document in mine]
                 ends = marks["bytes"] + np.cumsum([len(line) for line in written], dtype=np.int64)
                 texts.write(b"".join(written))
@@ -202,14 +215,21 @@ class _Builder:
                 to_disk(texts, offsets, ids, pairs)
                 counted = counts.add(mine) if counts is not None else {}
                 marks.set(
-                    seen=marks["seen"] + len(chunk), documents=marks["documents"] + len(mine), bytes=texts.tell(), pairs=pairs.tell(),
-                    offset=chunk[-1].end, line=chunk[-1].number, **counted,
-                )  # fmt: skip
+                    seen=marks["seen"] + len(chunk),
+                    documents=marks["documents"] + len(mine),
+                    bytes=texts.tell(),
+                    pairs=pairs.tell(),
+                    offset=chunk[-1].end,
+                    line=chunk[-1].number,
+                    **counted,
+                )
                 self.report("reading", min(chunk[-1].end, size), size)
                 if fitted is None and marks["seen"] >= high:
                     break
         if not marks["documents"]:
-            raise BadCorpus(f"{plan.corpus}: no documents in this {'file' if parts == 1 else 'part of the file'}.")
+            raise BadCorpus(
+                f"{plan.corpus}: no documents in this {'file' if parts == 1 else 'part of the file'}."
+            )
         self._check_ids()
         np.save(self.folder / OFFSETS, np.concatenate([[0], np.fromfile(self.work / "offsets", np.int64)]))
         marks.set(read=1)
@@ -223,7 +243,9 @@ class _Builder:
         for document, number, _ in stream_corpus(self.plan.corpus):
             if int.from_bytes(_id_hash(document.id), "little") in twice:
                 if document.id in first_line:
-                    raise BadCorpus(repeated_id(self.plan.corpus, number, document.id, first_line[document.id]))
+                    raise BadCorpus(
+                        repeated_id(self.plan.corpus, number, document.id, first_line[document.id])
+                    )
                 first_line[document.id] = number
 
     def _stored_documents(self) -> StoredDocuments:
@@ -287,7 +309,9 @@ class _Builder:
             with self.marks.growing("sample", 4 * encoder.dim * self.marks["sampled"]) as stream:
                 while (start := self.marks["sampled"]) < wanted:
                     self.report("training", start, wanted)
-                    vectors = self._encoded([documents[place] for place in places[start : start + self.plan.chunk]], encoder)
+                    vectors = self._encoded(
+                        [documents[place] for place in places[start : start + self.plan.chunk]], encoder
+                    )
                     stream.write(vectors.astype("<f4").tobytes())
                     to_disk(stream)
                     self.marks.set(sampled=start + len(vectors))

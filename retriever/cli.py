@@ -156,7 +156,16 @@ def bench(command: Bench, console: Console) -> None:
         with TemporaryDirectory(prefix="retriever-bench-", dir=command.folder) as name:
             folder = Path(name)
             if what == "service":
-                service(folder, command.passages, command.encoder, command.clients, command.seconds, command.rounds, command.threads, say)
+                service(
+                    folder,
+                    command.passages,
+                    command.encoder,
+                    command.clients,
+                    command.seconds,
+                    command.rounds,
+                    command.threads,
+                    say,
+                )
             elif what == "large":
                 large(folder, _mini_corpus(), command.queries, command.rounds, command.threads, say)
             elif what == "flat":
@@ -173,14 +182,23 @@ def build(command: Build, console: Console) -> None:
     """
     _check_range("threads", command.threads, 1, 1024)
     plan = Plan(
-        corpus=command.corpus, out=command.out, encoder=_encoder(command), kind=command.type, dim=command.dim,
-        shard=_shard(command.shard), chunk=command.chunk, threads=command.threads,
-    )  # fmt: skip
+        corpus=command.corpus,
+        out=command.out,
+        encoder=_encoder(command),
+        kind=command.type,
+        dim=command.dim,
+        shard=_shard(command.shard),
+        chunk=command.chunk,
+        threads=command.threads,
+    )
     with progress(console) as report:
         recall = build_index(plan, report)
     manifest = read_manifest(command.out)
     name = manifest["settings"]["index"]
-    _say(console, f"wrote {command.out}: {name} index of {manifest['ntotal']} documents, {_size(manifest)} on disk")
+    _say(
+        console,
+        f"wrote {command.out}: {name} index of {manifest['ntotal']} documents, {_size(manifest)} on disk",
+    )
     if recall:
         shares = ", ".join(f"recall{depth} {share:.4f}" for depth, share in recall.items())
         _say(console, f"against flat float32 search, on word sequences cut from the passages: {shares}")
@@ -252,19 +270,32 @@ def serve(command: Serve, console: Console) -> None:
 
     service = SearchService(
         _loader(command, lambda error: service.fail(error)),
-        capacity=command.queue, on_loaded=on_loaded, on_failed=on_failed,
-        cache_key=normalise if lexical else str, batch=command.batch,
+        capacity=command.queue,
+        on_loaded=on_loaded,
+        on_failed=on_failed,
+        cache_key=normalise if lexical else str,
+        batch=command.batch,
         gather_seconds=((0 if lexical else 2) if command.gather_ms is None else command.gather_ms) / 1000,
         deadline_seconds=command.deadline,
-    )  # fmt: skip
+    )
     # A trainer thinks for minutes between searches; its connection should still be there afterwards.
-    limits = Limits(command.max_queries, command.max_query_characters, command.max_body_bytes, command.max_passages)
-    app = create_app(service, command.topk, limits, command.body_timeout, HostNames(command.host, command.allow_host))
+    limits = Limits(
+        command.max_queries, command.max_query_characters, command.max_body_bytes, command.max_passages
+    )
+    app = create_app(
+        service, command.topk, limits, command.body_timeout, HostNames(command.host, command.allow_host)
+    )
     connections = room_for(command.connections, _BACKLOG)
     config = uvicorn.Config(
-        app, http=guarded(connections, command.head_timeout, command.body_timeout), ws="none", backlog=_BACKLOG,
-        log_level="warning", access_log=False, timeout_keep_alive=600, timeout_graceful_shutdown=command.shutdown_timeout,
-    )  # fmt: skip
+        app,
+        http=guarded(connections, command.head_timeout, command.body_timeout),
+        ws="none",
+        backlog=_BACKLOG,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=600,
+        timeout_graceful_shutdown=command.shutdown_timeout,
+    )
     server = uvicorn.Server(config)
     log_sparingly()
     with _bind(command.host, command.port) as listener:
@@ -389,7 +420,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(Console(stderr=True), f"error: {error}")
         return 2
     except KeyboardInterrupt:
-        again = " What is finished is kept: run the same command again to go on." if isinstance(command, Build) else ""
+        again = (
+            " What is finished is kept: run the same command again to go on."
+            if isinstance(command, Build)
+            else ""
+        )
         _say(Console(stderr=True), f"stopped.{again}")
         return _INTERRUPTED
     return 0

@@ -65,7 +65,9 @@ def document_from(value: object, where: str) -> Document:
     identifier, contents, title = value[name], value[body], value.get("title")
     # Public corpora number their passages; bool is an int to Python but a mistake here.
     if isinstance(identifier, bool) or not isinstance(identifier, str | int):
-        raise BadCorpus(f'{where}: the field "{name}" must be a string or an integer, found {identifier!r:.80}.')
+        raise BadCorpus(
+            f'{where}: the field "{name}" must be a string or an integer, found {identifier!r:.80}.'
+        )
     if not isinstance(contents, str):
         raise BadCorpus(f'{where}: the field "{body}" must be a string, found {contents!r:.80}.')
     if body == "text" and title is not None:

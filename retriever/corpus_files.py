@@ -28,7 +28,11 @@ _DPR = ("id", "text", "title")
 _MOST_TOLD = 20
 _BOM = b"\xef\xbb\xbf"
 # variable of the environment -> bound
-_LIMITS = {"RETRIEVER_MAX_LINE_BYTES": 64 << 20, "RETRIEVER_MAX_LINES": 1_000_000_000, "RETRIEVER_MAX_BLANK_LINES": 1_000_000}
+_LIMITS = {
+    "RETRIEVER_MAX_LINE_BYTES": 64 << 20,
+    "RETRIEVER_MAX_LINES": 1_000_000_000,
+    "RETRIEVER_MAX_BLANK_LINES": 1_000_000,
+}
 
 
 class Line(NamedTuple):
@@ -41,7 +45,9 @@ class Line(NamedTuple):
     """Where to go on: offset of the next line in the (uncompressed) file, in bytes; of a list, the number of the entry."""
 
 
-def stream_corpus(path: str | Path, start: int = 0, number: int = 0, faults: list[str] | None = None) -> Iterator[Line]:
+def stream_corpus(
+    path: str | Path, start: int = 0, number: int = 0, faults: list[str] | None = None
+) -> Iterator[Line]:
     """Read a corpus, one passage at a time.
 
     Blank lines are skipped. Ids are not compared: that takes memory, and each caller has its own way.
@@ -91,7 +97,9 @@ def _require_regular(path: Path) -> None:
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        raise BadCorpus(f"{str(path)[:200]}: cannot be read: {error if isinstance(error, ValueError) else error.strerror}.") from error
+        raise BadCorpus(
+            f"{str(path)[:200]}: cannot be read: {error if isinstance(error, ValueError) else error.strerror}."
+        ) from error
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
         raise BadCorpus(f"{path}: {what}, not a regular file; name the file of the corpus.")
@@ -118,7 +126,9 @@ def _lines(stream: _Stream, path: Path, start: int, number: int) -> Iterator[tup
         number += 1
         end += len(line)
         if len(line) > longest:
-            raise BadCorpus(f"{path}, line {number}: more than {longest:,} bytes; if that is meant, set RETRIEVER_MAX_LINE_BYTES.")
+            raise BadCorpus(
+                f"{path}, line {number}: more than {longest:,} bytes; if that is meant, set RETRIEVER_MAX_LINE_BYTES."
+            )
         if number > most:
             raise BadCorpus(f"{path}: more than {most:,} lines; if that is meant, set RETRIEVER_MAX_LINES.")
         if end == len(line):
@@ -128,13 +138,18 @@ def _lines(stream: _Stream, path: Path, start: int, number: int) -> Iterator[tup
             continue
         blank += 1
         if blank > most_blank:
-            raise BadCorpus(f"{path}: more than {most_blank:,} blank lines; if that is meant, set RETRIEVER_MAX_BLANK_LINES.")
+            raise BadCorpus(
+                f"{path}: more than {most_blank:,} blank lines; if that is meant, set RETRIEVER_MAX_BLANK_LINES."
+            )
 
 
 def _json(text: bytes, where: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number of thousands of digits; too deep
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not JSON, not UTF-8, a number of thousands of digits; too deep
         raise BadCorpus(f"{where}: not a line of JSON in UTF-8 ({error}).") from error
 
 
@@ -150,7 +165,9 @@ def _entries(stream: _Stream, path: Path, start: int, faults: list[str] | None) 
     longest = 16 * _limit("RETRIEVER_MAX_LINE_BYTES")
     content = stream.read(longest + 1)
     if len(content) > longest:
-        raise BadCorpus(f"{path}: a list of more than {longest:,} bytes; write one object a line, or set RETRIEVER_MAX_LINE_BYTES.")
+        raise BadCorpus(
+            f"{path}: a list of more than {longest:,} bytes; write one object a line, or set RETRIEVER_MAX_LINE_BYTES."
+        )
     for number, value in enumerate(_json(content.removeprefix(_BOM), str(path)), start=1):
         if number <= start:
             continue
@@ -164,7 +181,9 @@ def _entries(stream: _Stream, path: Path, start: int, faults: list[str] | None) 
 
 def _columns(stream: _Stream, path: Path) -> tuple[str, ...]:
     """The columns of a table: those of the first line if it names an id and a text, else DPR's."""
-    cells = next((_cells(line, f"{path}, line {number}") for _, number, line in _lines(stream, path, 0, 0)), [])
+    cells = next(
+        (_cells(line, f"{path}, line {number}") for _, number, line in _lines(stream, path, 0, 0)), []
+    )
     named = tuple(cell.strip().lower() for cell in cells)
     return named if {"id", "_id"} & set(named) and {"text", "contents"} & set(named) else _DPR
 
@@ -216,4 +235,6 @@ def read_corpus(path: str | Path) -> list[Document]:
 
 def repeated_id(path: str | Path, number: int, identifier: str, first: int) -> str:
     """What is said of an id that occurs on two lines."""
-    return f'{path}, line {number}: the field "id" repeats {identifier!r} of line {first}; ids must be unique.'
+    return (
+        f'{path}, line {number}: the field "id" repeats {identifier!r} of line {first}; ids must be unique.'
+    )

@@ -35,7 +35,12 @@ class StoredDocuments(Sequence[Document]):
         self._path = folder / LINES
         offsets: NDArray[np.int64] = np.load(folder / OFFSETS, mmap_mode="r", allow_pickle=False)
         size = self._path.stat().st_size
-        if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) < 2 or (offsets[0], offsets[-1]) != (0, size):
+        if (
+            offsets.dtype != np.int64
+            or offsets.ndim != 1
+            or len(offsets) < 2
+            or (offsets[0], offsets[-1]) != (0, size)
+        ):
             raise BadIndex(f"{folder / OFFSETS}: not the offsets of {LINES}; copy or build the index again.")
         self._offsets = offsets
         with self._path.open("rb") as stream:

@@ -190,7 +190,9 @@ class HashedTfidfEncoder:
         """Return the encoder's name and settings."""
         settings: dict[str, str | int] = {"dim": self.dim, "buckets": self.buckets, "seed": self.seed}
         # Two indexes may only be merged if their words were counted over the same corpus.
-        counted = hashlib.sha256(np.array([self._documents]).tobytes() + self._used.tobytes() + self._frequencies.tobytes())
+        counted = hashlib.sha256(
+            np.array([self._documents]).tobytes() + self._used.tobytes() + self._frequencies.tobytes()
+        )
         return {"encoder": "hashed_tfidf", **settings, "frequencies_sha256": counted.hexdigest()}
 
     def save(self, folder: Path) -> None:

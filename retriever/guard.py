@@ -41,7 +41,10 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
             super().connection_made(transport)
-            if sum(not other.transport.is_closing() for other in self.connections) > connections and not self._make_room():
+            if (
+                sum(not other.transport.is_closing() for other in self.connections) > connections
+                and not self._make_room()
+            ):
                 transport.write(_FULL)
                 transport.close()
             else:
@@ -49,7 +52,9 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
 
         def _make_room(self) -> bool:
             idle = [
-                other for other in self.connections if isinstance(other, Guarded) and other._idle_since and not other.transport.is_closing()
+                other
+                for other in self.connections
+                if isinstance(other, Guarded) and other._idle_since and not other.transport.is_closing()
             ]
             for other in sorted(idle, key=lambda one: one._idle_since)[:1]:
                 other.transport.close()
@@ -115,7 +120,11 @@ def room_for(connections: int, backlog: int) -> int:
         raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         soft = raised
-    return connections if soft == resource.RLIM_INFINITY else max(4, min(connections, soft - backlog - opened - _SPARE_FILES))
+    return (
+        connections
+        if soft == resource.RLIM_INFINITY
+        else max(4, min(connections, soft - backlog - opened - _SPARE_FILES))
+    )
 
 
 class SparingFilter(logging.Filter):

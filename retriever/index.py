@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from retriever.corpus import Document, check_documents, corpus_sha256
 from retriever.encoders import Encoder, HashedTfidfEncoder
 from retriever.errors import BadIndex, import_optional
-from retriever.vectors import EXHAUSTIVE, NAMES, check_rows, kind_of, look_further, open_vectors, settings_of, trained
+from retriever.vectors import (
+    EXHAUSTIVE,
+    NAMES,
+    check_rows,
+    kind_of,
+    look_further,
+    open_vectors,
+    settings_of,
+    trained,
+)
 
 VECTORS = "vectors.faiss"
 
@@ -124,7 +133,8 @@ class DenseIndex:
         if self.kind == "ivf_sq8":
             # The vectors come along: a position does not tell in which list its codes are.
             _, found, rows = self._with_threads(
-                lambda index, wanted: index.search_and_reconstruct(wanted, min(topk + _SPARE, self.ntotal)), vectors[known]
+                lambda index, wanted: index.search_and_reconstruct(wanted, min(topk + _SPARE, self.ntotal)),
+                vectors[known],
             )
             for row, positions, decoded in zip(known, found, rows, strict=True):
                 some = positions >= 0
@@ -135,10 +145,14 @@ class DenseIndex:
         return hits
 
     def _candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = self._with_threads(lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors)[1]
+        found: NDArray[np.int64] = self._with_threads(
+            lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors
+        )[1]
         return found
 
-    def _with_threads(self, search: Callable[[Any, NDArray[np.float32]], Any], vectors: NDArray[np.float32]) -> Any:
+    def _with_threads(
+        self, search: Callable[[Any, NDArray[np.float32]], Any], vectors: NDArray[np.float32]
+    ) -> Any:
         faiss = self._faiss
         # faiss 1.15 compares this with queries x dim and its default (128000) keeps batches of up to
         # 160 queries on the one-by-one scan; from 3 queries on, BLAS is faster (13x at 64).
@@ -154,15 +168,23 @@ class DenseIndex:
             faiss.omp_set_num_threads(before)
 
     def _rows(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = self._flat[positions] if self.kind == "flat" else self._index.reconstruct_batch(positions)
+        rows: NDArray[np.float32] = (
+            self._flat[positions] if self.kind == "flat" else self._index.reconstruct_batch(positions)
+        )
         return rows
 
-    def _rank(self, vector: NDArray[np.float32], positions: NDArray[np.int64], topk: int) -> list[tuple[int, float]]:
+    def _rank(
+        self, vector: NDArray[np.float32], positions: NDArray[np.int64], topk: int
+    ) -> list[tuple[int, float]]:
         while True:
             # FAISS fills up with -1; as a Python index that would be the last document.
             positions = np.sort(positions[positions >= 0])
             ranked = _best(positions, self._rows(positions), vector, len(positions))
-            decided = self.kind not in EXHAUSTIVE or len(positions) == self.ntotal or ranked[-1][1] < ranked[topk - 1][1] - _TIE
+            decided = (
+                self.kind not in EXHAUSTIVE
+                or len(positions) == self.ntotal
+                or ranked[-1][1] < ranked[topk - 1][1] - _TIE
+            )
             if decided:
                 return ranked[:topk]
             # Ties reach beyond the candidates: ask for more until the cut is unambiguous.
@@ -174,7 +196,9 @@ class DenseIndex:
         self.encoder.save(folder)
 
     @classmethod
-    def open(cls, folder: Path, documents: Sequence[Document], encoder: Encoder, threads: int, corpus_sha256: str) -> Self:
+    def open(
+        cls, folder: Path, documents: Sequence[Document], encoder: Encoder, threads: int, corpus_sha256: str
+    ) -> Self:
         """Map what `save` wrote into memory.
 
         Raises:

@@ -46,12 +46,24 @@ class Metrics:
                     f"retriever_search_seconds_count {self.searches}",
                 ],
             ),
-            _single("retriever_searched_queries_total", "counter", "Queries searched for, in batches.", self.searched),
-            _single("retriever_expired_requests_total", "counter", "Requests past their deadline.", self.expired),
+            _single(
+                "retriever_searched_queries_total",
+                "counter",
+                "Queries searched for, in batches.",
+                self.searched,
+            ),
+            _single(
+                "retriever_expired_requests_total", "counter", "Requests past their deadline.", self.expired
+            ),
             _single("retriever_pending_requests", "gauge", "Requests searching or waiting.", pending),
             _single("retriever_ready", "gauge", "1 once the index is loaded.", int(ready)),
             _single("retriever_documents", "gauge", "Documents in the index.", ntotal),
-            _single("process_resident_memory_bytes", "gauge", "Resident memory, pages of mapped files included.", _resident_bytes()),
+            _single(
+                "process_resident_memory_bytes",
+                "gauge",
+                "Resident memory, pages of mapped files included.",
+                _resident_bytes(),
+            ),
         ]
         lines: list[str] = []
         for name, kind, description, samples in families:

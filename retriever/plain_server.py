@@ -23,7 +23,13 @@ def main(folder: str, port: str, threads: str) -> None:
         hits = index.search(request.texts(), request.clamped_topk(3, index.ntotal))
         return {
             "result": [
-                [{"document": {"id": hit.document.id, "contents": hit.document.contents}, "score": hit.score} for hit in row]
+                [
+                    {
+                        "document": {"id": hit.document.id, "contents": hit.document.contents},
+                        "score": hit.score,
+                    }
+                    for hit in row
+                ]
                 for row in hits
             ]
         }

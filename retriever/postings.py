@@ -43,7 +43,10 @@ class WordCounts:
         self._marks = marks
         sizes = (marks["words"], _POSTING.itemsize * marks["postings"], _LENGTH.itemsize * marks["lengths"])
         with ExitStack() as stack:
-            self._streams = [stack.enter_context(marks.growing(name, size)) for name, size in zip(_FILES, sizes, strict=True)]
+            self._streams = [
+                stack.enter_context(marks.growing(name, size))
+                for name, size in zip(_FILES, sizes, strict=True)
+            ]
             self.close = stack.pop_all().close
         # Words are numbered as they turn up: the order of a set would depend on PYTHONHASHSEED.
         self._numbers = _numbers(marks)
@@ -95,7 +98,9 @@ def place_scores(folder: Path, chunk: int, marks: Marks, report: Report) -> None
     postings = np.memmap(marks.work / "postings", _POSTING, "r")
     containing = _in_blocks(postings["word"], len(numbers))
     starts = np.concatenate([[0], np.cumsum(containing)])
-    weights = np.array([math.log(1 + (len(lengths) - df + 0.5) / (df + 0.5)) for df in containing.tolist()], np.float32)
+    weights = np.array(
+        [math.log(1 + (len(lengths) - df + 0.5) / (df + 0.5)) for df in containing.tolist()], np.float32
+    )
     mean = float(lengths["words"].sum(dtype=np.int64) / len(lengths))
     done = marks.placed("scores_placed")
     if not done:

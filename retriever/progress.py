@@ -17,14 +17,22 @@ def progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
         yield _Lines(console).report
         return
     amount = TextColumn("{task.fields[amount]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), amount, TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        amount,
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
                 tasks[phase] = bars.add_task(phase, total=total, amount="")
-            bars.update(tasks[phase], completed=done, total=total, amount=f"{done:,} of {total:,} {_unit(phase)}")
+            bars.update(
+                tasks[phase], completed=done, total=total, amount=f"{done:,} of {total:,} {_unit(phase)}"
+            )
 
         yield report
 
@@ -37,7 +45,12 @@ class _Lines:
     def report(self, phase: str, done: int, total: int) -> None:
         if time.monotonic() - self._told >= _SECONDS_BETWEEN_LINES:
             self._told = time.monotonic()
-            self._console.print(f"{phase}: {done:,} of {total:,} {_unit(phase)}", markup=False, highlight=False, soft_wrap=True)
+            self._console.print(
+                f"{phase}: {done:,} of {total:,} {_unit(phase)}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def _unit(phase: str) -> str:

@@ -68,7 +68,10 @@ class RecallProbe:
         with np.load(path, allow_pickle=False) as archive:
             scores, positions = archive["scores"], archive["positions"]
         again = positions >= encoded
-        self._scores, self._positions = np.where(again, -np.inf, scores).astype(np.float32), np.where(again, -1, positions)
+        self._scores, self._positions = (
+            np.where(again, -np.inf, scores).astype(np.float32),
+            np.where(again, -1, positions),
+        )
 
     def recall(self, index: DenseIndex) -> dict[str, float]:
         """Compare: per depth k, which part of the exact best k the index finds among its own best k."""
@@ -76,7 +79,8 @@ class RecallProbe:
         result: dict[str, float] = {}
         for depth in DEPTHS:
             shares = [
-                len({place for place, _ in row[:depth]} & set(exact[:depth].tolist())) / np.count_nonzero(exact[:depth] >= 0)
+                len({place for place, _ in row[:depth]} & set(exact[:depth].tolist()))
+                / np.count_nonzero(exact[:depth] >= 0)
                 for row, exact in zip(found, self._positions, strict=True)
             ]
             result[f"@{depth}"] = round(float(np.mean(shares)), 4) if shares else 1.0

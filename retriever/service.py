@@ -37,8 +37,9 @@ class _Waiting:
     def __init__(self, query: str, topk: int, answer: asyncio.Future[_Row]) -> None:
         self.query, self.topk, self.answer = query, topk, answer
         self.requests = 0
-_OF_WORDS = ("hashed_tfidf", "none")  # encoders to which case and punctuation are nothing; "none" is BM25
 
+
+_OF_WORDS = ("hashed_tfidf", "none")  # encoders to which case and punctuation are nothing; "none" is BM25
 
 
 class SearchService:
@@ -79,7 +80,12 @@ class SearchService:
         self.pending = 0
         self._load, self._on_loaded, self._on_failed = load, on_loaded, on_failed
         self._capacity, self._cache_size, self._query_capacity = capacity, cache_size, query_capacity
-        self._cache_key, self._batch, self._gather, self._deadline = cache_key, batch, gather_seconds, deadline_seconds
+        self._cache_key, self._batch, self._gather, self._deadline = (
+            cache_key,
+            batch,
+            gather_seconds,
+            deadline_seconds,
+        )
         self._portion = portion
         self._promised = 0
         self._cache: OrderedDict[_Key, _Row] = OrderedDict()
@@ -149,7 +155,9 @@ class SearchService:
         """
         return [row async for rows in self.search_in_portions(queries, topk) for row in rows]
 
-    async def search_in_portions(self, queries: Sequence[str], topk: int) -> AsyncGenerator[list[list[Hit]], None]:
+    async def search_in_portions(
+        self, queries: Sequence[str], topk: int
+    ) -> AsyncGenerator[list[list[Hit]], None]:
         """`search`, portion by portion in order; close it (``contextlib.aclosing``) to go away early.
 
         Raises:
@@ -169,7 +177,9 @@ class SearchService:
                 yield rows
         except TimeoutError as error:
             self.metrics.expired += 1
-            raise Unavailable(f"no answer within {self._deadline:g} s: too many queries wait", retry_after=1) from error
+            raise Unavailable(
+                f"no answer within {self._deadline:g} s: too many queries wait", retry_after=1
+            ) from error
         finally:
             self.pending -= 1
             self._promised -= len(queries)
@@ -219,7 +229,9 @@ class SearchService:
                 continue
             queries, topk = [waiting.query for _, waiting in batch], batch[0][1].topk
             try:
-                answers, seconds = await loop.run_in_executor(self._executor, _search, searcher, queries, topk)
+                answers, seconds = await loop.run_in_executor(
+                    self._executor, _search, searcher, queries, topk
+                )
             except RuntimeError as error:  # the executor was shut down
                 answers, seconds = [error] * len(batch), 0.0
             self.metrics.searches += 1
@@ -260,7 +272,11 @@ class SearchService:
         self._cache[key] = answer
         self._cached_hits += len(answer)
         self._cached_bytes += size
-        while len(self._cache) > self._cache_size or self._cached_hits > _MOST_CACHED_HITS or self._cached_bytes > _MOST_CACHED_BYTES:
+        while (
+            len(self._cache) > self._cache_size
+            or self._cached_hits > _MOST_CACHED_HITS
+            or self._cached_bytes > _MOST_CACHED_BYTES
+        ):
             oldest, row = self._cache.popitem(last=False)
             self._cached_hits -= len(row)
             self._cached_bytes -= _bytes_of(oldest, row)

@@ -35,15 +35,21 @@ class ShardedSearcher:
     def __init__(self, parts: Sequence[Searcher]) -> None:
         self._parts = list(parts)
         for number, (first, second) in enumerate(pairwise(_comparable(part) for part in parts)):
-            if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
+            if different := sorted(
+                name for name in first.keys() | second.keys() if first.get(name) != second.get(name)
+            ):
                 raise BadIndex(
                     f"shards {number} and {number + 1} cannot be merged: they differ in {', '.join(different)} "
                     f"({[first.get(name) for name in different]} and {[second.get(name) for name in different]}). Build all "
                     "of them from one corpus file with --shard I/N and the same --encoder."
                 )
             if first["encoder"] == "none":
-                raise BadIndex("BM25 indexes cannot be merged: each has counted its words over its own passages; build one index.")
-        self._pool = ThreadPoolExecutor(max(1, sum(isinstance(part, RemoteShard) for part in parts)), thread_name_prefix="shard")
+                raise BadIndex(
+                    "BM25 indexes cannot be merged: each has counted its words over its own passages; build one index."
+                )
+        self._pool = ThreadPoolExecutor(
+            max(1, sum(isinstance(part, RemoteShard) for part in parts)), thread_name_prefix="shard"
+        )
 
     @property
     def ntotal(self) -> int:
@@ -55,7 +61,11 @@ class ShardedSearcher:
         abouts = [part.info() for part in self._parts]
         kinds = sorted({str(about["index"]) for about in abouts})
         corpora = "".join(str(about["corpus_sha256"]) for about in abouts)
-        merged = {"index": "sharded " + " ".join(kinds), "shards": len(self._parts), **_comparable(self._parts[0])}
+        merged = {
+            "index": "sharded " + " ".join(kinds),
+            "shards": len(self._parts),
+            **_comparable(self._parts[0]),
+        }
         return {**merged, "corpus_sha256": hashlib.sha256(corpora.encode()).hexdigest()}
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -64,11 +74,21 @@ class ShardedSearcher:
         Raises:
             Unavailable: A remote part does not answer: better no answer than one without its passages.
         """
-        remote = {n: self._pool.submit(part.search, queries, topk) for n, part in enumerate(self._parts) if isinstance(part, RemoteShard)}
-        answers = [remote[n].result() if n in remote else part.search(queries, topk) for n, part in enumerate(self._parts)]
+        remote = {
+            n: self._pool.submit(part.search, queries, topk)
+            for n, part in enumerate(self._parts)
+            if isinstance(part, RemoteShard)
+        }
+        answers = [
+            remote[n].result() if n in remote else part.search(queries, topk)
+            for n, part in enumerate(self._parts)
+        ]
         topk = max(1, topk)
         # sorted() is stable, so equal scores keep the order of the parts.
-        return [sorted((hit for row in rows for hit in row), key=lambda hit: -hit.score)[:topk] for rows in zip(*answers, strict=True)]
+        return [
+            sorted((hit for row in rows for hit in row), key=lambda hit: -hit.score)[:topk]
+            for rows in zip(*answers, strict=True)
+        ]
 
 
 def _comparable(part: Searcher) -> dict[str, str | int | float]:
@@ -97,7 +117,9 @@ class RemoteShard:
         try:
             self._ntotal = int(self._info["ntotal"])
         except (KeyError, TypeError, ValueError) as error:
-            raise BadIndex(f"{self._url}/info says {self._info!r:.200}: no server of this package.") from error
+            raise BadIndex(
+                f"{self._url}/info says {self._info!r:.200}: no server of this package."
+            ) from error
 
     def _about(self, patience_seconds: float) -> dict[str, Any]:
         until = time.monotonic() + patience_seconds
@@ -105,7 +127,9 @@ class RemoteShard:
             try:
                 response = self._session.get(f"{self._url}/info", timeout=_TIMEOUT_SECONDS)
             except self._broken as error:
-                raise Unavailable(f"no server at {self._url} ({type(error).__name__}).", retry_after=5) from error
+                raise Unavailable(
+                    f"no server at {self._url} ({type(error).__name__}).", retry_after=5
+                ) from error
             if response.status_code != 503 or time.monotonic() >= until:
                 break
             time.sleep(1)
@@ -116,7 +140,9 @@ class RemoteShard:
         except ValueError:
             about = None
         if response.status_code != 200 or not isinstance(about, dict):
-            raise BadIndex(f"{self._url}/info answers {response.status_code} {response.text[:100]!r}: no server of this package.")
+            raise BadIndex(
+                f"{self._url}/info answers {response.status_code} {response.text[:100]!r}: no server of this package."
+            )
         return about
 
     @property
@@ -156,7 +182,9 @@ class RemoteShard:
                 problem = f"does not answer ({type(error).__name__})"
                 continue
             except (ValueError, KeyError, TypeError) as error:
-                raise Unavailable(f"the shard at {self._url} answers in an unknown form ({error}).", retry_after=5) from error
+                raise Unavailable(
+                    f"the shard at {self._url} answers in an unknown form ({error}).", retry_after=5
+                ) from error
             if len(rows) == len(queries):
                 return rows
             problem = f"answers {len(queries)} queries with {len(rows)} lists"

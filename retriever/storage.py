@@ -78,7 +78,9 @@ def save_index(index: Index, folder: str | Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         # FAISS tells a failed write as a RuntimeError; nothing else here raises one.
         if isinstance(error, OSError | RuntimeError):
-            raise write_failed(folder, error, "Nothing of it is left; make room or name another folder.") from error
+            raise write_failed(
+                folder, error, "Nothing of it is left; make room or name another folder."
+            ) from error
         raise
 
 
@@ -170,7 +172,9 @@ def _open(folder: Path, manifest: Manifest, threads: int) -> Index:
         if manifest["kind"] == "hashed":
             index = HashedIndex.open(folder, documents, HashedTfidfEncoder.load(folder), threads, digest)
         elif manifest["kind"] == "transformer":
-            index = DenseIndex.open(folder, documents, TransformerEncoder.load(folder, threads), threads, digest)
+            index = DenseIndex.open(
+                folder, documents, TransformerEncoder.load(folder, threads), threads, digest
+            )
         else:
             index = Bm25Index.load(folder, documents, digest)
     except RetrieverError:

@@ -18,7 +18,11 @@ from retriever.storage import write_manifest
 from retriever.vectors import VectorFile, trained
 
 _BLOCK = 1 << 14
-_WORDS = [first + second for first in "ba be bi bo bu da de di do du".split() for second in "ka ke ki ko ku la le li lo lu".split()]
+_WORDS = [
+    first + second
+    for first in "ba be bi bo bu da de di do du".split()
+    for second in "ka ke ki ko ku la le li lo lu".split()
+]
 
 
 def unit_vectors(count: int, dim: int, seed: int = 0) -> Iterator[NDArray[np.float32]]:
@@ -32,13 +36,18 @@ def unit_vectors(count: int, dim: int, seed: int = 0) -> Iterator[NDArray[np.flo
 def queries(count: int, seed: int = 0, words: int = 10) -> list[str]:
     """Different word sequences of the length of a question."""
     generator = np.random.default_rng((seed, count))
-    return [" ".join(_WORDS[place] for place in row) for row in generator.integers(len(_WORDS), size=(count, words))]
+    return [
+        " ".join(_WORDS[place] for place in row)
+        for row in generator.integers(len(_WORDS), size=(count, words))
+    ]
 
 
 def write_index_folder(folder: Path, count: int, encoder: Encoder) -> None:
     """Write a flat index of random vectors; queries are encoded by ``encoder``."""
     folder.mkdir(parents=True)
-    write_documents((Document(str(n), f'"Passage {n}"\nThe text of passage {n}.') for n in range(count)), folder)
+    write_documents(
+        (Document(str(n), f'"Passage {n}"\nThe text of passage {n}.') for n in range(count)), folder
+    )
     file = VectorFile(trained("flat", encoder.dim, count, np.empty((0, encoder.dim), np.float32)))
     with (folder / VECTORS).open("wb") as stream:
         file.begin(stream)

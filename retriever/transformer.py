@@ -152,7 +152,11 @@ class TransformerEncoder:
             for start in range(0, len(order), _BATCH):
                 rows = order[start : start + _BATCH]
                 batch = self._tokenizer(
-                    [clean[row] for row in rows], padding=True, truncation=True, max_length=self._max_tokens, return_tensors="pt"
+                    [clean[row] for row in rows],
+                    padding=True,
+                    truncation=True,
+                    max_length=self._max_tokens,
+                    return_tensors="pt",
                 ).to(self._device)
                 hidden = self._model(**batch).last_hidden_state
                 if self.settings.pooling == "cls":
@@ -165,7 +169,12 @@ class TransformerEncoder:
 
     def info(self) -> dict[str, str | int]:
         """Return the encoder's name, its settings and the digest of its weights."""
-        return {"encoder": "transformer", "dim": self.dim, **self.settings._asdict(), "weights_sha256": self.weights_sha256}
+        return {
+            "encoder": "transformer",
+            "dim": self.dim,
+            **self.settings._asdict(),
+            "weights_sha256": self.weights_sha256,
+        }
 
     def save(self, folder: Path) -> None:
         """Write the settings and the digest of the weights; the weights stay where they are."""

@@ -18,7 +18,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # Kinds that compare a query with every vector; the others may miss some.
 EXHAUSTIVE: frozenset[Kind] = frozenset(("flat", "fp16", "sq8"))
 # What ``/info`` and manifests call them.
-NAMES: dict[Kind, str] = {"flat": "flat_ip", "fp16": "flat_fp16", "sq8": "flat_sq8", "ivf_sq8": "ivf_sq8", "hnsw": "hnsw"}
+NAMES: dict[Kind, str] = {
+    "flat": "flat_ip",
+    "fp16": "flat_fp16",
+    "sq8": "flat_sq8",
+    "ivf_sq8": "ivf_sq8",
+    "hnsw": "hnsw",
+}
 
 _HNSW_LINKS = 32
 _HNSW_BUILD, _HNSW_SEARCH = 80, 128
@@ -55,7 +61,9 @@ def training_size(kind: Kind, count: int) -> int:
     return min(count, max(_TRAINING_SQ8, 64 * lists_for(count))) if kind == "ivf_sq8" else 0
 
 
-def improved_centres(sample: NDArray[np.float32], lists: int, centres: NDArray[np.float32] | None) -> NDArray[np.float32]:
+def improved_centres(
+    sample: NDArray[np.float32], lists: int, centres: NDArray[np.float32] | None
+) -> NDArray[np.float32]:
     """One of the `ROUNDS` of k-means for the centres of inverted lists; one after the other they give what FAISS's own do.
 
     Args:
@@ -79,7 +87,9 @@ def improved_centres(sample: NDArray[np.float32], lists: int, centres: NDArray[n
     return found
 
 
-def trained(kind: Kind, dim: int, count: int, sample: NDArray[np.float32], centres: NDArray[np.float32] | None = None) -> Any:
+def trained(
+    kind: Kind, dim: int, count: int, sample: NDArray[np.float32], centres: NDArray[np.float32] | None = None
+) -> Any:
     """Make an empty index that is ready for vectors.
 
     Args:

@@ -68,7 +68,9 @@ class Scripted:
 
 def main(options: Options) -> None:
     """Print a table in Markdown."""
-    print(f"| environment | steps an episode | in process | OpenEnv, 1 session | {options.sessions} sessions | a step more, 1 session |")
+    print(
+        f"| environment | steps an episode | in process | OpenEnv, 1 session | {options.sessions} sessions | a step more, 1 session |"
+    )
     print("|---|---|---|---|---|---|")
     for name in options.env:
         scripts = _scripts(name, options.episodes)
@@ -77,7 +79,11 @@ def main(options: Options) -> None:
         with _serving(name, options.sessions) as url:
             for _ in range(options.rounds):
                 for sessions, of in times.items():
-                    of.append(asyncio.run(_through_openenv(url, scripts, sessions)) if sessions else _in_process(name, scripts))
+                    of.append(
+                        asyncio.run(_through_openenv(url, scripts, sessions))
+                        if sessions
+                        else _in_process(name, scripts)
+                    )
         alone, one, many = (statistics.median(of) for of in times.values())
         per = f"{(one - alone) / steps * 1e3:.2f} ms"
         rates = " | ".join(f"{steps / seconds:,.0f} /s" for seconds in (alone, one, many))
@@ -96,13 +102,17 @@ def _scripts(name: str, number: int) -> list[Script]:
             _, _, terminated, truncated, _ = env.step(replies[-1])
             over = terminated or truncated
         scripts[task] = Script(task, tuple(replies))
-    return [scripts[found.ids[n % len(scripts)]] for n in range(number)]  # small splits are played several times
+    return [
+        scripts[found.ids[n % len(scripts)]] for n in range(number)
+    ]  # small splits are played several times
 
 
 def _in_process(name: str, scripts: Sequence[Script]) -> float:
     seat = Seat(task_set(name, limit=1).make(), Scripted(scripts))
     began = time.perf_counter()
-    played = list(play_all([seat], Setting(find_entry(name), "scripted"), [(s.task, n) for n, s in enumerate(scripts)]))
+    played = list(
+        play_all([seat], Setting(find_entry(name), "scripted"), [(s.task, n) for n, s in enumerate(scripts)])
+    )
     seconds = time.perf_counter() - began
     _check(scripts, [(len(episode.steps), episode.reward) for episode in played])
     return seconds
@@ -115,7 +125,9 @@ async def _through_openenv(url: str, scripts: Sequence[Script], sessions: int) -
             await client.connect()
         began = time.perf_counter()
         shares = [scripts[n::sessions] for n in range(sessions)]
-        played = await asyncio.gather(*[_play(client, share) for client, share in zip(clients, shares, strict=True)])
+        played = await asyncio.gather(
+            *[_play(client, share) for client, share in zip(clients, shares, strict=True)]
+        )
         seconds = time.perf_counter() - began
     finally:
         for client in clients:
@@ -140,12 +152,26 @@ def _check(scripts: Sequence[Script], outcomes: Sequence[tuple[int, float]]) -> 
     """Both sides have played all of it, to the expert's reward."""
     steps, reward = sum(n for n, _ in outcomes), sum(reward for _, reward in outcomes)
     if steps != sum(len(script.replies) for script in scripts) or reward < len(scripts) - 1e-6:
-        raise RuntimeError(f"{len(outcomes)} episodes of {steps} steps with a reward of {reward:g} in all are not what was to be played")
+        raise RuntimeError(
+            f"{len(outcomes)} episodes of {steps} steps with a reward of {reward:g} in all are not what was to be played"
+        )
 
 
 @contextmanager
 def _serving(name: str, sessions: int) -> Iterator[str]:
-    command = [sys.executable, "-u", "-m", "tstar_envs", "serve", "--env", name, "--port", "0", "--sessions", str(sessions)]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "tstar_envs",
+        "serve",
+        "--env",
+        name,
+        "--port",
+        "0",
+        "--sessions",
+        str(sessions),
+    ]
     root = Path(__file__).resolve().parents[1]
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
     try:

@@ -65,7 +65,9 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
     """Seconds per load, reset and step of both sides in one game."""
     data = game_data(scene, name)
     text = json.dumps(data)
-    env = ALFWorldEnv(task_set=task_set("bench", [HouseTask(name, "test", scene.task, scene)]), horizon=1_000_000)
+    env = ALFWorldEnv(
+        task_set=task_set("bench", [HouseTask(name, "test", scene.task, scene)]), horizon=1_000_000
+    )
     ours_load = clock(lambda: [read_game(text, name) for _ in range(20)]) / 20
     games: list[TextWorldGame] = []
     theirs_load = clock(lambda: games.append(TextWorldGame(data)))
@@ -74,7 +76,9 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
     resets: tuple[list[float], list[float]] = ([], [])
     for _ in range(2):
         resets[0].append(clock(original.reset))
-        resets[1].append(clock(lambda: [env.reset(options=task) for _ in range(OURS_PER_THEIRS)]) / OURS_PER_THEIRS)
+        resets[1].append(
+            clock(lambda: [env.reset(options=task) for _ in range(OURS_PER_THEIRS)]) / OURS_PER_THEIRS
+        )
     draw, info = StableRandom(name), env.reset(options=task)[1]
     spent = [0.0, 0.0]
     played = 0
@@ -95,9 +99,14 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
         if terminated:
             break
     return {
-        "load": theirs_load, "our load": ours_load, "reset": min(resets[0]), "our reset": min(resets[1]), "step": spent[0] / played,
-        "our step": spent[1] / played, "things": sum(map(len, scene.contents)) + len(scene.house.receptacles),
-    }  # fmt: skip
+        "load": theirs_load,
+        "our load": ours_load,
+        "reset": min(resets[0]),
+        "our reset": min(resets[1]),
+        "step": spent[0] / played,
+        "our step": spent[1] / played,
+        "things": sum(map(len, scene.contents)) + len(scene.house.receptacles),
+    }
 
 
 def fresh_steps(scenes: list[Scene]) -> float:
@@ -126,7 +135,9 @@ def experts(scenes: list[Scene], folder: Path) -> tuple[list[int | None], list[i
     for number, scene in enumerate(scenes):
         path = write_scene_files(scene, f"expert-{number}", folder, "test")
         infos = EnvInfos(won=True, admissible_commands=True, facts=True, extras=["gamefile", "expert_plan"])
-        stock: Any = AlfredExpert(AlfredInfos(AlfredDemangler(PddlEnv(infos), shuffle=False)), expert_type="handcoded")
+        stock: Any = AlfredExpert(
+            AlfredInfos(AlfredDemangler(PddlEnv(infos), shuffle=False)), expert_type="handcoded"
+        )
         stock.load(str(path))
         state, steps = stock.reset(), 0
         while not state["won"] and steps < MOST_EXPERT_STEPS:
@@ -152,9 +163,17 @@ def main() -> int:
     scenes = list(islice(fresh_scenes("bench"), arguments.games))
     rows = []
     for number, scene in enumerate(scenes):
-        rows.append({"type": scene.task, "scene": scene.house.scene, **measure(scene, f"bench-{number}", arguments.steps)})
+        rows.append(
+            {
+                "type": scene.task,
+                "scene": scene.house.scene,
+                **measure(scene, f"bench-{number}", arguments.steps),
+            }
+        )
         print(rows[-1], flush=True)
-    memory = int(subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout)
+    memory = int(
+        subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
+    )
     with tempfile.TemporaryDirectory() as folder:
         theirs, ours = experts(scenes, Path(folder))
     names = {task: name for name, task in TASK_TYPES.items()}
@@ -172,7 +191,10 @@ def main() -> int:
             f"{row['reset']:.2f}, {1e6 * row['our reset']:.0f}, **{ratios['reset']:,.0f}** | "
             f"{1e3 * row['step']:.1f}, {1e6 * row['our step']:.1f}, **{ratios['step']:,.0f}** |"
         )
-    median = {what: statistics.median(row[what] / row[f"our {what}"] for row in rows) for what in ("load", "reset", "step")}
+    median = {
+        what: statistics.median(row[what] / row[f"our {what}"] for row in rows)
+        for what in ("load", "reset", "step")
+    }
     won = [steps for steps in theirs if steps is not None]
     slow = statistics.median(row["step"] for row in rows) / never_seen
     lines += [
@@ -184,9 +206,15 @@ def main() -> int:
         f"- ALFWorld's handcoded expert wins {len(won)} of these {len(theirs)} games within {MOST_EXPERT_STEPS} steps, in "
         f"{statistics.mean(won):.1f} on average (it has to search); ours, which knows where things are, wins {len(ours)} in {statistics.mean(ours):.1f}.",  # noqa: E501
     ]
-    before = arguments.out.read_text(encoding="utf-8") if arguments.out.exists() else f"# ALFWorld\n\n{BEGIN}\n{END}\n"
+    before = (
+        arguments.out.read_text(encoding="utf-8")
+        if arguments.out.exists()
+        else f"# ALFWorld\n\n{BEGIN}\n{END}\n"
+    )
     head, _, rest = before.partition(BEGIN)
-    arguments.out.write_text(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.partition(END)[2], encoding="utf-8")
+    arguments.out.write_text(
+        head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.partition(END)[2], encoding="utf-8"
+    )
     print(
         f"median: load {median['load']:,.0f}, reset {median['reset']:,.0f}, step {median['step']:,.0f}; memory {memory} MB; see {arguments.out}"  # noqa: E501
     )

@@ -130,11 +130,16 @@ def walk(env: Any, words: tuple[str, ...], draws: list[float], tasks: Iterator[s
     return steps
 
 
-def replies(words: tuple[str, ...], draws: Sequence[float], admissible: Sequence[Sequence[str] | None]) -> list[str]:
+def replies(
+    words: tuple[str, ...], draws: Sequence[float], admissible: Sequence[Sequence[str] | None]
+) -> list[str]:
     """What the rows play in a turn: one of the words, without words one of a row's admissible actions."""
     if words:
         return [words[int(draw * len(words))] for draw in draws]
-    return [actions[int(draw * len(actions))] if actions else "" for draw, actions in zip(draws, admissible, strict=True)]
+    return [
+        actions[int(draw * len(actions))] if actions else ""
+        for draw, actions in zip(draws, admissible, strict=True)
+    ]
 
 
 def group_steps(bench: Bench, draws: list[float]) -> Callable[[], int]:
@@ -145,9 +150,13 @@ def group_steps(bench: Bench, draws: list[float]) -> Callable[[], int]:
         done = 0
         while done + ROWS <= len(draws):
             infos = group.reset([numbers.choice(tasks) for _ in range(ROWS)])[1]
-            while all(group.running) and done + ROWS <= len(draws):  # all rows run, as they do in the other vector environment
+            while all(group.running) and done + ROWS <= len(
+                draws
+            ):  # all rows run, as they do in the other vector environment
                 turn = draws[done : done + ROWS]
-                infos = group.step(replies(bench.words, turn, [info["admissible_actions"] for info in infos]))[4]
+                infos = group.step(
+                    replies(bench.words, turn, [info["admissible_actions"] for info in infos])
+                )[4]
                 done += ROWS
         return done
 
@@ -155,14 +164,18 @@ def group_steps(bench: Bench, draws: list[float]) -> Callable[[], int]:
 
 
 def sync_steps(bench: Bench, draws: list[float]) -> Callable[[], int]:
-    vector = gym.vector.SyncVectorEnv([lambda: gym.make(bench.id, disable_env_checker=True).unwrapped for _ in range(ROWS)])
+    vector = gym.vector.SyncVectorEnv(
+        [lambda: gym.make(bench.id, disable_env_checker=True).unwrapped for _ in range(ROWS)]
+    )
     infos = vector.reset(seed=0)[1]
 
     def play() -> int:
         nonlocal infos
         done = 0
         while done + ROWS <= len(draws):
-            infos = vector.step(tuple(replies(bench.words, draws[done : done + ROWS], infos["admissible_actions"])))[4]
+            infos = vector.step(
+                tuple(replies(bench.words, draws[done : done + ROWS], infos["admissible_actions"]))
+            )[4]
             done += ROWS
         return done
 
@@ -217,19 +230,32 @@ def measure(bench: Bench, rounds: int, steps: int, levels: int) -> Line:
     mean, median = statistics.mean, statistics.median
     beside = {"batch": "cart", "never seen": "cart", "never seen, steps alone": "cart, steps alone"}
     times = {"long walk": mean(found["long walk"]), **{name: median(found[name]) for name in beside}}
-    ratios = {name: median(c / t for c, t in zip(found[cart_side], found[name], strict=True)) for name, cart_side in beside.items()}
+    ratios = {
+        name: median(c / t for c, t in zip(found[cart_side], found[name], strict=True))
+        for name, cart_side in beside.items()
+    }
     ratios["long walk"] = mean(found["cart beside long walk"]) / mean(found["long walk"])
     group_ratio = median(s / g for s, g in zip(found["sync"], found["group"], strict=True))
     milliseconds = None
     if bench.generate is not None:
         make = bench.generate
         milliseconds = cpu(lambda: len([make(number) for number in range(levels)]))[0] / 1000
-    return Line(bench, median(found["cart"]), median(found["group"]), group_ratio, ratios, times, milliseconds)
+    return Line(
+        bench, median(found["cart"]), median(found["group"]), group_ratio, ratios, times, milliseconds
+    )
 
 
 def report(lines: list[Line], command: str) -> str:
     sides = ("long walk", "batch", "never seen", "never seen, steps alone")
-    head = ["id", "CartPole", *(f"{side}: us, ratio" for side in sides), "wanted", "GroupEnv us/row", "SyncVectorEnv : GroupEnv", "wanted"]
+    head = [
+        "id",
+        "CartPole",
+        *(f"{side}: us, ratio" for side in sides),
+        "wanted",
+        "GroupEnv us/row",
+        "SyncVectorEnv : GroupEnv",
+        "wanted",
+    ]
     text = [
         "# Speed of the planning environments",
         "",
@@ -237,7 +263,11 @@ def report(lines: list[Line], command: str) -> str:
         "CPU microseconds per step. A ratio above 1 means that ours takes less CPU time per step than bare CartPole (or than",
         "SyncVectorEnv over the same environment); the two sides are measured in turn in one process. What each column plays:",
         "",
-        *[line for line in (__doc__ or "").splitlines() if line.startswith(("- ", "  ")) and "python" not in line],
+        *[
+            line
+            for line in (__doc__ or "").splitlines()
+            if line.startswith(("- ", "  ")) and "python" not in line
+        ],
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
@@ -260,12 +290,18 @@ def report(lines: list[Line], command: str) -> str:
             f"are remembered once they were worked out, of {MOST_LEVELS} levels or {MOST_BOARDS} problems at a time; a batch has {BATCH}.",
         ]
     text += ["", "| fresh tasks | CPU ms per task | at most |", "|---|---|---|"]
-    text += [f"| {e.bench.id} | {e.milliseconds:.2f} | {e.bench.most_milliseconds:g} |" for e in lines if e.milliseconds is not None]
+    text += [
+        f"| {e.bench.id} | {e.milliseconds:.2f} | {e.bench.most_milliseconds:g} |"
+        for e in lines
+        if e.milliseconds is not None
+    ]
     return "\n".join(text) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=40_000)
     parser.add_argument("--levels", type=int, default=200, help="fresh tasks made per id")

@@ -63,9 +63,15 @@ def main(options: Options) -> None:
             whole.append(time.process_time() - began)
             wall.append(time.perf_counter() - clock)
     loop, harness = statistics.median(bare), statistics.median(whole)
-    print(f"{options.episodes} oracle episodes of {entry.id}, {steps} steps, medians of {options.rounds} rounds")
-    print(f"  bare loop {loop:.2f} s CPU, harness with a file {harness:.2f} s CPU, {statistics.median(wall):.2f} s by the clock")
-    print(f"  the harness adds {(harness - loop) / steps * 1e6:.0f} microseconds a step ({harness / loop:.2f} times the bare loop)")
+    print(
+        f"{options.episodes} oracle episodes of {entry.id}, {steps} steps, medians of {options.rounds} rounds"
+    )
+    print(
+        f"  bare loop {loop:.2f} s CPU, harness with a file {harness:.2f} s CPU, {statistics.median(wall):.2f} s by the clock"
+    )
+    print(
+        f"  the harness adds {(harness - loop) / steps * 1e6:.0f} microseconds a step ({harness / loop:.2f} times the bare loop)"
+    )
     _endpoint(options)
 
 
@@ -87,9 +93,13 @@ def _endpoint(options: Options) -> None:
         alone, requests = _play(url, 1, few)
         many, all_requests = _play(url, options.at_once, options.at_once)
     sequential = alone / few * options.at_once
-    print(f"{options.at_once} episodes of 20 turns against an endpoint of {options.latency:g} s an answer ({all_requests} requests)")
+    print(
+        f"{options.at_once} episodes of 20 turns against an endpoint of {options.latency:g} s an answer ({all_requests} requests)"
+    )
     share = f"1/{sequential / many:.0f}"
-    print(f"  one after the other {sequential:.1f} s (from {few} episodes, {requests} requests), at once {many:.1f} s: {share}")
+    print(
+        f"  one after the other {sequential:.1f} s (from {few} episodes, {requests} requests), at once {many:.1f} s: {share}"
+    )
 
 
 def _play(url: str, at_once: int, tasks: int) -> tuple[float, int]:
@@ -101,7 +111,11 @@ def _play(url: str, at_once: int, tasks: int) -> tuple[float, int]:
     for seat in seats:
         bind_agent(seat.agent, seat.env)
     began = time.perf_counter()
-    played = list(play_missing(seats, Setting(entry, "chat"), [(task, 0) for task in seats[0].env.task_ids("test")[:tasks]], {}))
+    played = list(
+        play_missing(
+            seats, Setting(entry, "chat"), [(task, 0) for task in seats[0].env.task_ids("test")[:tasks]], {}
+        )
+    )
     return time.perf_counter() - began, sum(len(episode.calls) for episode in played)
 
 
@@ -109,12 +123,17 @@ def _play(url: str, at_once: int, tasks: int) -> tuple[float, int]:
 def _slow_server(latency: float) -> Iterator[str]:
     message = {"role": "assistant", "content": "Thought: I go up.\nAction: Up"}
     answer = {
-        "id": "1", "object": "chat.completion", "created": 1, "model": "any",
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "any",
         "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-    }  # fmt: skip
+    }
     body = json.dumps(answer).encode()
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    )
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -45,14 +45,20 @@ def sides_of(config: Config) -> dict[str, Config]:
     """What is compared, the base first."""
     by_state = with_nodes(config, "state")
     by_state = replace(by_state, tree=replace(by_state.tree, nodes="state", credit="transition"))
-    return {"GRPO": replace(config, tstar=False), "T-STAR, the paper's tree": config, "T-STAR by state": by_state}
+    return {
+        "GRPO": replace(config, tstar=False),
+        "T-STAR, the paper's tree": config,
+        "T-STAR by state": by_state,
+    }
 
 
 def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str, float]]) -> str:
     """One row of the table."""
     ratios = [a["all"] / b["all"] for a, b in zip(spent, base, strict=True)]
     seconds = [f"{statistics.median(s[phase] for s in spent):.3f}" for phase in ("all", *PHASES)]
-    spread = "" if spent is base else f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    spread = (
+        "" if spent is base else f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
     return f"| {env} | {name} | {spread} | " + " | ".join(seconds) + " |"
 
 
@@ -60,7 +66,9 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--envs", nargs="+", default=list(FAMILIES))
-    parser.add_argument("--iterations", type=int, default=5, help="of each side and environment, after one to warm up")
+    parser.add_argument(
+        "--iterations", type=int, default=5, help="of each side and environment, after one to warm up"
+    )
     parser.add_argument("--samples", type=int, help="of the KL; the preset's where it is not given")
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -71,7 +79,9 @@ def main() -> None:
         trainers = [build(config, Alone()) for config in sides.values()]
         spent: list[list[dict[str, float]]] = [[] for _ in trainers]
         for number in range(asked.iterations + 1):
-            for place in range(len(trainers)):  # whoever comes first finds colder caches, so each does in turn
+            for place in range(
+                len(trainers)
+            ):  # whoever comes first finds colder caches, so each does in turn
                 side = (place + number) % len(trainers)
                 spent[side].append(seconds_of(trainers[side], number))
         for name, seconds in zip(sides, spent, strict=True):

@@ -34,7 +34,9 @@ def draw_level(walls: int, boxes: int, seed: int) -> tuple[Room, State]:
         rows = [["#"] * SIZE for _ in range(SIZE)]
         places = draw.sample(inner, len(inner))[walls:]
         for place, (row, column) in enumerate(places):
-            rows[row][column] = "$" if place < boxes else "." if place < 2 * boxes else "@" if place == 2 * boxes else " "
+            rows[row][column] = (
+                "$" if place < boxes else "." if place < 2 * boxes else "@" if place == 2 * boxes else " "
+            )
         try:
             room, start = parse_level("\n".join("".join(row) for row in rows))
         except BadData:
@@ -67,7 +69,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--levels", type=int, default=100, help="of each kind")
     parser.add_argument("--boxes", type=int, default=4)
-    parser.add_argument("--most-states", type=int, default=SOLVER_STATES, help="bound of a search (default: the environment's)")
+    parser.add_argument(
+        "--most-states",
+        type=int,
+        default=SOLVER_STATES,
+        help="bound of a search (default: the environment's)",
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     head = f"python scripts/bench_solver.py --levels {options.levels} --boxes {options.boxes} --most-states {options.most_states}"

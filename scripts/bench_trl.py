@@ -45,10 +45,18 @@ class EveryReplyActs(PreTrainedTokenizerFast):
 def model_of(vocabulary: int) -> Qwen2ForCausalLM:
     """The size of the built-in policies, random."""
     torch.manual_seed(0)
-    return Qwen2ForCausalLM(Qwen2Config(
-        vocab_size=vocabulary, hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
-        max_position_embeddings=4096, tie_word_embeddings=True,
-    )).eval()  # fmt: skip
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=vocabulary,
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+        )
+    ).eval()
 
 
 class Ours:
@@ -59,9 +67,13 @@ class Ours:
         policy = Policy(model_of(len(tokenizer)), ChatCodec(tokenizer), tokenizer, "small")
         entry = find_entry(env)
         config = Config(
-            env=entry.id, model="small", tstar=False, env_options={"horizon": TURNS},
-            rollout=RolloutConfig(tasks=TASKS, group=GROUP, max_tokens=TOKENS, invalid_penalty=0.5), optim=OptimConfig(learning_rate=1e-6),
-        )  # fmt: skip
+            env=entry.id,
+            model="small",
+            tstar=False,
+            env_options={"horizon": TURNS},
+            rollout=RolloutConfig(tasks=TASKS, group=GROUP, max_tokens=TOKENS, invalid_penalty=0.5),
+            optim=OptimConfig(learning_rate=1e-6),
+        )
         self._trainer, self._number = trainer_of(config, policy, Alone()), 0
 
     def step(self) -> float:
@@ -79,7 +91,9 @@ class Theirs:
         entry = find_entry(env)
         cls = entry.load_class()
         plain = shaped("qwen2")
-        tokenizer = EveryReplyActs(tokenizer_object=plain.backend_tokenizer, eos_token=plain.eos_token, pad_token=plain.eos_token)
+        tokenizer = EveryReplyActs(
+            tokenizer_object=plain.backend_tokenizer, eos_token=plain.eos_token, pad_token=plain.eos_token
+        )
         tokenizer.response_template = {"type": "object"}  # TRL asks for one; ``parse_response`` does without
         # It also asks that a template can show calls; one with words, as all are here, is shown by its words.
         calls = "{% for c in m.tool_calls %}{{ c.function.name }} {{ c.function.arguments }}{% endfor %}"
@@ -115,21 +129,43 @@ class Theirs:
                 spent[-1] += time.process_time()
 
         def reward(completions: list[Any], completion_ids: list[list[int]], **columns: object) -> list[float]:
-            return [float(sum(ids) % 7) for ids in completion_ids]  # differs within a group, so that every token has a gradient
+            return [
+                float(sum(ids) % 7) for ids in completion_ids
+            ]  # differs within a group, so that every token has a gradient
 
         env = cls(**{**entry.kwargs, "split": "train"})
         rules, tasks = env.prompt(), list(env.task_ids("train"))[: TASKS * steps]
-        rows = [{"prompt": [{"role": "system", "content": rules}, {"role": "user", "content": ""}], "task": task} for task in tasks]
+        rows = [
+            {"prompt": [{"role": "system", "content": rules}, {"role": "user", "content": ""}], "task": task}
+            for task in tasks
+        ]
         options = GRPOConfig(
-            output_dir=str(folder), max_steps=steps, per_device_train_batch_size=TASKS * GROUP, num_generations=GROUP, learning_rate=1e-6,
-            max_completion_length=2048, generation_kwargs={"max_new_tokens": TOKENS}, max_tool_calling_iterations=TURNS - 1, beta=0.0,
-            report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, use_cpu=True, bf16=False,
+            output_dir=str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=TASKS * GROUP,
+            num_generations=GROUP,
+            learning_rate=1e-6,
+            max_completion_length=2048,
+            generation_kwargs={"max_new_tokens": TOKENS},
+            max_tool_calling_iterations=TURNS - 1,
+            beta=0.0,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+            bf16=False,
             gradient_checkpointing=False,
-        )  # fmt: skip
+        )
         self._trainer = GRPOTrainer(
-            model_of(len(plain)), reward, args=options, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
-            environment_factory=Rollout, callbacks=[Clock()],
-        )  # fmt: skip
+            model_of(len(plain)),
+            reward,
+            args=options,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            environment_factory=Rollout,
+            callbacks=[Clock()],
+        )
 
     def run(self) -> list[float]:
         """CPU seconds of each step."""
@@ -140,7 +176,12 @@ class Theirs:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=4, help="turns of each side (the first step of each turn is not counted)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=4,
+        help="turns of each side (the first step of each turn is not counted)",
+    )
     parser.add_argument("--env", default="sokoban-easy")
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -151,10 +192,14 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             others += Theirs(asked.env, 3, Path(folder)).run()[1:]
     rows = TASKS * GROUP
-    print(f"{rows} trajectories an iteration, {TURNS} turns of at most {TOKENS} tokens; CPU seconds of one thread")
+    print(
+        f"{rows} trajectories an iteration, {TURNS} turns of at most {TOKENS} tokens; CPU seconds of one thread"
+    )
     for name, seconds in (("tstar", mine), ("trl", others)):
         median = statistics.median(seconds)
-        print(f"{name:<6} median {median:6.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), {rows / median:6.1f} trajectories/s")
+        print(
+            f"{name:<6} median {median:6.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), {rows / median:6.1f} trajectories/s"
+        )
     print(f"ratio {statistics.median(others) / statistics.median(mine):.2f}")
 
 

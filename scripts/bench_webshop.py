@@ -28,7 +28,9 @@ from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.shop import load_shop
 from tstar_envs.envs.webshop.stores import data_home
 
-ORIGINAL_STEPS = 20.4  # per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores)
+ORIGINAL_STEPS = (
+    20.4  # per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores)
+)
 HUMAN_GOALS = 12_000
 SEARCHES = 300  # of each kind
 COMMON = ("gift", "home", "friends", "edition", "workshop", "guide", "parts", "season", "small", "black")
@@ -49,7 +51,11 @@ def random_steps(observation: str, steps: int) -> tuple[float, float]:
             count += 1
             start = time.process_time()
         clicks = info["admissible_actions"]
-        action = f"search[{draw.choice(queries)} {draw.choice(queries)}]" if info["search_available"] else draw.choice(clicks)
+        action = (
+            f"search[{draw.choice(queries)} {draw.choice(queries)}]"
+            if info["search_available"]
+            else draw.choice(clicks)
+        )
         _, _, terminated, truncated, info = env.step(action)
         over = terminated or truncated
         spent += time.process_time() - start
@@ -83,18 +89,36 @@ def synthetic(count: int) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict
         one, other = base[int(draw.random() * 1000)], base[int(draw.random() * 1000)]
         rare = [tail[int(200_000 * draw.random() ** 3)] for _ in range(12)]
         product = {
-            "asin": f"S{number:09d}", "name": f"{one['name']} {' '.join(rare[:6])}", "query": one["query"], "category": one["category"],
-            "product_category": one["product_category"], "pricing": one["Price"].replace(" to ", " - "),
-            "full_description": f"{other['Description'][:400]} {' '.join(rare[6:])}", "small_description": one["BulletPoints"],
-            "customization_options": {name: [{"value": value} for value in values] for name, values in other["options"].items()},
-            "images": [], "average_rating": 4.0, "total_reviews": 3,
-        }  # fmt: skip
-        goal = wishes[one["asin"]].goal if number % (count // HUMAN_GOALS or 1) == 0 and one["asin"] in wishes else None
+            "asin": f"S{number:09d}",
+            "name": f"{one['name']} {' '.join(rare[:6])}",
+            "query": one["query"],
+            "category": one["category"],
+            "product_category": one["product_category"],
+            "pricing": one["Price"].replace(" to ", " - "),
+            "full_description": f"{other['Description'][:400]} {' '.join(rare[6:])}",
+            "small_description": one["BulletPoints"],
+            "customization_options": {
+                name: [{"value": value} for value in values] for name, values in other["options"].items()
+            },
+            "images": [],
+            "average_rating": 4.0,
+            "total_reviews": 3,
+        }
+        goal = (
+            wishes[one["asin"]].goal
+            if number % (count // HUMAN_GOALS or 1) == 0 and one["asin"] in wishes
+            else None
+        )
         wish = goal and {
-            "instruction": goal["instruction_text"].partition(", and price")[0], "instruction_attributes": goal["attributes"],
+            "instruction": goal["instruction_text"].partition(", and price")[0],
+            "instruction_attributes": goal["attributes"],
             "instruction_options": goal["goal_options"],
-        }  # fmt: skip
-        yield product, {"attributes": one["Attributes"], "instruction": "", "instruction_attributes": []}, wish
+        }
+        yield (
+            product,
+            {"attributes": one["Attributes"], "instruction": "", "instruction_attributes": []},
+            wish,
+        )
 
 
 def write_large(source: Path, count: int) -> None:
@@ -102,7 +126,10 @@ def write_large(source: Path, count: int) -> None:
     partial = source.with_name(source.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
     wishes: dict[str, list[dict[str, Any]]] = {}
-    with open(partial / "items_shuffle.json", "w") as products, open(partial / "items_ins_v2.json", "w") as attributes:
+    with (
+        open(partial / "items_shuffle.json", "w") as products,
+        open(partial / "items_ins_v2.json", "w") as attributes,
+    ):
         for number, (product, extra, wish) in enumerate(synthetic(count)):
             products.write(f"{',' if number else '['}\n{json.dumps(product)}")
             attributes.write(f"{',' if number else '{'}\n{json.dumps(product['asin'])}: {json.dumps(extra)}")
@@ -151,8 +178,12 @@ def measure_large(source: Path) -> None:
     kinds = {
         "instructions": [task.instruction.partition(", and price")[0] for task in tasks],
         "titles": [catalogue.product(draw.randrange(len(catalogue)))["name"] for _ in range(500)],
-        "two products' names": [f"{draw.choice(tasks).query} {draw.choice(tasks).query}" for _ in range(2000)],
-        "the most common words": [" ".join(words) for size in (2, 3, 4) for words in itertools.combinations(COMMON, size)],
+        "two products' names": [
+            f"{draw.choice(tasks).query} {draw.choice(tasks).query}" for _ in range(2000)
+        ],
+        "the most common words": [
+            " ".join(words) for size in (2, 3, 4) for words in itertools.combinations(COMMON, size)
+        ],
     }
     print(f"| {len(catalogue)} products, {len(tasks)} goals: open | {opened:.2f} s |")
     most, every = 0.0, []
@@ -175,14 +206,18 @@ def spread(times: list[tuple[float, float]]) -> str:
     told = []
     for kind, seconds in zip(("clock", "CPU"), zip(*times, strict=True), strict=True):
         p50, p99 = np.percentile(seconds, (50, 99))
-        told.append(f"{kind}: mean {1000 * np.mean(seconds):.1f}, p50 {1000 * p50:.1f}, p99 {1000 * p99:.1f} ms")
+        told.append(
+            f"{kind}: mean {1000 * np.mean(seconds):.1f}, p50 {1000 * p50:.1f}, p99 {1000 * p99:.1f} ms"
+        )
     return "; ".join(told)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--large", type=Path, help="folder of the synthetic large store; made if it is not there")
+    parser.add_argument(
+        "--large", type=Path, help="folder of the synthetic large store; made if it is not there"
+    )
     parser.add_argument("--products", type=int, default=1_180_000)
     parser.add_argument("--part", choices=("build", "measure"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -201,7 +236,9 @@ def main() -> None:
         return
     for observation in ("text", "text_rich", "text_options"):
         rate, reset = random_steps(observation, arguments.steps)
-        print(f"| steps/s, {observation} | {rate:.0f} ({rate / ORIGINAL_STEPS:.0f} x the original's {ORIGINAL_STEPS}) |")
+        print(
+            f"| steps/s, {observation} | {rate:.0f} ({rate / ORIGINAL_STEPS:.0f} x the original's {ORIGINAL_STEPS}) |"
+        )
         print(f"| reset, {observation} | {reset:.3f} ms |")
     print(f"| 63 further environments | {memory_of_environments(64):.0f} kB |")
 

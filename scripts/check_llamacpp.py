@@ -61,9 +61,17 @@ def save_tokenizer(name: str, llama: Path, folder: Path) -> int:
     from gguf import GGUFReader  # of this llama.cpp
 
     fields = GGUFReader(llama / "models" / f"ggml-vocab-{vocabulary}.gguf").fields
-    tokens, types, merges = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type", "merges"))
+    tokens, types, merges = (
+        fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type", "merges")
+    )
     normal = {token: i for i, token in enumerate(tokens) if types[i] == 1}
-    made = Tokenizer(models.BPE(vocab=normal, merges=[tuple(pair.split(" ")) for pair in merges], ignore_merges=vocabulary == "llama-bpe"))
+    made = Tokenizer(
+        models.BPE(
+            vocab=normal,
+            merges=[tuple(pair.split(" ")) for pair in merges],
+            ignore_merges=vocabulary == "llama-bpe",
+        )
+    )
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words is None)
     cut = [] if words is None else [pre_tokenizers.Split(Regex(words), "isolated")]
     made.pre_tokenizer = pre_tokenizers.Sequence([*cut, byte_level])
@@ -71,7 +79,13 @@ def save_tokenizer(name: str, llama: Path, folder: Path) -> int:
     if vocabulary == "qwen2":
         made.normalizer = normalizers.NFC()
     # What was added to the vocabulary lies behind it, in its own order; places that nothing has (type 5) stay empty.
-    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for i, token in enumerate(tokens) if types[i] in (3, 4)])
+    made.add_special_tokens(
+        [
+            AddedToken(token, special=True, normalized=False)
+            for i, token in enumerate(tokens)
+            if types[i] in (3, 4)
+        ]
+    )
     if chat:
         made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     else:
@@ -107,13 +121,18 @@ def save_model(name: str, llama: Path, folder: Path) -> None:
         scaling = said.pop("rope_parameters")
         said["rope_theta"] = 500_000.0  # another than a reader would assume
         if scaling["rope_type"] == "longrope":
-            said["rope_scaling"] = {"type": "longrope"} | {key: scaling[key] for key in ("short_factor", "long_factor")}
+            said["rope_scaling"] = {"type": "longrope"} | {
+                key: scaling[key] for key in ("short_factor", "long_factor")
+            }
     path.write_text(json.dumps(said, indent=1))
 
 
 def greedy(checkpoint: Path) -> tuple[list[int], list[int]]:
     """The ids of ``TEXT``, and what transformers goes on with."""
-    tokenizer, model = AutoTokenizer.from_pretrained(checkpoint), AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(checkpoint),
+        AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32),
+    )
     ids = tokenizer(TEXT, add_special_tokens=False).input_ids
     given = torch.tensor([ids])
     model.generation_config.eos_token_id = None  # nothing ends it before so many tokens, as in llama.cpp
@@ -129,13 +148,23 @@ def check(name: str, llama: Path, python: str, folder: Path) -> tuple[bool, str]
     if result != "trained":
         return False, f"{result}: {said}"
     checkpoint, gguf = out / "checkpoints" / "000001", folder / f"{name}.gguf"
-    command = [python, str(llama / "convert_hf_to_gguf.py"), str(checkpoint), "--outtype", "f32", "--outfile", str(gguf)]
+    command = [
+        python,
+        str(llama / "convert_hf_to_gguf.py"),
+        str(checkpoint),
+        "--outtype",
+        "f32",
+        "--outfile",
+        str(gguf),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
         return False, f"not converted: {done.stderr.strip()[-600:]}"
     if subprocess.run([python, "-c", "import llama_cpp"], capture_output=True).returncode:
         return True, "converted (not loaded: no llama_cpp)"
-    done = subprocess.run([python, "-c", GREEDY, str(gguf), TEXT, str(NEW)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [python, "-c", GREEDY, str(gguf), TEXT, str(NEW)], capture_output=True, text=True, timeout=600
+    )
     if done.returncode:
         return False, f"converted, not loaded: {done.stderr.strip()[-600:]}"
     theirs, ours = tuple(json.loads(done.stdout.splitlines()[-1])), greedy(checkpoint)
@@ -148,13 +177,21 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("llama", type=Path, metavar="LLAMA_CPP")
-    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=f"of {', '.join(VOCABULARIES)}; all of them if none is named")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help=f"of {', '.join(VOCABULARIES)}; all of them if none is named",
+    )
     parser.add_argument("--python", default=sys.executable)
     asked = parser.parse_args()
     needed = [asked.llama / "convert_hf_to_gguf.py", asked.llama / "models" / "ggml-vocab-qwen2.gguf"]
     for path in needed:
         if not path.is_file():
-            parser.error(f"{path} is missing: LLAMA_CPP is a checkout of llama.cpp, or vendor/llama.cpp of llama-cpp-python's sources")
+            parser.error(
+                f"{path} is missing: LLAMA_CPP is a checkout of llama.cpp, or vendor/llama.cpp of llama-cpp-python's sources"
+            )
     logging.disable_progress_bar()
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -38,7 +38,9 @@ def baselines(entry: EnvEntry) -> tuple[float, float]:
         words = frozenset(normalize_answer(task.question).split())
         overlaps = [len(words & known) / len(words | known) for known, _ in by_words]
         best = max(overlaps)
-        tied = Counter(answer for (_, answer), overlap in zip(by_words, overlaps, strict=True) if overlap == best)
+        tied = Counter(
+            answer for (_, answer), overlap in zip(by_words, overlaps, strict=True) if overlap == best
+        )
         nearest.append(tied.most_common(1)[0][0])
     return score([majority] * len(test), test), score(nearest, test)
 

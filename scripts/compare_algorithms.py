@@ -42,9 +42,17 @@ from tstar_train.warmstart.build import build_weights
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 STATISTICS = (
-    "success", "entropy", "zero_variance_groups", "tree_nodes_before", "tree_nodes_after", "tree_merge_ratio", "tree_divergent_nodes",
-    "tree_p_div", "grafting_coverage", "grafts",
-)  # fmt: skip
+    "success",
+    "entropy",
+    "zero_variance_groups",
+    "tree_nodes_before",
+    "tree_nodes_after",
+    "tree_merge_ratio",
+    "tree_divergent_nodes",
+    "tree_p_div",
+    "grafting_coverage",
+    "grafts",
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,9 @@ def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:
                 if seed not in group.get("only", {}).get(method, [seed]):
                     continue
                 words = tuple(shlex.split(f"{group['options']} {own}"))
-                yield Run(name, method, seed, group["env"], group["split"], group["tasks"], group["samples"], words)
+                yield Run(
+                    name, method, seed, group["env"], group["split"], group["tasks"], group["samples"], words
+                )
 
 
 def config_of(run: Run, folder: Path) -> Config:
@@ -134,7 +144,9 @@ def start_without_thoughts(out: Path, console: Console) -> None:
     entry = find_entry("sokoban-easy")
     recipe = recipe_of(entry)
     demonstrations = dataclasses.replace(recipe.warm_start.demonstrations, no_thought=1.0)
-    recipe = dataclasses.replace(recipe, warm_start=dataclasses.replace(recipe.warm_start, demonstrations=demonstrations))
+    recipe = dataclasses.replace(
+        recipe, warm_start=dataclasses.replace(recipe.warm_start, demonstrations=demonstrations)
+    )
     build_weights(entry, out, 0, None, console, recipe)
 
 
@@ -144,7 +156,9 @@ def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
     path = folder / f"{run.group}-{start}.json"
     if not path.is_file():
         with all_ranks(config) as world:
-            measured: Measurement = order(build(config, world), "measure", held_out_tasks(make_env(config), config))
+            measured: Measurement = order(
+                build(config, world), "measure", held_out_tasks(make_env(config), config)
+            )
         path.write_text(json.dumps(measured.report()))
     return Measurement.from_report(json.loads(path.read_text()))
 
@@ -162,7 +176,11 @@ def make(run: Run, folder: Path, console: Console) -> None:
         done = resume_run(path, console) if started else train(config, path, console, before=before)
     finally:
         if path.is_dir():
-            earlier = json.loads((path / "cpu.json").read_text())["cpu_seconds"] if (path / "cpu.json").is_file() else 0.0
+            earlier = (
+                json.loads((path / "cpu.json").read_text())["cpu_seconds"]
+                if (path / "cpu.json").is_file()
+                else 0.0
+            )
             (path / "cpu.json").write_text(json.dumps({"cpu_seconds": earlier + time.process_time() - begun}))
     if not done:
         raise SystemExit(f"stopped and saved in {path}; the same command goes on from there")
@@ -191,7 +209,12 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         for when in ("before", "after")
     }
     return {
-        "group": run.group, "method": run.method, "seed": run.seed, "env": run.env, "split": run.split, "samples": run.samples,
+        "group": run.group,
+        "method": run.method,
+        "seed": run.seed,
+        "env": run.env,
+        "split": run.split,
+        "samples": run.samples,
         "options": " ".join(run.options),
         "iterations": len(metrics),
         "episodes": rollout["group"] * sum(row.get("played_tasks", rollout["tasks"]) for row in metrics),
@@ -199,7 +222,7 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         "seconds": {name: mean(timings, name) for name in PHASES},
         "statistics": {name: mean(metrics, name) for name in STATISTICS if mean(metrics, name) is not None},
         **outcomes,
-    }  # fmt: skip
+    }
 
 
 def read(record: Path) -> list[dict[str, Any]]:
@@ -225,7 +248,9 @@ class Method:
     def outcomes(self, when: str, how: str, seeds: Sequence[int] | None = None) -> np.ndarray:
         """Mean reward of each task."""
         chosen = [line for line in self.lines if seeds is None or line["seed"] in seeds]
-        return np.array([line[when][how] for line in chosen]) / (chosen[0]["samples"] if how == "sampled" else 1)
+        return np.array([line[when][how] for line in chosen]) / (
+            chosen[0]["samples"] if how == "sampled" else 1
+        )
 
     @property
     def seeds(self) -> list[int]:
@@ -236,7 +261,9 @@ class Method:
 def paired(first: Method, second: Method, how: str) -> np.ndarray:
     """Per task, the difference of the means over the seeds that both have."""
     seeds = [seed for seed in first.seeds if seed in second.seeds]
-    return first.outcomes("after", how, seeds).mean(axis=0) - second.outcomes("after", how, seeds).mean(axis=0)
+    return first.outcomes("after", how, seeds).mean(axis=0) - second.outcomes("after", how, seeds).mean(
+        axis=0
+    )
 
 
 def interval(differences: np.ndarray) -> str:
@@ -260,16 +287,24 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     if not methods:
         return f"{group['name']}: no run is complete"
     base = group.get("against", next(iter(group["methods"])))
-    rows = [f"| {group['name']} | seeds | episodes | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |"]
+    rows = [
+        f"| {group['name']} | seeds | episodes | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |"
+    ]
     rows.append("|---" * 9 + "|")
     for name, method in methods.items():
         sampled, greedy = method.outcomes("after", "sampled"), method.outcomes("after", "greedy")
         cells = ["", "", ""]
         if name != base and base in methods:
             seeds = [s for s in method.seeds if s in methods[base].seeds]
-            each = method.outcomes("after", "sampled", seeds).mean(axis=1) - methods[base].outcomes("after", "sampled", seeds).mean(axis=1)
+            each = method.outcomes("after", "sampled", seeds).mean(axis=1) - methods[base].outcomes(
+                "after", "sampled", seeds
+            ).mean(axis=1)
             by_seed = " ".join(f"{value:+.3f}" for value in each)
-            cells = [interval(paired(method, methods[base], "sampled")), by_seed, interval(paired(method, methods[base], "greedy"))]
+            cells = [
+                interval(paired(method, methods[base], "sampled")),
+                by_seed,
+                interval(paired(method, methods[base], "greedy")),
+            ]
         episodes = round(np.mean([line["episodes"] for line in method.lines]))
         minutes = np.mean([line["cpu_seconds"] for line in method.lines]) / 60
         rows.append(
@@ -279,7 +314,10 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     before = next(iter(methods.values()))
     start = f"start {before.outcomes('before', 'sampled').mean():.3f} (greedy {before.outcomes('before', 'greedy').mean():.3f})"
     tasks = len(before.lines[0]["after"]["greedy"])
-    return f"{group['env']}, {tasks} tasks of {group['split']} x {before.lines[0]['samples']}: {start}\n\n" + "\n".join(rows)
+    return (
+        f"{group['env']}, {tasks} tasks of {group['split']} x {before.lines[0]['samples']}: {start}\n\n"
+        + "\n".join(rows)
+    )
 
 
 def claims_table(lines: list[dict[str, Any]], claims: list[dict[str, str]]) -> str:
@@ -292,19 +330,30 @@ def claims_table(lines: list[dict[str, Any]], claims: list[dict[str, str]]) -> s
     values = [sign_flip_p(differences.tolist()) for _, differences in made]
     rows = ["| comparison at T=1 | difference (95 % interval) | p | p by Holm |", "|---|---|---|---|"]
     for (claim, differences), p, adjusted in zip(made, values, holm(values), strict=True):
-        rows.append(f"| {claim['group']}: {claim['first']} - {claim['second']} | {interval(differences)} | {p:.3f} | {adjusted:.3f} |")
+        rows.append(
+            f"| {claim['group']}: {claim['first']} - {claim['second']} | {interval(differences)} | {p:.3f} | {adjusted:.3f} |"
+        )
     return "\n".join(rows)
 
 
 def costs_table(lines: list[dict[str, Any]], group: str) -> str:
     """Markdown: seconds by phase and tree statistics, means over iterations and seeds."""
-    names = ("tree_nodes_before", "tree_nodes_after", "tree_merge_ratio", "tree_divergent_nodes", "tree_p_div", "grafting_coverage")
+    names = (
+        "tree_nodes_before",
+        "tree_nodes_after",
+        "tree_merge_ratio",
+        "tree_divergent_nodes",
+        "tree_p_div",
+        "grafting_coverage",
+    )
     rows = [f"| {group} | " + " | ".join((*PHASES, *(name.removeprefix("tree_") for name in names))) + " |"]
     rows.append("|---" * (1 + len(PHASES) + len(names)) + "|")
     for name, method in methods_of(lines, group).items():
         phases = [np.mean([line["seconds"][phase] or 0 for line in method.lines]) for phase in PHASES]
         figures = [[line["statistics"][n] for line in method.lines if n in line["statistics"]] for n in names]
-        cells = [f"{value:.2f}" for value in phases] + [f"{np.mean(values):.3g}" if values else "" for values in figures]
+        cells = [f"{value:.2f}" for value in phases] + [
+            f"{np.mean(values):.3g}" if values else "" for values in figures
+        ]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

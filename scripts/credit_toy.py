@@ -106,7 +106,9 @@ class World:
     def __init__(self, end_when_lost: bool) -> None:
         self._envs: dict[str, TextEnv] = {}
         for split in ("train", "valid", "test"):
-            env = gym.make("tstar/Sokoban-easy", split=split, end_when_lost=end_when_lost and split == "train").unwrapped
+            env = gym.make(
+                "tstar/Sokoban-easy", split=split, end_when_lost=end_when_lost and split == "train"
+            ).unwrapped
             if not isinstance(env, TextEnv):
                 raise TypeError(f"{env} is no TextEnv")
             self._envs[split] = env
@@ -142,7 +144,12 @@ class World:
             env, snapshot = self._snapshots[task, key]
             env.restore(replace(snapshot, step=0))  # type: ignore[type-var]
             observation, _, terminated, truncated, info = env.step(ACTIONS[choice])
-            found = info["state_key"], bool(info["success"]), bool(terminated or truncated), bool(info["action_valid"])
+            found = (
+                info["state_key"],
+                bool(info["success"]),
+                bool(terminated or truncated),
+                bool(info["action_valid"]),
+            )
             self._know(task, env, found[0], observation)
             self._moves[task, key, choice] = found
         return found
@@ -151,10 +158,15 @@ class World:
 def _features(observation: str) -> NDArray[np.int64]:
     """Indexes of the features that are 1: a symbol for each cell around the player, and one for where box and target are."""
     rows = observation.split("\n")
-    at = {symbol: [(r, c) for r, row in enumerate(rows) for c, s in enumerate(row) if s in symbol] for symbol in ("PS", "X", "OS")}
+    at = {
+        symbol: [(r, c) for r, row in enumerate(rows) for c, s in enumerate(row) if s in symbol]
+        for symbol in ("PS", "X", "OS")
+    }
     (row, column), *_ = at["PS"]
     found = []
-    for place, (r, c) in enumerate((row + i, column + j) for i in range(-REACH, REACH + 1) for j in range(-REACH, REACH + 1)):
+    for place, (r, c) in enumerate(
+        (row + i, column + j) for i in range(-REACH, REACH + 1) for j in range(-REACH, REACH + 1)
+    ):
         symbol = rows[r][c] if 0 <= r < len(rows) and 0 <= c < len(rows[r]) else "?"
         found.append(place * len(SYMBOLS) + SYMBOLS.index(symbol))
     base = (2 * REACH + 1) ** 2 * len(SYMBOLS)
@@ -176,7 +188,9 @@ def chances(weights: Floats, features: NDArray[np.int64]) -> Floats:
     return exponents / exponents.sum(1, keepdims=True)
 
 
-def play(world: World, weights: Floats, split: str, tasks: Sequence[str], draw: np.random.Generator) -> list[Walk]:
+def play(
+    world: World, weights: Floats, split: str, tasks: Sequence[str], draw: np.random.Generator
+) -> list[Walk]:
     """An episode of each level, side by side."""
     walks = [Walk(world.begin(split, task), []) for task in tasks]
     at, running = [walk.start_key for walk in walks], list(range(len(tasks)))
@@ -201,17 +215,26 @@ def credits(name: str, group: Sequence[Walk], gamma: float) -> list[Floats]:
     rewards = [walk.reward for walk in group]
     if len(set(rewards)) == 1:
         return [np.zeros(len(walk.steps)) for walk in group]
-    episode = [np.full(len(walk.steps), a) for a, walk in zip(grpo(rewards, [0] * len(group)), group, strict=True)]
+    episode = [
+        np.full(len(walk.steps), a) for a, walk in zip(grpo(rewards, [0] * len(group)), group, strict=True)
+    ]
     if name == "grpo":
         return episode
     if name == "gigpo":
         returns = [discounted_returns([0.0] * (len(walk.steps) - 1) + [walk.reward], gamma) for walk in group]
         anchors = [state for walk in group for state in walk.states]
         step = gigpo_step(np.concatenate(returns), anchors, [0] * len(anchors), "mean_std_norm")
-        return [a + b for a, b in zip(episode, np.split(step, np.cumsum([len(r) for r in returns])[:-1]), strict=True)]
-    if name == "paper":  # equal states at one depth are equal decisions: the merging that an exact KL would make
+        return [
+            a + b
+            for a, b in zip(episode, np.split(step, np.cumsum([len(r) for r in returns])[:-1]), strict=True)
+        ]
+    if (
+        name == "paper"
+    ):  # equal states at one depth are equal decisions: the merging that an exact KL would make
         return build_tree(group, lambda t, i, j: 0.0, gamma=1.0, history="state").advantages()
-    return build_tree(group, None, gamma=gamma, nodes="state", start_key=group[0].start_key).advantages(credit="transition")
+    return build_tree(group, None, gamma=gamma, nodes="state", start_key=group[0].start_key).advantages(
+        credit="transition"
+    )
 
 
 def start(world: World) -> Floats:
@@ -249,7 +272,9 @@ class Adam:
         return change
 
 
-def _gradient(weights: Floats, features: NDArray[np.int64], chosen: NDArray[np.int64], worth: Floats) -> Floats:
+def _gradient(
+    weights: Floats, features: NDArray[np.int64], chosen: NDArray[np.int64], worth: Floats
+) -> Floats:
     """Of the mean of worth times the log-probability of what was chosen."""
     towards = -chances(weights, features) * worth[:, None]
     towards[np.arange(len(chosen)), chosen] += worth
@@ -266,14 +291,18 @@ def train(world: World, weights: Floats, name: str, rate: float, seed: int, opti
     for k in range(options.iterations):
         levels = [ids[order[(16 * k + j) % len(ids)]] for j in range(16) for _ in range(8)]
         walks = play(world, weights, "train", levels, draw)
-        worth = np.concatenate([row for g in range(16) for row in credits(name, walks[8 * g : 8 * g + 8], options.gamma)])
+        worth = np.concatenate(
+            [row for g in range(16) for row in credits(name, walks[8 * g : 8 * g + 8], options.gamma)]
+        )
         worth = np.where(worth < 0, options.negative_weight * worth, worth)
         if options.fines:
             worth = worth - np.concatenate([fines(walk.steps, _PENALTIES) for walk in walks])  # type: ignore[arg-type]
         if options.episode_mean:
             lengths = np.concatenate([np.full(len(walk.steps), len(walk.steps)) for walk in walks])
             worth = worth * lengths.mean() / lengths
-        share = np.concatenate([np.full(len(walk.steps), n % options.updates) for n, walk in enumerate(walks)])
+        share = np.concatenate(
+            [np.full(len(walk.steps), n % options.updates) for n, walk in enumerate(walks)]
+        )
         features = np.stack([turn.features for walk in walks for turn in walk.steps])
         chosen = np.array([turn.choice for walk in walks for turn in walk.steps])
         before = chances(weights, features)[np.arange(len(chosen)), chosen]
@@ -282,8 +311,12 @@ def train(world: World, weights: Floats, name: str, rate: float, seed: int, opti
             mine = np.flatnonzero(share == number)
             ratio = chances(weights, features[mine])[np.arange(len(mine)), chosen[mine]] / before[mine]
             clipped = ((ratio > 1.2) & (worth[mine] > 0)) | ((ratio < 0.8) & (worth[mine] < 0))
-            gradient = _gradient(weights, features[mine], chosen[mine], np.where(clipped, 0.0, ratio * worth[mine]))
-            weights = weights + (optimizer.step(gradient, now) if options.optimizer == "adam" else 100 * now * gradient)
+            gradient = _gradient(
+                weights, features[mine], chosen[mine], np.where(clipped, 0.0, ratio * worth[mine])
+            )
+            weights = weights + (
+                optimizer.step(gradient, now) if options.optimizer == "adam" else 100 * now * gradient
+            )
     return weights
 
 
@@ -291,7 +324,9 @@ def measure(world: World, weights: Floats, split: str, levels: int, samples: int
     """Success on each level, the mean of several episodes."""
     draw = np.random.default_rng(7)
     tasks = list(world.ids(split)[:levels])
-    return np.mean([[walk.reward for walk in play(world, weights, split, tasks, draw)] for _ in range(samples)], axis=0)
+    return np.mean(
+        [[walk.reward for walk in play(world, weights, split, tasks, draw)] for _ in range(samples)], axis=0
+    )
 
 
 def main(options: Options) -> None:
@@ -302,7 +337,10 @@ def main(options: Options) -> None:
         if options.same_rate and rates:
             rates[name] = next(iter(rates.values()))
             continue
-        tried = {rate: measure(world, train(world, first, name, rate, 100, options), "valid", 200, 2).mean() for rate in options.rates}
+        tried = {
+            rate: measure(world, train(world, first, name, rate, 100, options), "valid", 200, 2).mean()
+            for rate in options.rates
+        }
         rates[name] = max(tried, key=lambda rate: tried[rate])
     print(f"start {measure(world, first, 'test', 334, options.test_samples).mean():.3f}", flush=True)
     found: dict[str, Floats] = {}
@@ -318,7 +356,12 @@ def main(options: Options) -> None:
         if options.out is not None:
             chosen = {k: v for k, v in asdict(options).items() if k != "out"}
             with options.out.open("a", encoding="utf-8") as handle:
-                result = {"credit": name, "rate": rates[name], "after": found[name].mean(1).tolist(), "difference": difference.mean()}
+                result = {
+                    "credit": name,
+                    "rate": rates[name],
+                    "after": found[name].mean(1).tolist(),
+                    "difference": difference.mean(),
+                }
                 handle.write(json.dumps({**chosen, **result, "low": low, "high": high}) + "\n")
     print(f"{time.process_time() - began:.0f} CPU seconds", file=sys.stderr)
 

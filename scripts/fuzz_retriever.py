@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 def served(url: str) -> dict[str, int]:
     """Answers to /retrieve so far, by status."""
     text = requests.get(f"{url}/metrics", timeout=30).text
-    return {status: int(count) for status, count in re.findall(r'retriever_requests_total\{status="(\d+)"\} (\d+)', text)}
+    return {
+        status: int(count)
+        for status, count in re.findall(r'retriever_requests_total\{status="(\d+)"\} (\d+)', text)
+    }
 
 
 def fuzz(url: str, wanted: int, seed: int) -> dict[str, int]:
@@ -25,11 +28,26 @@ def fuzz(url: str, wanted: int, seed: int) -> dict[str, int]:
     while sum(served(url).values()) < wanted:
         left = wanted - sum(served(url).values())
         command = [
-            sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--seed", str(seed),
-            "--max-examples", str(max(50, left)),
-            "--checks", "not_a_server_error,response_schema_conformance,status_code_conformance,content_type_conformance",
-            "--mode", "all", "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--generation-database", "none",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "run",
+            f"{url}/openapi.json",
+            "--seed",
+            str(seed),
+            "--max-examples",
+            str(max(50, left)),
+            "--checks",
+            "not_a_server_error,response_schema_conformance,status_code_conformance,content_type_conformance",
+            "--mode",
+            "all",
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--suppress-health-check",
+            "all",
+            "--generation-database",
+            "none",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             print(done.stdout, done.stderr)
@@ -41,7 +59,9 @@ def fuzz(url: str, wanted: int, seed: int) -> dict[str, int]:
 def main(requests: int = 10_000, seed: int = 0) -> None:
     """Serve the mini corpus on a free port and fuzz it."""
     command = [sys.executable, "-u", "-m", "retriever", "serve", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             url = ""
             for line in process.stdout or ():

@@ -67,7 +67,9 @@ class Stand(NamedTuple):
         newest = max([int(name) for name in names if name.isdigit()], default=0)
         saving = any(name.startswith(".partial-") and not name.startswith(".partial-old-") for name in names)
         lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-        measured, summary, report = ((out / name).exists() for name in ("evaluation.json", "summary.json", "report.html"))
+        measured, summary, report = (
+            (out / name).exists() for name in ("evaluation.json", "summary.json", "report.html")
+        )
         validations, best = out / "validation.jsonl", -1
         validated = validations.read_bytes().count(b"\n") if validations.exists() else 0
         with contextlib.suppress(FileNotFoundError):
@@ -86,7 +88,9 @@ class Stand(NamedTuple):
         due = self.lines // validate + 1 + (last and self.lines % validate > 0) if validate else 0
         if self.saves == 2 * self.lines and self.validated < due:
             return f"validating {self.lines}"
-        if self.saves < 2 * self.lines and (last or self.lines % every == 0 or (validate and self.lines % validate == 0)):
+        if self.saves < 2 * self.lines and (
+            last or self.lines % every == 0 or (validate and self.lines % validate == 0)
+        ):
             return f"logging {self.lines}"
         return f"iteration {self.lines + 1}" if self.lines < iterations else "last measurement"
 
@@ -114,16 +118,26 @@ def written(out: Path) -> dict[str, int]:
     return {name: (out / name).stat().st_mtime_ns for name in ("config.json", *LOGS) if (out / name).exists()}
 
 
-def play(arguments: list[str], out: Path, moment: Moment | None, timeline: list[tuple[float, Stand]] | None = None) -> Ended:
+def play(
+    arguments: list[str], out: Path, moment: Moment | None, timeline: list[tuple[float, Stand]] | None = None
+) -> Ended:
     """A process of the trainer, killed with its group at a moment; ``timeline`` gets when it came how far."""
-    with tempfile.TemporaryDirectory(prefix="kill-") as folder, open(Path(folder) / "told", "w+", encoding="utf-8") as told:
+    with (
+        tempfile.TemporaryDirectory(prefix="kill-") as folder,
+        open(Path(folder) / "told", "w+", encoding="utf-8") as told,
+    ):
         before, began, reached = written(out), False, None
         begun = time.monotonic()
         command = [sys.executable, "-m", "tstar_train", *arguments]
         # What a killed run leaves among the temporary files goes with ours.
         environment = {**os.environ, "TMPDIR": folder}
         process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=told, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=told,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
         )
         try:
             while process.poll() is None:
@@ -132,12 +146,16 @@ def play(arguments: list[str], out: Path, moment: Moment | None, timeline: list[
                     raise SystemExit(f"{' '.join(command)}: not done after {LONGEST_SECONDS} s")
                 if not began:
                     found = written(out)
-                    began = "config.json" in found and all(found.get(name) != when for name, when in before.items())
+                    began = "config.json" in found and all(
+                        found.get(name) != when for name, when in before.items()
+                    )
                 stand = Stand.of(out) if began else None
                 if timeline is not None and stand is not None and (not timeline or timeline[-1][1] != stand):
                     timeline.append((now, stand))
                 if moment is not None:
-                    if reached is None and (moment.stand is None or (stand is not None and stand >= moment.stand)):
+                    if reached is None and (
+                        moment.stand is None or (stand is not None and stand >= moment.stand)
+                    ):
                         reached = now if moment.stand is not None else 0.0
                     if reached is not None and now - reached >= moment.seconds:
                         os.killpg(process.pid, signal.SIGKILL)
@@ -184,7 +202,11 @@ def interrupted(start: list[str], out: Path, kills: list[Moment]) -> tuple[list[
         if ended.killed:
             options = json.loads((out / "config.json").read_text()) if ended.began else {}
             validate = options["evaluation"]["validate_every"] if ended.began else 0
-            places.append(ended.stood.place(options["iterations"], options["checkpoint_every"], validate) if ended.began else "start-up")
+            places.append(
+                ended.stood.place(options["iterations"], options["checkpoint_every"], validate)
+                if ended.began
+                else "start-up"
+            )
         elif ended.code:
             return places, f"exit code {ended.code}: {ended.told[-300:]}"
         elif moment is not None:
@@ -208,7 +230,10 @@ def differ(one: Any, two: Any, where: str = "") -> str | None:
 
 def first_difference(whole: Path, killed: Path) -> str | None:
     """Where two run folders differ: every line, record and tree, every file of the checkpoints, TensorBoard's curves, and what is there."""
-    names = [{str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and "tensorboard" not in p.parts} for out in (whole, killed)]
+    names = [
+        {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file() and "tensorboard" not in p.parts}
+        for out in (whole, killed)
+    ]
     if odd := names[0] ^ names[1]:
         return f"only one has {min(odd)}"
     for name in sorted(names[0], key=lambda name: (name not in LOGS, name != LOGS[0], name)):
@@ -219,7 +244,9 @@ def first_difference(whole: Path, killed: Path) -> str | None:
             found = differ(json.loads(one.read_text()), json.loads(two.read_text()), name)
         elif name.endswith(".jsonl"):
             lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in (one, two)]
-            found = differ(*lines, name) or (None if one.read_bytes() == two.read_bytes() else f"{name}: other bytes")
+            found = differ(*lines, name) or (
+                None if one.read_bytes() == two.read_bytes() else f"{name}: other bytes"
+            )
         else:
             found = None if one.read_bytes() == two.read_bytes() else f"{name}: other bytes"
         if found:
@@ -244,22 +271,40 @@ def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
+    )
     parser.add_argument("--env", default="hotpotqa")
     parser.add_argument("--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
-    parser.add_argument("--tstar", action=argparse.BooleanOptionalAction, help="only with, or only without T-STAR (default: both)")
+    parser.add_argument(
+        "--tstar",
+        action=argparse.BooleanOptionalAction,
+        help="only with, or only without T-STAR (default: both)",
+    )
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--processes", default="1", help="of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     options, further = parser.parse_known_args()
-    folder, rng, failed = Path(tempfile.mkdtemp(prefix="kill-and-resume-")), random.Random(options.seed), False
+    folder, rng, failed = (
+        Path(tempfile.mkdtemp(prefix="kill-and-resume-")),
+        random.Random(options.seed),
+        False,
+    )
     print(f"| algorithm | T-STAR | kills | killed at | learnt in | result |\n|{'---|' * 6}", flush=True)
     for algo, tstar in itertools.product(options.algo, (False, True)):
         if (algo == "ppo" and tstar) or options.tstar not in (None, tstar):
             continue
         name = algo + "-tstar" * tstar
         whole, killed = folder / name / "whole", folder / name / "killed"
-        start = ["--env", options.env, "--algo", algo, "--tstar" if tstar else "--no-tstar", "--processes", options.processes]
+        start = [
+            "--env",
+            options.env,
+            "--algo",
+            algo,
+            "--tstar" if tstar else "--no-tstar",
+            "--processes",
+            options.processes,
+        ]
         start += [*SMALL, *further, "--out"]
         timeline: list[tuple[float, Stand]] = []
         ended = play([*start, str(whole)], whole, None, timeline)
@@ -271,7 +316,14 @@ def main() -> None:
         wrong = wrong or first_difference(whole, killed)
         metrics = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
         learnt = sum(m["gradient_norm"] > 0 for m in metrics)
-        cells = (algo, "yes" if tstar else "no", len(places), ", ".join(places), f"{learnt} of {len(metrics)}", wrong or "equal")
+        cells = (
+            algo,
+            "yes" if tstar else "no",
+            len(places),
+            ", ".join(places),
+            f"{learnt} of {len(metrics)}",
+            wrong or "equal",
+        )
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
         if wrong:
             failed = True

@@ -46,30 +46,45 @@ def choose(env: TextEnv[Any, Any], ids: Sequence[str], seed: str) -> list[str]:
     for task in ids:
         strata[stratum(env, task)].append(task)
     taken = shares({name: len(of) for name, of in strata.items()}, TASKS)
-    chosen = {task for name, of in strata.items() for task in StableRandom(f"{seed}/{name}").shuffled(of)[: taken[name]]}
+    chosen = {
+        task
+        for name, of in strata.items()
+        for task in StableRandom(f"{seed}/{name}").shuffled(of)[: taken[name]]
+    }
     return [task for task in ids if task in chosen]
 
 
 def entry_of(entry: EnvEntry, version: str) -> dict[str, Any]:
     env = gym.make(entry.id, data="mini", split=SPLIT, disable_env_checker=True).unwrapped
     assert isinstance(env, TextEnv)  # noqa: S101
-    tasks = {task: env.task_digest(task) for task in choose(env, env.task_ids(SPLIT), f"panel/{version}/{entry.id}")}
+    tasks = {
+        task: env.task_digest(task)
+        for task in choose(env, env.task_ids(SPLIT), f"panel/{version}/{entry.id}")
+    }
     world = env.world_digest()
     return {
-        "split": SPLIT, "rules_version": entry.rules_version, "world": world,
+        "split": SPLIT,
+        "rules_version": entry.rules_version,
+        "world": world,
         "hash": hash_of(entry.id, SPLIT, entry.rules_version, world, tasks),
         "tasks": {task: digest[:SHORT] for task, digest in tasks.items()},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("version")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     entries = {entry.id: entry_of(entry, arguments.version) for entry in list_envs()}
-    write_whole(arguments.out, json.dumps({"version": arguments.version, "entries": entries}, indent=1) + "\n")
-    print(f"{arguments.out}: {sum(len(part['tasks']) for part in entries.values())} tasks of {len(entries)} environments")
+    write_whole(
+        arguments.out, json.dumps({"version": arguments.version, "entries": entries}, indent=1) + "\n"
+    )
+    print(
+        f"{arguments.out}: {sum(len(part['tasks']) for part in entries.values())} tasks of {len(entries)} environments"
+    )
 
 
 if __name__ == "__main__":

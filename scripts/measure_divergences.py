@@ -58,22 +58,45 @@ class Plays:
     """What new episodes from a step earn on average; a step that is asked for again is not played again."""
 
     def __init__(self, config: Config, policy: Policy, plays: int) -> None:
-        self._config, self._codec, self._engine, self._plays = config, policy.codec, LocalEngine(policy), plays
+        self._config, self._codec, self._engine, self._plays = (
+            config,
+            policy.codec,
+            LocalEngine(policy),
+            plays,
+        )
         self._known: dict[tuple[str, Member], float] = {}
 
     def pairs(self, found: list[Found]) -> list[tuple[float, float]]:
         """For each divergence, those from its best and from its worst child."""
-        steps = [(g, step) for g, d in found for step in (d.best_step, d.worst_step) if (g.trajectories[0].group, step) not in self._known]
+        steps = [
+            (g, step)
+            for g, d in found
+            for step in (d.best_step, d.worst_step)
+            if (g.trajectories[0].group, step) not in self._known
+        ]
         new = {(g.trajectories[0].group, (i, t)): (g.trajectories[i], t + 1) for g, (i, t) in steps}
         ended = {key: old.episode.reward for key, (old, turn) in new.items() if turn == len(old.turns)}
         points = {key: point for key, point in new.items() if key not in ended}
         ends = play_on(
-            [point for point in points.values() for _ in range(self._plays)], training_spec(self._config), self._engine, self._codec,
-            split=self._config.split, seed="measure", sampling=sampling_of(self._config, self._config.rollout.temperature),
-        )  # fmt: skip
-        rewards = np.array([end.episode.reward for end in ends]).reshape(len(points), self._plays).mean(axis=1)
+            [point for point in points.values() for _ in range(self._plays)],
+            training_spec(self._config),
+            self._engine,
+            self._codec,
+            split=self._config.split,
+            seed="measure",
+            sampling=sampling_of(self._config, self._config.rollout.temperature),
+        )
+        rewards = (
+            np.array([end.episode.reward for end in ends]).reshape(len(points), self._plays).mean(axis=1)
+        )
         self._known |= ended | dict(zip(points, rewards.tolist(), strict=True))
-        return [(self._known[g.trajectories[0].group, d.best_step], self._known[g.trajectories[0].group, d.worst_step]) for g, d in found]
+        return [
+            (
+                self._known[g.trajectories[0].group, d.best_step],
+                self._known[g.trajectories[0].group, d.worst_step],
+            )
+            for g, d in found
+        ]
 
 
 def row(name: str, found: list[Found], pairs: list[tuple[float, float]]) -> str:
@@ -95,20 +118,30 @@ def main() -> None:
     entry = find_entry(options.env)
     config = with_nodes(tiny(entry), options.nodes)
     config = dataclasses.replace(
-        config, processes=1, rollout=dataclasses.replace(config.rollout, tasks=options.tasks),
-        tree=dataclasses.replace(config.tree, nodes=options.nodes), graft=dataclasses.replace(config.graft, enabled=False),
-    )  # fmt: skip
+        config,
+        processes=1,
+        rollout=dataclasses.replace(config.rollout, tasks=options.tasks),
+        tree=dataclasses.replace(config.tree, nodes=options.nodes),
+        graft=dataclasses.replace(config.graft, enabled=False),
+    )
     policy = load_policy("tiny", policy_name(entry))
     one = trainer_of(config, policy, Alone())
     one.learner.apply = lambda factor: 0.0  # type: ignore[method-assign]  # plays as an iteration does, and learns nothing
     groups = iterate(one, 0).played.groups
     plays = Plays(config, policy, options.plays)
     print(f"{options.env}, {len(groups)} groups, nodes by {options.nodes}\n")
-    print("| divergences | number | one member on both sides | right order | wrong order | best - worst when played on |")
+    print(
+        "| divergences | number | one member on both sides | right order | wrong order | best - worst when played on |"
+    )
     print("|---|---|---|---|---|---|")
 
     def of(shrink: float) -> list[Found]:
-        return [(g, d) for g in groups if g.tree is not None for d in g.tree.divergences(config.tree.delta, shrink=shrink)]
+        return [
+            (g, d)
+            for g in groups
+            if g.tree is not None
+            for d in g.tree.divergences(config.tree.delta, shrink=shrink)
+        ]
 
     def line(name: str, found: list[Found]) -> None:
         print(row(name, found, plays.pairs(found)), flush=True)
@@ -119,9 +152,13 @@ def main() -> None:
         line(f"shrink {shrink:g}", of(shrink))
     engine = LocalEngine(policy)
     made = graft(
-        engine, policy.codec, [(g.trajectories, d) for g, d in whole], seed="measure", max_tokens=config.rollout.max_tokens,
+        engine,
+        policy.codec,
+        [(g.trajectories, d) for g, d in whole],
+        seed="measure",
+        max_tokens=config.rollout.max_tokens,
         fallback=config.graft.fallback,
-    )  # fmt: skip
+    )
     by_task = {g.trajectories[0].group: g for g in groups}
 
     def kept() -> list[Found]:
@@ -131,9 +168,16 @@ def main() -> None:
     line("with a graft", kept())
     lost = [by_task[g.group].trajectories[g.worst_step[0]] for g in made.kept]
     verify(
-        made, lost, training_spec(config), engine, policy.codec, split=config.split, seed="measure",
-        sampling=sampling_of(config, config.rollout.temperature), fallback=config.graft.fallback,
-    )  # fmt: skip
+        made,
+        lost,
+        training_spec(config),
+        engine,
+        policy.codec,
+        split=config.split,
+        seed="measure",
+        sampling=sampling_of(config, config.rollout.temperature),
+        fallback=config.graft.fallback,
+    )
     line("with a verified graft", kept())
 
 

@@ -61,7 +61,9 @@ def loss_after(policy: Policy, step: Tensor, batches: list[tuple[Tensor, Tensor]
 
 def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str, Tensor]:
     """Gradients of the base loss without fines, shape (iterations, weights), by part; those above and below zero add up to the whole."""
-    rollout = dataclasses.replace(config.rollout, invalid_penalty=0.0, revisit_penalty=0.0, progress_credit=0.0)
+    rollout = dataclasses.replace(
+        config.rollout, invalid_penalty=0.0, revisit_penalty=0.0, progress_credit=0.0
+    )
     graft = dataclasses.replace(config.graft, enabled=False)
     found: dict[str, list[Tensor]] = {"whole": [], "above": []}
     for part, weight in (("whole", 1.0), ("above", 0.0)):
@@ -70,13 +72,20 @@ def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str,
         one = trainer_of(changed, policy, Alone())
         learner = one.learner
         # No step is taken: both parts are of the same episodes, since seeds say what is drawn.
-        learner.apply = lambda factor, learner=learner, part=part: found[part].append(learner._gradient) or 0.0
+        learner.apply = lambda factor, learner=learner, part=part: (
+            found[part].append(learner._gradient) or 0.0
+        )
         for number in range(iterations):
             learner.discard()
             iterate(one, number)
             print(f"{part}: iteration {number + 1}/{iterations}", flush=True)
     whole, above = torch.stack(found["whole"]), torch.stack(found["above"])
-    return {"whole": whole, "above zero": above, "below zero": whole - above, "above, and a tenth of below": above + 0.1 * (whole - above)}
+    return {
+        "whole": whole,
+        "above zero": above,
+        "below zero": whole - above,
+        "above, and a tenth of below": above + 0.1 * (whole - above),
+    }
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
@@ -107,16 +116,25 @@ def main() -> None:
     zero = torch.zeros_like(expert)
     print(f"imitation loss {loss_after(policy, zero, held_out):.4f} nats a token")
     steps = "".join(f" after {size:g} |" for size in STEPS)
-    print(f"| part | norm | halves agree | agrees with the expert | gain | gain as AdamW |{steps}\n" + "|---" * (6 + len(STEPS)) + "|")
+    print(
+        f"| part | norm | halves agree | agrees with the expert | gain | gain as AdamW |{steps}\n"
+        + "|---" * (6 + len(STEPS))
+        + "|"
+    )
     for name, gradients in parts.items():
         direction, scaled = gradients.sum(0), gradients / (gradients.square().mean(0).sqrt() + 1e-9)
-        losses = "".join(f" {loss_after(policy, -size * direction / direction.norm(), held_out):.4f} |" for size in STEPS)
+        losses = "".join(
+            f" {loss_after(policy, -size * direction / direction.norm(), held_out):.4f} |" for size in STEPS
+        )
         print(
             f"| {name} | {gradients.mean(0).norm():.4f} | {cosine(gradients[0::2].sum(0), gradients[1::2].sum(0)):.2f} "
             f"| {cosine(direction, expert):.2f} | {gain(gradients, parts['whole']):.4f} | {gain(scaled, parts['whole']):.4f} |{losses}"
         )
     noise = torch.randn(zero.shape, generator=torch.Generator().manual_seed(0))
-    print("| random | | | | | |" + "".join(f" {loss_after(policy, size * noise / noise.norm(), held_out):.4f} |" for size in STEPS))
+    print(
+        "| random | | | | | |"
+        + "".join(f" {loss_after(policy, size * noise / noise.norm(), held_out):.4f} |" for size in STEPS)
+    )
 
 
 if __name__ == "__main__":

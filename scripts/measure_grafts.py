@@ -45,23 +45,36 @@ def main() -> None:
     config = dataclasses.replace(preset, graft=dataclasses.replace(preset.graft, enabled=False))
     policy = load_policy(options.model, policy_name(entry))
     spec = EnvSpec(config.env, dict(config.env_options))
-    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks=options.tasks), processes=1)
+    config = dataclasses.replace(
+        config, rollout=dataclasses.replace(config.rollout, tasks=options.tasks), processes=1
+    )
     one = trainer_of(config, policy, Alone())
     one.learner.apply = lambda factor: 0.0  # plays as an iteration of training does, and learns nothing
     played = iterate(one, 0).played
     found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
     engine = LocalEngine(policy)
-    print(f"{len(found)} divergences\n| grafts | kept | won at temperature 1 | won greedily |\n|---|---|---|---|")
+    print(
+        f"{len(found)} divergences\n| grafts | kept | won at temperature 1 | won greedily |\n|---|---|---|---|"
+    )
     for name, how in KINDS.items():
         shares = []
         for temperature in (1.0, 0.0):
-            made = graft(engine, policy.codec, found, seed="measure", max_tokens=config.rollout.max_tokens, **how)
+            made = graft(
+                engine, policy.codec, found, seed="measure", max_tokens=config.rollout.max_tokens, **how
+            )
             failed = [played.groups[g.group].trajectories[g.worst_step[0]] for g in made.kept]
             count = len(made.kept)
             verify(
-                made, failed, spec, engine, policy.codec, split="train", seed="measure", sampling=sampling_of(config, temperature),
+                made,
+                failed,
+                spec,
+                engine,
+                policy.codec,
+                split="train",
+                seed="measure",
+                sampling=sampling_of(config, temperature),
                 fallback="none",
-            )  # fmt: skip
+            )
             shares.append(len(made.kept) / max(1, count))
         print(f"| {name} | {count} | {shares[0]:.2f} | {shares[1]:.2f} |", flush=True)
 

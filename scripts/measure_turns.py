@@ -29,7 +29,9 @@ KINDS = ("best", "detour", "unchanged", "loses")
 Env = TextEnv[Any, Any]
 
 
-def expert_states(env: Env, task: str, codec: Codec, context: str, history: int) -> list[tuple[Snapshot[Any], list[int], float]]:
+def expert_states(
+    env: Env, task: str, codec: Codec, context: str, history: int
+) -> list[tuple[Snapshot[Any], list[int], float]]:
     """The states of the expert's episode of a task: how to come back, what the policy sees, and the progress after the expert's turn."""
     observation, info = env.reset(options={"task": task})
     transcript = Transcript(codec, env.prompt(), str(info["instruction"]), observation, context, history)
@@ -67,19 +69,30 @@ def main() -> None:
     torch.set_num_threads(1)
     entry = find_entry(options.env)
     config = tiny(entry, options.model)
-    config = dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, split=options.split, tasks=options.tasks))
+    config = dataclasses.replace(
+        config, evaluation=dataclasses.replace(config.evaluation, split=options.split, tasks=options.tasks)
+    )
     policy = load_policy(options.model, settings_name(options.model, entry))
     env, rollout = make_env(config), config.rollout
     tasks = held_out_tasks(env, config)
-    states = [state for task in tasks for state in expert_states(env, task, policy.codec, rollout.context, rollout.history)]
+    states = [
+        state
+        for task in tasks
+        for state in expert_states(env, task, policy.codec, rollout.context, rollout.history)
+    ]
     samples = LocalEngine(policy).generate(
-        [seen for _, seen, _ in states], [f"turns/{number}" for number in range(len(states))],
-        max_tokens=rollout.max_tokens, temperature=options.temperature,
-    )  # fmt: skip
-    kinds = Counter(
-        judge(env, here, policy.codec.decode(sample.ids), expert) for (here, _, expert), sample in zip(states, samples, strict=True)
+        [seen for _, seen, _ in states],
+        [f"turns/{number}" for number in range(len(states))],
+        max_tokens=rollout.max_tokens,
+        temperature=options.temperature,
     )
-    print(f"| environment | model | tasks | states | {' | '.join(KINDS)} |\n|---|---|---|---|{'---|' * len(KINDS)}")
+    kinds = Counter(
+        judge(env, here, policy.codec.decode(sample.ids), expert)
+        for (here, _, expert), sample in zip(states, samples, strict=True)
+    )
+    print(
+        f"| environment | model | tasks | states | {' | '.join(KINDS)} |\n|---|---|---|---|{'---|' * len(KINDS)}"
+    )
     shares = " | ".join(f"{kinds[kind] / len(states):.3f}" for kind in KINDS)
     print(f"| {entry.name} | {options.model} | {len(tasks)} of {options.split} | {len(states)} | {shares} |")
 

@@ -26,7 +26,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=160, help="steps per game")
     parser.add_argument("--seed", default="1", help="of games and commands; use one that nobody developed on")
     parser.add_argument("--memoise", action="store_true", help="let the original keep what it parsed")
-    parser.add_argument("--out", type=Path, required=True, help="the record; where it is there already, it is continued")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the record; where it is there already, it is continued"
+    )
     arguments = parser.parse_args()
     if arguments.memoise:
         memoise_original()
@@ -39,28 +41,42 @@ def main() -> int:
     if arguments.out.exists():
         before = json.loads(arguments.out.read_text(encoding="utf-8"))
         if (before["steps"], before["seed"]) != (arguments.steps, arguments.seed) or before["differences"]:
-            parser.error(f"{arguments.out} is a record of other steps or another seed, or has differences: name another file")
+            parser.error(
+                f"{arguments.out} is a record of other steps or another seed, or has differences: name another file"
+            )
         verbs.update(before["verbs"])
         types.update(before["games_by_type"])
         games, states, spent = before["games"], before["states"], before["cpu_seconds"]
-    sources = [fresh_scenes(f"parity/{arguments.seed}/{unseen}", unseen=unseen) for unseen in (False, False, True)]
+    sources = [
+        fresh_scenes(f"parity/{arguments.seed}/{unseen}", unseen=unseen) for unseen in (False, False, True)
+    ]
     for game in range(games):
         next(sources[game % len(sources)])
     while states < arguments.states:
         scene = next(sources[games % len(sources)])
-        differences += compare(game_data(scene, f"parity-{games}"), f"parity-{games}", arguments.steps, arguments.seed, verbs)
+        differences += compare(
+            game_data(scene, f"parity-{games}"), f"parity-{games}", arguments.steps, arguments.seed, verbs
+        )
         types[scene.task] += 1
         games, states = games + 1, states + arguments.steps + 1
         record = {
             "command": f"python scripts/parity_alfworld.py --states {arguments.states} --steps {arguments.steps} --seed {arguments.seed}"
             + " --memoise" * arguments.memoise,
-            "steps": arguments.steps, "seed": arguments.seed, "games": games,
-            "states": states, "differences": len(differences), "verbs": dict(sorted(verbs.items())),
-            "games_by_type": dict(sorted(types.items())), "cpu_seconds": spent + round(time.process_time() - began),
+            "steps": arguments.steps,
+            "seed": arguments.seed,
+            "games": games,
+            "states": states,
+            "differences": len(differences),
+            "verbs": dict(sorted(verbs.items())),
+            "games_by_type": dict(sorted(types.items())),
+            "cpu_seconds": spent + round(time.process_time() - began),
             "first_differences": [difference._asdict() for difference in differences[:20]],
-        }  # fmt: skip
+        }
         arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        print(f"{games} games, {states} states, {len(differences)} differences, {record['cpu_seconds']} s", flush=True)
+        print(
+            f"{games} games, {states} states, {len(differences)} differences, {record['cpu_seconds']} s",
+            flush=True,
+        )
     return 1 if differences else 0
 
 

@@ -55,13 +55,17 @@ def preset(options: argparse.Namespace, seed: int = 0) -> Config:
     said = {name: value for name, value in wanted.items() if value is not None}
     evaluation = dataclasses.replace(config.evaluation, **said)
     env_options = {**config.env_options, **own}
-    return dataclasses.replace(config, seed=seed, processes=options.processes, evaluation=evaluation, env_options=env_options)
+    return dataclasses.replace(
+        config, seed=seed, processes=options.processes, evaluation=evaluation, env_options=env_options
+    )
 
 
 def held_out(config: Config) -> Measurement:
     """The start policy on the held-out tasks."""
     with all_ranks(config) as world:
-        measured: Measurement = order(build(config, world), "measure", held_out_tasks(make_env(config), config))
+        measured: Measurement = order(
+            build(config, world), "measure", held_out_tasks(make_env(config), config)
+        )
     return measured
 
 
@@ -85,18 +89,37 @@ def reinforce(method: str, config: Config, path: Path, before: Measurement, cons
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": last["seconds"] * (config.processes or 1)}))
 
 
-def more_imitation(config: Config, path: Path, seconds: float, rates: tuple[float, float], before: Measurement, console: Console) -> None:
+def more_imitation(
+    config: Config,
+    path: Path,
+    seconds: float,
+    rates: tuple[float, float],
+    before: Measurement,
+    console: Console,
+) -> None:
     """Go on imitating fresh demonstrations for the same CPU seconds, with rates that fall to zero."""
     entry = find_entry(config.env)
     recipe = recipe_of(entry)
     policy = load_policy("tiny", recipe.name)
     torch.set_num_threads(1)
-    practice = PracticeMix(recipe, entry, only=True)  # the control may specialise on this environment, as the other methods do
-    rows = practice_rows(practice, policy.codec, FRESH_PRACTICE + config.seed, recipe.warm_start.demonstrations, recipe.env)
+    practice = PracticeMix(
+        recipe, entry, only=True
+    )  # the control may specialise on this environment, as the other methods do
+    rows = practice_rows(
+        practice, policy.codec, FRESH_PRACTICE + config.seed, recipe.warm_start.demonstrations, recipe.env
+    )
     # The rates fall with the seconds: a number of steps planned from the speed of the first ones missed them by a fifth.
-    last = recipe.warm_start.stages[-1]  # batches as in the warm start, or the control would learn worse than it did
+    last = recipe.warm_start.stages[
+        -1
+    ]  # batches as in the warm start, or the control would learn worse than it did
     schedule = ImitationSchedule(
-        seconds=seconds, decay=1.0, warmup=50, matrix_rate=rates[0], other_rate=rates[1], alike=last.alike, held=last.held
+        seconds=seconds,
+        decay=1.0,
+        warmup=50,
+        matrix_rate=rates[0],
+        other_rate=rates[1],
+        alike=last.alike,
+        held=last.held,
     )
     rows = shuffled(rows, schedule.held, config.seed)
     begun = time.process_time()
@@ -123,7 +146,9 @@ def finished(out: Path, method: str, seed: int) -> dict[str, Measurement] | None
 
 def table(out: Path, seeds: list[int]) -> str:
     """Markdown: a row per run, and means over seeds."""
-    rows = ["| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training core-s |"]
+    rows = [
+        "| method | seed | T=1 before | T=1 after | difference (95 % interval) | greedy before | greedy after | training core-s |"
+    ]
     rows.append("|---|---|---|---|---|---|---|---|")
     for method in METHODS:
         gains = []
@@ -167,7 +192,11 @@ def kinds_table(out: Path, seeds: list[int]) -> str:
         cells = [f"{row['mean']:.2f} ({row['greedy']:.2f})"]
         for method in METHODS:
             after = [run["after"].by_kind()[kind] for run in found[method]]
-            cells.append(f"{np.mean([a['mean'] for a in after]):.2f} ({np.mean([a['greedy'] for a in after]):.2f})" if after else "")
+            cells.append(
+                f"{np.mean([a['mean'] for a in after]):.2f} ({np.mean([a['greedy'] for a in after]):.2f})"
+                if after
+                else ""
+            )
         rows.append(f"| {kind} | {row['tasks']} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 
@@ -176,15 +205,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--env", default="hotpotqa")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--env-option", action="append", default=[], help="KEY=VALUE, on top of the preset's; repeatable")
-    parser.add_argument("--split", default="test", help="settings are chosen on valid, claims are made on test")
+    parser.add_argument(
+        "--env-option", action="append", default=[], help="KEY=VALUE, on top of the preset's; repeatable"
+    )
+    parser.add_argument(
+        "--split", default="test", help="settings are chosen on valid, claims are made on test"
+    )
     parser.add_argument("--tasks", type=int, help="held-out tasks (default: the preset's)")
-    parser.add_argument("--samples", type=int, help="episodes of each at temperature 1 (default: the preset's)")
+    parser.add_argument(
+        "--samples", type=int, help="episodes of each at temperature 1 (default: the preset's)"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--rates", type=float, nargs=2, default=(0.0013, 2e-4), help="peak rates of the control (chosen on valid)")
-    parser.add_argument("--processes", type=int, default=2, help="that play and learn side by side in a run (imitation learns in one)")
-    parser.add_argument("--seconds", type=float, help="CPU seconds of the control (default: what T-STAR's run of that seed took)")
+    parser.add_argument(
+        "--rates",
+        type=float,
+        nargs=2,
+        default=(0.0013, 2e-4),
+        help="peak rates of the control (chosen on valid)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=2,
+        help="that play and learn side by side in a run (imitation learns in one)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="CPU seconds of the control (default: what T-STAR's run of that seed took)",
+    )
     parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
     options = parser.parse_args()
     console = Console()
@@ -199,7 +249,9 @@ def main() -> None:
                 console.rule(f"{method}, seed {seed}")
                 if method == "imitation":
                     seconds = options.seconds or cpu_seconds(options.out / f"tstar-{seed}")
-                    more_imitation(preset(options, seed), path, seconds, tuple(options.rates), before, console)
+                    more_imitation(
+                        preset(options, seed), path, seconds, tuple(options.rates), before, console
+                    )
                 else:
                     reinforce(method, preset(options, seed), path, before, console)
     print(table(options.out, options.seeds), kinds_table(options.out, options.seeds), sep="\n\n")

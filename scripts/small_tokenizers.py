@@ -44,12 +44,15 @@ _ALTERNATING = (
 )
 GEMMA2 = (
     "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for m in messages %}" + _ALTERNATING + "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+    "{% for m in messages %}"
+    + _ALTERNATING
+    + "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
     "{{ m.content | trim }}<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
 LLAMA2 = (  # the system message is dropped in silence, as some published templates do
-    "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}{% for m in messages %}" + _ALTERNATING +
-    "{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }} {{ eos_token }}{% endif %}"
+    "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}{% for m in messages %}"
+    + _ALTERNATING
+    + "{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }} {{ eos_token }}{% endif %}"
     "{% endfor %}"
 )
 DEEPSEEK = (
@@ -69,20 +72,44 @@ SHAPES = {
     "qwen3": (QWEN3, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "<|im_end|>", None, "<|im_end|>"),
     "smollm3": (SMOLLM3, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "<|im_end|>", None, "<|im_end|>"),
     "llama3": (
-        LLAMA3, ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"],
-        "<|end_of_text|>", "<|begin_of_text|>", "<|eot_id|>",
+        LLAMA3,
+        [
+            "<|begin_of_text|>",
+            "<|end_of_text|>",
+            "<|start_header_id|>",
+            "<|end_header_id|>",
+            "<|eot_id|>",
+            "<|eom_id|>",
+        ],
+        "<|end_of_text|>",
+        "<|begin_of_text|>",
+        "<|eot_id|>",
     ),
-    "phi4": (PHI4, ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"], "<|endoftext|>", None, "<|end|>"),
-    "gemma2": (GEMMA2, ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"], "<eos>", "<bos>", "<end_of_turn>"),
+    "phi4": (
+        PHI4,
+        ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
+        "<|endoftext|>",
+        None,
+        "<|end|>",
+    ),
+    "gemma2": (
+        GEMMA2,
+        ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"],
+        "<eos>",
+        "<bos>",
+        "<end_of_turn>",
+    ),
     "llama2": (LLAMA2, ["<unk>", "<s>", "</s>"], "</s>", "<s>", "</s>"),
     "deepseek": (DEEPSEEK, ["<|begin|>", "<|eos|>", "<|EOT|>"], "<|eos|>", "<|begin|>", "<|EOT|>"),
     "zephyr": (ZEPHYR, ["<unk>", "<s>", "</s>"], "</s>", "<s>", "</s>"),
-}  # fmt: skip
+}
 
 
 @lru_cache(maxsize=1)
 def _texts() -> tuple[str, ...]:
-    return tuple(find_entry(name).load_class()().prompt() for name in ("hotpotqa", "sokoban-easy", "alfworld"))
+    return tuple(
+        find_entry(name).load_class()().prompt() for name in ("hotpotqa", "sokoban-easy", "alfworld")
+    )
 
 
 @cache
@@ -91,14 +118,19 @@ def _trained(special: tuple[str, ...], sentencepiece: bool) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(unk_token=unknown, byte_fallback=sentencepiece))
     if sentencepiece:
         lines = pre_tokenizers.Split("\n", "isolated")  # a line break is a token of its own, as in Llama 2
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme="first"), lines])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Metaspace(prepend_scheme="first"), lines]
+        )
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
     alphabet = [*map(chr, range(33, 127)), "\n"] if sentencepiece else pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=[AddedToken(s, special=True) for s in special], initial_alphabet=alphabet, show_progress=False
+        vocab_size=600,
+        special_tokens=[AddedToken(s, special=True) for s in special],
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(), trainer)
     return tokenizer
@@ -109,9 +141,12 @@ def shaped(name: str, chat: bool = True) -> PreTrainedTokenizerFast:
     template, special, eos, bos, _ = SHAPES[name]
     made = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(_trained(tuple(special), name in ("llama2", "zephyr")).to_str()),
-        eos_token=eos, bos_token=bos, unk_token="<unk>" if "<unk>" in special else None,
-        additional_special_tokens=[s for s in special if s not in (eos, bos, "<unk>")], clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+        eos_token=eos,
+        bos_token=bos,
+        unk_token="<unk>" if "<unk>" in special else None,
+        additional_special_tokens=[s for s in special if s not in (eos, bos, "<unk>")],
+        clean_up_tokenization_spaces=False,
+    )
     if chat:
         made.chat_template = template
     return made

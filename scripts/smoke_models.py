@@ -27,15 +27,32 @@ SMALL = """--iterations 1 --processes 1 --rollout.tasks 2 --rollout.group 2 --ro
 def run(model: Path, env: str, out: Path) -> tuple[str, str]:
     """(trained, refused or broken; what was said)."""
     horizon = ["--env-option", "horizon=3"]  # what is measured is as short as what is trained on
-    command = [sys.executable, "-m", "tstar_train", "--env", env, "--model", str(model), "--out", str(out), *horizon, *SMALL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    command = [
+        sys.executable,
+        "-m",
+        "tstar_train",
+        "--env",
+        env,
+        "--model",
+        str(model),
+        "--out",
+        str(out),
+        *horizon,
+        *SMALL,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=os.environ | {"HF_HUB_OFFLINE": "1"}
+    )
     last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [""]
     if done.returncode == 0 and (out / "summary.json").exists():
         (line,) = (out / "metrics.jsonl").read_text().splitlines()
         figures = json.loads(line)
         if not figures["gradient_norm"]:
             return "broken", "no gradient"
-        return "trained", f"sampler and trainer differ by at most {figures['logprob_difference_max']:.0e} nats a token"
+        return (
+            "trained",
+            f"sampler and trainer differ by at most {figures['logprob_difference_max']:.0e} nats a token",
+        )
     if done.returncode == 2 and not out.exists():
         return "refused", last[0].replace(str(model), "FOLDER")
     return "broken", f"exit {done.returncode}: {done.stderr.strip()[-600:]}"
@@ -44,7 +61,13 @@ def run(model: Path, env: str, out: Path) -> tuple[str, str]:
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=f"of {', '.join(MODELS)}; all of them if none is named")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help=f"of {', '.join(MODELS)}; all of them if none is named",
+    )
     parser.add_argument("--env", nargs="+", default=["sokoban-easy", "hotpotqa"])
     asked = parser.parse_args()
     logging.disable_progress_bar()

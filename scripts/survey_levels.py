@@ -22,7 +22,10 @@ from tstar_envs.envs.sokoban.tasks import load_mini
 WAYS = dict(zip(LETTERS, ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))
 Place = tuple[int, int]
 SYMMETRIES: tuple[Callable[[Place], Place], ...] = tuple(
-    lambda place, a=a, b=b, swap=swap: (a * place[swap], b * place[1 - swap]) for a in (1, -1) for b in (1, -1) for swap in (0, 1)
+    lambda place, a=a, b=b, swap=swap: (a * place[swap], b * place[1 - swap])
+    for a in (1, -1)
+    for b in (1, -1)
+    for swap in (0, 1)
 )
 
 
@@ -35,20 +38,28 @@ def likeness(level: Level) -> Any:
         return [(row - origin[0], column - origin[1]) for row, column in map(room.place, cells(bits))]
 
     return min(
-        (sorted(map(turn, from_player(boxes))), sorted(map(turn, from_player(room.targets))), [turn(WAYS[m]) for m in level.moves])
+        (
+            sorted(map(turn, from_player(boxes))),
+            sorted(map(turn, from_player(room.targets))),
+            [turn(WAYS[m]) for m in level.moves],
+        )
         for turn in SYMMETRIES
     )
 
 
 def main() -> None:
-    print("| tier | test levels | alike one of train | rooms of them | levels of the five fullest rooms |\n|---|---|---|---|---|")
+    print(
+        "| tier | test levels | alike one of train | rooms of them | levels of the five fullest rooms |\n|---|---|---|---|---|"
+    )
     for tier in TIERS:
         levels = load_mini(tier)
         train = [likeness(levels.level(task)) for task in levels.by_split["train"]]
         test = [levels.level(task) for task in levels.by_split["test"]]
         alike = sum(likeness(level) in train for level in test)
         rooms = Counter(room_key(level.room) for level in test)
-        print(f"| {tier} | {len(test)} | {alike} | {len(rooms)} | {', '.join(str(n) for _, n in rooms.most_common(5))} |")
+        print(
+            f"| {tier} | {len(test)} | {alike} | {len(rooms)} | {', '.join(str(n) for _, n in rooms.most_common(5))} |"
+        )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get 
 fi
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 .venv/bin/ruff check .
+.venv/bin/ruff format --check --quiet . || { echo "not formatted: run ruff format" >&2; exit 1; }
 # Beside the tests, so that no core is idle; what these say comes after the tests' dots. A shell's background jobs do not hear Ctrl-C.
 said=$(mktemp -d)
 .venv/bin/mypy >"$said/mypy" 2>&1 & mypy=$!

@@ -32,9 +32,14 @@ FAMILIES = ("sokoban", "blocksworld", "webshop", "alfworld", "search_qa")
 LEVELS = (".txt", ".xsb", ".sok", ".slc")
 QUESTIONS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".csv", ".parquet")
 QUESTION_SETS = {  # a part of a path -> environment
-    "triviaqa": "triviaqa", "popqa": "popqa", "2wiki": "2wikimultihopqa", "musique": "musique", "bamboogle": "bamboogle",
-    "hotpot": "hotpotqa", "nq": "nq",
-}  # fmt: skip
+    "triviaqa": "triviaqa",
+    "popqa": "popqa",
+    "2wiki": "2wikimultihopqa",
+    "musique": "musique",
+    "bamboogle": "bamboogle",
+    "hotpot": "hotpotqa",
+    "nq": "nq",
+}
 SPLITS = ("test", "valid", "train")
 
 
@@ -72,17 +77,32 @@ class Group:
     def command(self) -> str:
         """The command that evaluates on this group."""
         split = next((name for name in SPLITS if self.splits.get(name)), "test")
-        options = {**self.options, **({"skip_bad": "true"} if self.refused else {}), **({"horizon": "optimal*2"} if self.short else {})}
+        options = {
+            **self.options,
+            **({"skip_bad": "true"} if self.refused else {}),
+            **({"horizon": "optimal*2"} if self.short else {}),
+        }
         chosen = ["--split", split] if split != "test" else []
         typed = chain.from_iterable(("--option", f"{name}={value}") for name, value in options.items())
-        return shlex.join(["python", "-m", "tstar_envs", "eval", "--env", self.env, "--agent", "random", *chosen, *typed])
+        return shlex.join(
+            ["python", "-m", "tstar_envs", "eval", "--env", self.env, "--agent", "random", *chosen, *typed]
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", metavar="FOLDER", help="a folder, or one file")
-    parser.add_argument("--family", choices=FAMILIES, help="what the files are; default: seen from their names")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for the look at the tasks' lengths, a group (default: 20)")
+    parser.add_argument(
+        "--family", choices=FAMILIES, help="what the files are; default: seen from their names"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="for the look at the tasks' lengths, a group (default: 20)",
+    )
     given = parser.parse_args(arguments)
     root = Path(given.path)
     # os.path answers where Path raises: for names that the system refuses.
@@ -99,7 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
             tell(group)
             told.append(group)
     if not told:
-        print(f"{root}: nothing that an environment reads; --family names what the files are, and then why they cannot be used is told")
+        print(
+            f"{root}: nothing that an environment reads; --family names what the files are, and then why they cannot be used is told"
+        )
     usable, refused = sum(group.usable for group in told), sum(sum(group.refused.values()) for group in told)
     print(f"total: {usable + refused:,} loaded, {usable:,} usable, {refused:,} refused")
     return 0 if usable else 1
@@ -116,7 +138,13 @@ def groups_of(root: Path, family: str | None) -> Iterator[Group]:
     if family in (None, "sokoban"):
         levels = [file for file in rest if _ends(file, LEVELS)]
         if levels or family:
-            yield Group("sokoban", "sokoban-hard", root, {"levels": str(root)}, any(not _ends(file, (".txt",)) for file in levels))
+            yield Group(
+                "sokoban",
+                "sokoban-hard",
+                root,
+                {"levels": str(root)},
+                any(not _ends(file, (".txt",)) for file in levels),
+            )
     if family in (None, "blocksworld") and (family or any(_ends(file, (".pddl",)) for file in rest)):
         yield Group("blocksworld", "blocksworld-stack", root, {"problems": str(root)})
     if family in (None, "webshop"):
@@ -128,7 +156,14 @@ def groups_of(root: Path, family: str | None) -> Iterator[Group]:
         for file in rest:
             named = _ends(file, QUESTIONS) and not file.name.startswith("corpus.")
             if named or (family and file == root):
-                name = next((env for part, env in QUESTION_SETS.items() if part in str(file.relative_to(folder)).lower()), "hotpotqa")
+                name = next(
+                    (
+                        env
+                        for part, env in QUESTION_SETS.items()
+                        if part in str(file.relative_to(folder)).lower()
+                    ),
+                    "hotpotqa",
+                )
                 yield Group("search_qa", name, file, {}, sure=False)
 
 
@@ -177,12 +212,16 @@ def _refuse(group: Group, error: TStarError) -> None:
     """Nothing of a group can be used."""
     left_out = error.left_out if isinstance(error, BadData) else None
     kinds = left_out.kinds if left_out is not None else ()
-    group.refused = {f"{kind.example.why} ({kind.example.where})": kind.count for kind in kinds} or {str(error): 1}
+    group.refused = {f"{kind.example.why} ({kind.example.where})": kind.count for kind in kinds} or {
+        str(error): 1
+    }
 
 
 def _look_at_lengths(group: Group, env: Any, seconds: float) -> None:
     found = [reach(env, split, seconds=seconds) for split in SPLITS if group.splits.get(split)]
-    group.short, looked_at, lost = (sum(getattr(part, name) for part in found) for name in ("over", "looked_at", "lost"))
+    group.short, looked_at, lost = (
+        sum(getattr(part, name) for part in found) for name in ("over", "looked_at", "lost")
+    )
     group.over = f"above the horizon of {env.horizon} steps: {group.short:,} of {looked_at:,} looked at"
     group.over += f"; cannot be won: {lost:,}" if lost else ""
 
@@ -193,17 +232,25 @@ def _look_at_questions(group: Group) -> None:
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder, f"test{ending}")
         link.symlink_to(group.path.resolve())
-        Path(folder, "corpus.jsonl").write_text('{"id": "0", "contents": "\\"Nothing\\"\\nNothing."}\n', encoding="utf-8")
+        Path(folder, "corpus.jsonl").write_text(
+            '{"id": "0", "contents": "\\"Nothing\\"\\nNothing."}\n', encoding="utf-8"
+        )
         try:
             _count(group, _make(group, {"data": folder}))
         except TStarError as error:
             _refuse(group, error)
-        group.refused = {reason.replace(str(link), str(group.path)): count for reason, count in group.refused.items()}
+        group.refused = {
+            reason.replace(str(link), str(group.path)): count for reason, count in group.refused.items()
+        }
     group.sure = _names_questions(group.path)
     home = Path("questions", group.path.name.partition(".")[0])
     group.options = {"data": str(home)}
     moves = (["mkdir", "-p", str(home)], ["ln", "-s", str(group.path.resolve()), str(home / link.name)])
-    group.before = (" && ".join(map(shlex.join, (*moves, ["ln", "-s", "/YOUR/CORPUS.jsonl", str(home / "corpus.jsonl")]))),)
+    group.before = (
+        " && ".join(
+            map(shlex.join, (*moves, ["ln", "-s", "/YOUR/CORPUS.jsonl", str(home / "corpus.jsonl")]))
+        ),
+    )
     own = group.path.parent
     if any((own / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz")) and _reads(group, own):
         group.options, group.before = {"data": str(own)}, ()
@@ -234,7 +281,9 @@ def tell(group: Group) -> None:
     refused = sum(group.refused.values())
     solved = f", {group.solved:,} solved at the start" if group.solved else ""
     print(f"{group.family}: {group.path}")
-    print(f"  {group.loaded:,} loaded, {group.usable:,} usable, {refused:,} refused{solved}{f', {group.over}' if group.over else ''}")
+    print(
+        f"  {group.loaded:,} loaded, {group.usable:,} usable, {refused:,} refused{solved}{f', {group.over}' if group.over else ''}"
+    )
     for reason, count in sorted(group.refused.items(), key=lambda item: -item[1]):
         print(f"  refused {count:,} x {reason}")
     if group.usable:

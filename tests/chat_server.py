@@ -52,19 +52,33 @@ class Raw:
 
 def completion(message: str | Body, *, usage: bool = True, given: int = 10) -> Raw:
     """What a well-behaved endpoint answers."""
-    filled = {"role": "assistant", "content": message} if isinstance(message, str) else {"role": "assistant", **message}
+    filled = (
+        {"role": "assistant", "content": message}
+        if isinstance(message, str)
+        else {"role": "assistant", **message}
+    )
     words = len(str(filled["content"] or "").split())
-    counts = {"usage": {"prompt_tokens": given, "completion_tokens": words, "total_tokens": given + words}} if usage else {}
+    counts = (
+        {"usage": {"prompt_tokens": given, "completion_tokens": words, "total_tokens": given + words}}
+        if usage
+        else {}
+    )
     choice = {"index": 0, "finish_reason": "stop", "message": filled}
     head = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
-    return Raw(body=json.dumps({**head, "choices": [choice], **counts}).encode(), headers={"Content-Type": "application/json"})
+    return Raw(
+        body=json.dumps({**head, "choices": [choice], **counts}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
 
 
 def streamed(text: str) -> Raw:
     """The same answer as a stream of events, for clients that ask for one."""
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     words = text.split(" ")
-    deltas = [{"role": "assistant", "content": ""}, *({"content": word if n == 0 else f" {word}"} for n, word in enumerate(words))]
+    deltas = [
+        {"role": "assistant", "content": ""},
+        *({"content": word if n == 0 else f" {word}"} for n, word in enumerate(words)),
+    ]
     chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     usage = {"prompt_tokens": 10, "completion_tokens": len(words), "total_tokens": 10 + len(words)}
@@ -106,9 +120,15 @@ def serving(answer: Callable[[Body, int], str | Raw], delay: float = 0.0) -> Ite
         def _send(self, raw: Raw) -> None:
             length = len(raw.body) if raw.announced is None else raw.announced
             headers = {**raw.headers, "Content-Length": str(length)}
-            head = f"HTTP/1.1 {raw.status} X\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+            head = (
+                f"HTTP/1.1 {raw.status} X\r\n"
+                + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+                + "\r\n"
+            )
             try:
-                self.wfile.write(head.encode() + raw.body)  # in one piece: two would wait for each other's acknowledgement
+                self.wfile.write(
+                    head.encode() + raw.body
+                )  # in one piece: two would wait for each other's acknowledgement
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
             if raw.announced is not None:

@@ -10,16 +10,28 @@ from typing import Any
 import pytest
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="selenium is not installed: pip install selenium"
+)
 if not CHROMIUM or not DRIVER:
-    pytest.skip("chromium or chromedriver is not installed: apt-get install chromium chromium-driver", allow_module_level=True)
+    pytest.skip(
+        "chromium or chromedriver is not installed: apt-get install chromium chromium-driver",
+        allow_module_level=True,
+    )
 
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
 
 
 def start(profile: Path) -> Any:
@@ -36,7 +48,9 @@ def show(driver: Any, page: Path, width: int = 1400, scheme: str = "light") -> N
     """Open a page in a width and colour scheme."""
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get(page.as_uri())

@@ -29,9 +29,20 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        command = [sys.executable, "-u", "-m", "retriever", "serve", "--port", str(self._port), *self._arguments]
+        command = [
+            sys.executable,
+            "-u",
+            "-m",
+            "retriever",
+            "serve",
+            "--port",
+            str(self._port),
+            *self._arguments,
+        ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         assert self._process.stdout is not None
         said, deadline = "", time.monotonic() + START_SECONDS
         while "ready" not in said and time.monotonic() < deadline:

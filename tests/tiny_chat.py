@@ -11,7 +11,10 @@ from tstar_train.policy.model import load_policy
 from tstar_train.recipes.built_in import load_recipe, policy_name
 from tstar_train.rollout.transcript import Transcript
 
-SEARCH, RESULT = ("<|begin_search_query|>", "<|end_search_query|>"), ("<|begin_search_result|>", "<|end_search_result|>")
+SEARCH, RESULT = (
+    ("<|begin_search_query|>", "<|end_search_query|>"),
+    ("<|begin_search_result|>", "<|end_search_result|>"),
+)
 
 
 class TinyChat:
@@ -27,7 +30,10 @@ class TinyChat:
     def __init__(self, env_id: str, instruction: str = "") -> None:
         self._instruction = instruction
         entry = find_entry(env_id)
-        self._policy, self._seen = load_policy("tiny", policy_name(entry)), load_recipe(policy_name(entry)).env
+        self._policy, self._seen = (
+            load_policy("tiny", policy_name(entry)),
+            load_recipe(policy_name(entry)).env,
+        )
         self._engine, self._lock = LocalEngine(self._policy), threading.Lock()
         self.env_options = self._seen.options
 
@@ -56,7 +62,11 @@ class TinyChat:
 def _marked(reply: str) -> str:
     thought, action, _ = parse_reply(reply)
     content = action.partition("[")[2].removesuffix("]")
-    return f"{thought} {SEARCH[0]}{content}{SEARCH[1]}" if action.startswith("search") else f"{thought} \\boxed{{{content}}}"
+    return (
+        f"{thought} {SEARCH[0]}{content}{SEARCH[1]}"
+        if action.startswith("search")
+        else f"{thought} \\boxed{{{content}}}"
+    )
 
 
 def _plain(said: str) -> str:

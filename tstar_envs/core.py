@@ -37,8 +37,14 @@ State = TypeVar("State")
 
 # What ``info`` holds after a step beside what it holds on reset.
 _STEP_INFO = {
-    "thought": "", "action": "", "action_valid": True, "invalid_reason": "", "modifies_state": False, "effect_key": "", "state_key": "",
-}  # fmt: skip
+    "thought": "",
+    "action": "",
+    "action_valid": True,
+    "invalid_reason": "",
+    "modifies_state": False,
+    "effect_key": "",
+    "state_key": "",
+}
 
 
 class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
@@ -73,10 +79,18 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     tier: str = "mini"
     left_out: LeftOut = NOTHING_LEFT_OUT  # what of data by path cannot be used, with the option ``skip_bad``
     solved_at_start: Sequence[str] = ()  # ids of tasks whose goal holds before the first step
-    answers: bool = True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
-    exact_replies: bool = False  # True: nothing is taken off an action, as in the original that a mode reproduces
-    tools: tuple[Tool, ...] = (tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),)
-    keys: Mapping[str, str] = MappingProxyType({})  # what a person may type in ``play``, in lower case, and the action it stands for
+    answers: bool = (
+        True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
+    )
+    exact_replies: bool = (
+        False  # True: nothing is taken off an action, as in the original that a mode reproduces
+    )
+    tools: tuple[Tool, ...] = (
+        tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),
+    )
+    keys: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Keeps the options, for ``snapshot``."""
@@ -103,11 +117,15 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         check_option("explain_invalid", explain_invalid, (True, False))
         self._horizon_factor = read_factor(horizon) if isinstance(horizon, str) else None
         if self.horizon_varies and not self.optimum_known:
-            raise UnknownOption(f"horizon={horizon!r}: the optimum is not known in {self._name()}; give a whole number")
+            raise UnknownOption(
+                f"horizon={horizon!r}: the optimum is not known in {self._name()}; give a whole number"
+            )
         if isinstance(horizon, str):
             horizon = None
         if horizon is not None and (not is_whole(horizon) or horizon < 1):
-            raise UnknownOption(f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}")
+            raise UnknownOption(
+                f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}"
+            )
         self.split = split
         self.horizon = self.default_horizon if horizon is None else int(horizon)
         self.prompt_style = prompt_style
@@ -122,7 +140,9 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         self._task_id = ""
         self._task_split = split
         self._first: dict[str, Any] = {}  # info of the episode at its start,
-        self._later: dict[str, Any] = {}  # and with the entries of a step: copying these is the fastest way to a fresh dict
+        self._later: dict[
+            str, Any
+        ] = {}  # and with the entries of a step: copying these is the fastest way to a fresh dict
         self._step_count = 0
         self._observation = ""
         self._over = True
@@ -182,14 +202,18 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
 
     def _state_key(self, task: Task, state: State) -> str:
         """See ``state_key``; a family that remembers keys gives the same ones here."""
-        return hash_state(state_hasher(self._task_id), self._state_fingerprint(task, state).encode("utf-8", "surrogatepass"))
+        return hash_state(
+            state_hasher(self._task_id), self._state_fingerprint(task, state).encode("utf-8", "surrogatepass")
+        )
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         """Further entries of ``info`` on reset."""
         return {}
 
     @classmethod
-    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+    def prepare_group_step(
+        cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
+    ) -> dict[int, InfrastructureError]:
         """Called by GroupEnv before the rows step one by one: a family may do shared work here (one search request).
 
         Returns:
@@ -199,7 +223,9 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
 
     # Gymnasium ------------------------------------------------------------------------------------------------------
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Start an episode.
 
         Args:
@@ -217,7 +243,9 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         if options:
             unknown = options.keys() - {"task"}
             if unknown:
-                raise UnknownOption(f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)")
+                raise UnknownOption(
+                    f"unknown reset option {sorted(unknown)[0]!r}; valid: 'task' (an id or an index)"
+                )
             wanted = options.get("task")
         self._begin(self._choose_task(wanted))
         return self._observation, self._first_info()
@@ -228,12 +256,18 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         ids = self.task_ids(self.split)
         if not len(ids):
             filled = [split for split in self.splits if len(self.task_ids(split))]
-            advice = f"it has some in: {', '.join(filled)} (split={filled[0]!r})" if filled else "choose another data tier"
+            advice = (
+                f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
+                if filled
+                else "choose another data tier"
+            )
             raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; {advice}")
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]
         if not is_whole(wanted) or not 0 <= int(wanted) < len(ids):
-            raise UnknownTask(f"task {wanted!r}: an index must be a whole number from 0 to {len(ids) - 1} in split {self.split!r}")
+            raise UnknownTask(
+                f"task {wanted!r}: an index must be a whole number from 0 to {len(ids) - 1} in split {self.split!r}"
+            )
         return ids[int(wanted)]
 
     def _begin(self, task_id: str) -> None:
@@ -270,7 +304,9 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         """The horizon of a task as a multiple of its optimum; SolverLimit where the solver gives up."""
         optimum = self._distance(task, self._start(task)[0])
         if optimum is None:
-            raise UnknownOption(f"task {task_id!r} cannot be won, so that it has no optimum: give horizon= a whole number")
+            raise UnknownOption(
+                f"task {task_id!r} cannot be won, so that it has no optimum: give horizon= a whole number"
+            )
         return steps_of(factor, optimum)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -286,10 +322,25 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         task, state = self._task, self._state
         if self._over or task is None or state is None:
             self._running()
-            raise ResetNeeded(f"the episode of task {self._task_id!r} is over: call reset() before the next step()")
+            raise ResetNeeded(
+                f"the episode of task {self._task_id!r} is over: call reset() before the next step()"
+            )
         thought, asked, _ = self.read_reply(action if type(action) is str else str(action))
         outcome = self._apply(task, state, asked)
-        state, observation, canonical, invalid_reason, effect_key, terminated, success, score, extra, shaping, admissible, key = outcome
+        (
+            state,
+            observation,
+            canonical,
+            invalid_reason,
+            effect_key,
+            terminated,
+            success,
+            score,
+            extra,
+            shaping,
+            admissible,
+            key,
+        ) = outcome
         if invalid_reason and self._explain_invalid and invalid_reason not in observation:
             observation = f"Invalid action: {invalid_reason}.\n{observation}"
         if len(observation) > self.longest_observation:
@@ -358,7 +409,9 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     def _check_split(self, split: str) -> None:
         """Raise UnknownOption unless the environment has this split."""
         if split not in self.splits:
-            raise UnknownOption(f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}")
+            raise UnknownOption(
+                f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}"
+            )
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
@@ -395,9 +448,16 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         """The episode so far, to continue from later with ``restore``."""
         task, state = self._running()
         return Snapshot(
-            self._task_id, self._task_split, state, self._step_count, self._observation, self._over, self._success, self._score,
+            self._task_id,
+            self._task_split,
+            state,
+            self._step_count,
+            self._observation,
+            self._over,
+            self._success,
+            self._score,
             self._origin_of(self._task_id, task),
-        )  # fmt: skip
+        )
 
     def _origin_of(self, task_id: str, task: Task) -> Origin:
         """Where a snapshot of a task is taken; the data of an environment do not change while it lives."""
@@ -447,7 +507,9 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
             self._state_key(task, snapshot.state)
             self._admissible(task, snapshot.state)
         except Exception as error:  # whatever a state of another form leads to in the rules of a family
-            raise UnknownOption(f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}") from error
+            raise UnknownOption(
+                f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}"
+            ) from error
         self._take_up(snapshot.task_id, task, split)
         self._state = snapshot.state
         self._step_count = snapshot.step

@@ -97,7 +97,9 @@ class WithExpert(Generic[Task, State]):
     def mistake(self, seed: int | str) -> str:
         """A believable wrong reply in the current state, the same for the same seed (perturbed demonstrations use it)."""
         task, state = self._running()
-        return render_reply(*self._mistake(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style)
+        return render_reply(
+            *self._mistake(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style
+        )
 
     def progress(self) -> float:
         """1 - (distance left / distance at the start), in [0, 1]; 1 when solved, 0 for a lost state."""
@@ -126,8 +128,14 @@ class WithExpert(Generic[Task, State]):
         if not is_whole(n):
             raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")
         if not 0 <= n <= len(ids):
-            advice = "" if ids else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
-            raise UnknownOption(f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{advice}")
+            advice = (
+                ""
+                if ids
+                else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
+            )
+            raise UnknownOption(
+                f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{advice}"
+            )
         kept = self.snapshot() if self._task is not None else None
         try:
             return [self._demonstrate(task_id, style) for task_id in ids[:n]]

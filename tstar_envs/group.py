@@ -31,7 +31,9 @@ class GroupEnv:
         errors: for each row why its episode failed, None where it did not (see ``step``).
     """
 
-    def __init__(self, envs: Sequence[TextEnv[Any, Any]], tasks: Sequence[str | int], group_size: int) -> None:
+    def __init__(
+        self, envs: Sequence[TextEnv[Any, Any]], tasks: Sequence[str | int], group_size: int
+    ) -> None:
         self.envs = list(envs)
         self.tasks = list(tasks)
         self.group_size = group_size
@@ -49,9 +51,13 @@ class GroupEnv:
         """
         if tasks is not None:
             if len(tasks) != len(self.tasks):
-                raise UnknownOption(f"reset needs {len(self.tasks)} tasks, as many as the group was made for, got {len(tasks)}")
+                raise UnknownOption(
+                    f"reset needs {len(self.tasks)} tasks, as many as the group was made for, got {len(tasks)}"
+                )
             self.tasks = list(tasks)
-        results = [env.reset(options={"task": self.tasks[r // self.group_size]}) for r, env in enumerate(self.envs)]
+        results = [
+            env.reset(options={"task": self.tasks[r // self.group_size]}) for r, env in enumerate(self.envs)
+        ]
         self.errors = [None] * len(self.envs)
         self._running = [True] * len(self.envs)
         return [obs for obs, _ in results], [info for _, info in results]
@@ -68,7 +74,9 @@ class GroupEnv:
             ResetNeeded: a prefix goes on after its episode is over.
         """
         if len(prefixes) != len(self.envs):
-            raise UnknownOption(f"replay needs {len(self.envs)} prefixes, one for each row, got {len(prefixes)}")
+            raise UnknownOption(
+                f"replay needs {len(self.envs)} prefixes, one for each row, got {len(prefixes)}"
+            )
         self.reset()
         for turn in range(max(map(len, prefixes), default=0)):
             rows = [r for r, prefix in enumerate(prefixes) if turn < len(prefix) and self.errors[r] is None]
@@ -92,13 +100,21 @@ class GroupEnv:
             ResetNeeded: a reply for a finished row, or none for a running one.
         """
         if len(replies) != len(self.envs):
-            raise UnknownOption(f"step needs {len(self.envs)} replies (None for finished rows), got {len(replies)}")
+            raise UnknownOption(
+                f"step needs {len(self.envs)} replies (None for finished rows), got {len(replies)}"
+            )
         for row, (reply, running) in enumerate(zip(replies, self._running, strict=True)):
             if (reply is not None) != running:
                 left = "has finished" if self.errors[row] is None else f"has failed ({self.errors[row]})"
-                state = "is still running and needs a reply" if running else f"{left} and takes None; call reset() to start anew"
+                state = (
+                    "is still running and needs a reply"
+                    if running
+                    else f"{left} and takes None; call reset() to start anew"
+                )
                 raise ResetNeeded(f"row {row} {state}")
-        results = self._play({row: str(reply) for row, reply in enumerate(replies) if reply is not None}, tolerant)
+        results = self._play(
+            {row: str(reply) for row, reply in enumerate(replies) if reply is not None}, tolerant
+        )
         observations: list[str | None] = [None] * len(self.envs)
         rewards: list[float | None] = [None] * len(self.envs)
         terminated: list[bool | None] = [None] * len(self.envs)
@@ -108,12 +124,16 @@ class GroupEnv:
             observations[row], rewards[row], terminated[row], truncated[row], infos[row] = result
         return observations, rewards, terminated, truncated, infos
 
-    def _play(self, replies: dict[int, str], tolerant: bool) -> dict[int, tuple[str, float, bool, bool, dict[str, Any]]]:
+    def _play(
+        self, replies: dict[int, str], tolerant: bool
+    ) -> dict[int, tuple[str, float, bool, bool, dict[str, Any]]]:
         """Play one reply in each of some rows; a row that fails has no result."""
         if not replies:
             return {}
         rows = list(replies)
-        failed = type(self.envs[0]).prepare_group_step([self.envs[row] for row in rows], list(replies.values()))
+        failed = type(self.envs[0]).prepare_group_step(
+            [self.envs[row] for row in rows], list(replies.values())
+        )
         for index, error in failed.items():
             if not tolerant:
                 raise error
@@ -160,4 +180,6 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
     entry = find_entry(env_id)
     cls = entry.load_class()
     options = {**entry.kwargs, **kwargs}
-    return GroupEnv([cls(**options) for _ in range(len(tasks) * int(group_size))], list(tasks), int(group_size))
+    return GroupEnv(
+        [cls(**options) for _ in range(len(tasks) * int(group_size))], list(tasks), int(group_size)
+    )

@@ -29,7 +29,9 @@ def read_factor(horizon: str) -> Fraction:
     found = _FACTOR.fullmatch(horizon.strip())
     factor = Fraction(found[1] or 1) if found else Fraction(0)
     if factor < 1:
-        raise UnknownOption(f"horizon must be a whole number of at least 1, 'optimal' or 'optimal*k' with k from 1, got {horizon!r:.80}")
+        raise UnknownOption(
+            f"horizon must be a whole number of at least 1, 'optimal' or 'optimal*k' with k from 1, got {horizon!r:.80}"
+        )
     return factor
 
 
@@ -69,7 +71,11 @@ class Reach(NamedTuple):
 
     def __str__(self) -> str:
         whole = self.looked_at == self.tasks
-        looked = f"the {self.tasks:,} tasks" if whole else f"{self.looked_at:,} tasks looked at (of {self.tasks:,})"
+        looked = (
+            f"the {self.tasks:,} tasks"
+            if whole
+            else f"{self.looked_at:,} tasks looked at (of {self.tasks:,})"
+        )
         lost = f", and {self.lost:,} cannot be won at all" if self.lost else ""
         return f"{self.over:,} of {looked} need more than {self.horizon:,} steps, as far as a short search tells{lost}"
 
@@ -103,7 +109,9 @@ def tell_if_short(env: OptimumKnown, path: object) -> None:
     """Log a warning if tasks by path need more steps than the default gives them; a glance at 16 tasks, a second at most."""
     found = reach(env, most=16, seconds=1.0)
     if found.over:
-        _LOG.warning("%s: %s. Nobody can win these: give another horizon, for example horizon='optimal*2'", path, found)
+        _LOG.warning(
+            "%s: %s. Nobody can win these: give another horizon, for example horizon='optimal*2'", path, found
+        )
 
 
 def check_seconds(seconds: object) -> None:

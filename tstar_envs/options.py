@@ -12,11 +12,17 @@ from tstar_envs.registry import EnvEntry
 
 _BOOLS = {"true": True, "false": False}
 _READERS: dict[Any, Callable[[str], Any]] = {
-    bool: lambda text: _BOOLS[text.lower()], int: int, float: float, str: str, os.PathLike[str]: str
-}  # fmt: skip
+    bool: lambda text: _BOOLS[text.lower()],
+    int: int,
+    float: float,
+    str: str,
+    os.PathLike[str]: str,
+}
 
 
-def parse_options(entry: EnvEntry, pairs: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> dict[str, Any]:
+def parse_options(
+    entry: EnvEntry, pairs: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Read ``key=value`` pairs as options of an environment.
 
     Args:
@@ -32,13 +38,16 @@ def parse_options(entry: EnvEntry, pairs: Iterable[str], elsewhere: Mapping[str,
         name: _members(annotation)
         for name, annotation in entry.load_class().option_types().items()
         # Objects cannot be typed in, what makes the id is fixed, and render_mode belongs to the command.
-        if set(_members(annotation)) <= {*_READERS, types.NoneType} and name not in {*entry.kwargs, *elsewhere, "render_mode"}
+        if set(_members(annotation)) <= {*_READERS, types.NoneType}
+        and name not in {*entry.kwargs, *elsewhere, "render_mode"}
     }
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise UnknownOption(f"an option is written key=value, got {pair!r}; {entry.id} has: {', '.join(sorted(typed))}")
+            raise UnknownOption(
+                f"an option is written key=value, got {pair!r}; {entry.id} has: {', '.join(sorted(typed))}"
+            )
         if name in elsewhere:
             raise UnknownOption(f"{name} is no option of its own here: use {elsewhere[name]} {value}")
         if name not in typed:
@@ -60,6 +69,12 @@ def _read(name: str, value: str, members: tuple[Any, ...]) -> Any:
             return _READERS[type_](value)
         except (ValueError, KeyError):
             continue
-    said = {types.NoneType: "none", os.PathLike[str]: "a path", bool: "true or false", int: "a whole number", float: "a number"}
+    said = {
+        types.NoneType: "none",
+        os.PathLike[str]: "a path",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+    }
     words = [said.get(type_) or type_.__name__ for type_ in members]
     raise UnknownOption(f"option {name} must be {' or '.join(words)}, got {value!r}")

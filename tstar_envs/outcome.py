@@ -45,4 +45,4 @@ class Outcome(NamedTuple, Generic[State]):
 # faster, and left alone by the garbage collector, which walks over every named tuple that is alive again and again.
 OutcomeFields: TypeAlias = tuple[
     State, str, str, str, str, bool, bool, float, Mapping[str, Any] | None, float, Sequence[str] | None, str
-]  # fmt: skip
+]

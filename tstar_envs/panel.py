@@ -27,14 +27,29 @@ from tstar_envs.errors import PanelMismatch, UnknownOption
 from tstar_envs.registry import find_entry
 
 FOLDER = Path(__file__).parent / "panels"
-SHORT = 12  # letters of a task's digest that are kept, to tell which task differs; the hash is over whole ones
-SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "paper": (
-        "tstar/HotpotQA", "tstar/NQ", "tstar/TriviaQA", "tstar/PopQA", "tstar/2WikiMultihopQA", "tstar/MuSiQue", "tstar/Bamboogle",
-        "tstar/WebShop", "tstar/ALFWorld", "tstar/Blocksworld-stack", "tstar/Blocksworld-unstack",
-        "tstar/Sokoban-easy", "tstar/Sokoban-medium", "tstar/Sokoban-hard",
-    ),
-})  # fmt: skip
+SHORT = (
+    12  # letters of a task's digest that are kept, to tell which task differs; the hash is over whole ones
+)
+SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "paper": (
+            "tstar/HotpotQA",
+            "tstar/NQ",
+            "tstar/TriviaQA",
+            "tstar/PopQA",
+            "tstar/2WikiMultihopQA",
+            "tstar/MuSiQue",
+            "tstar/Bamboogle",
+            "tstar/WebShop",
+            "tstar/ALFWorld",
+            "tstar/Blocksworld-stack",
+            "tstar/Blocksworld-unstack",
+            "tstar/Sokoban-easy",
+            "tstar/Sokoban-medium",
+            "tstar/Sokoban-hard",
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,9 @@ class Panel(Mapping[str, PanelTasks]):
             raise UnknownOption(f"a panel is of environments of tstar_envs, not of a {type(inner).__name__}")
         name = name or (inner.spec.id if inner.spec is not None else None)
         if name is None:
-            raise UnknownOption(f"this {type(inner).__name__} was not made by gym.make, so say which id it plays: check(env, 'tstar/...')")
+            raise UnknownOption(
+                f"this {type(inner).__name__} was not made by gym.make, so say which id it plays: check(env, 'tstar/...')"
+            )
         part = self[name]
         differs = "; ".join(_differences(part, inner))
         if differs:
@@ -135,18 +152,24 @@ def _differences(part: PanelTasks, env: TextEnv[Any, Any]) -> list[str]:
     known = set(env.task_ids(part.split))
     missing = [task for task in part.tasks if task not in known]
     if missing:
-        found.append(f"{len(missing)} of {len(part.tasks)} tasks are not in its split {part.split!r}, the first is {missing[0]!r}")
+        found.append(
+            f"{len(missing)} of {len(part.tasks)} tasks are not in its split {part.split!r}, the first is {missing[0]!r}"
+        )
     digests = {task: env.task_digest(task) for task in part.tasks if task in known}
     short = dict(zip(part.tasks, part.digests, strict=True))
     changed = [task for task, digest in digests.items() if not digest.startswith(short[task])]
     if changed:
-        found.append(f"{len(changed)} of {len(part.tasks)} tasks hold something else, the first is {changed[0]!r}")
+        found.append(
+            f"{len(changed)} of {len(part.tasks)} tasks hold something else, the first is {changed[0]!r}"
+        )
     if found:  # a public corpus or shop, which would take minutes to read, has other tasks
         return found
     world = env.world_digest()
     if world != part.world:
         return ["what its tasks are played in (the corpus, the shop) is another"]
-    return [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash is another"]
+    return (
+        [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash is another"]
+    )
 
 
 def hash_of(env: str, split: str, rules_version: str, world: str, tasks: Mapping[str, str]) -> str:
@@ -176,7 +199,13 @@ def panel(version: str) -> Panel:
     record = read_json(FOLDER / f"{version}.json")
     entries = {
         env: PanelTasks(
-            env, part["split"], part["rules_version"], tuple(part["tasks"]), part["hash"], part["world"], tuple(part["tasks"].values())
+            env,
+            part["split"],
+            part["rules_version"],
+            tuple(part["tasks"]),
+            part["hash"],
+            part["world"],
+            tuple(part["tasks"].values()),
         )
         for env, part in record["entries"].items()
     }

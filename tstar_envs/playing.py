@@ -46,7 +46,15 @@ class Player(Protocol):
         """Hear what came of the row's last reply; its episode has the step already. A row whose infrastructure failed hears nothing."""
 
 
-def new_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: str, task: str, *, sample: int = 0, seed: int | None = None) -> Episode:
+def new_episode(
+    env: TextEnv[Any, Any],
+    entry: EnvEntry,
+    agent: str,
+    task: str,
+    *,
+    sample: int = 0,
+    seed: int | None = None,
+) -> Episode:
     """The record of an episode that is about to be reset.
 
     Args:
@@ -58,9 +66,17 @@ def new_episode(env: TextEnv[Any, Any], entry: EnvEntry, agent: str, task: str, 
         seed: of the agent's sampling, None if it has none.
     """
     return Episode(
-        env=entry.id, tier=env.tier, task=task, split=env.split, rules_version=entry.rules_version, agent=agent, instruction="",
-        first_observation="", seed=seed, sample=sample,
-    )  # fmt: skip
+        env=entry.id,
+        tier=env.tier,
+        task=task,
+        split=env.split,
+        rules_version=entry.rules_version,
+        agent=agent,
+        instruction="",
+        first_observation="",
+        seed=seed,
+        sample=sample,
+    )
 
 
 def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> None:
@@ -78,7 +94,9 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
         for row in rows:
             if row not in replies:
                 group.leave(row)
-        observations, rewards, terminated, truncated, infos = group.step([replies.get(r) for r in range(len(group))], tolerant=True)
+        observations, rewards, terminated, truncated, infos = group.step(
+            [replies.get(r) for r in range(len(group))], tolerant=True
+        )
         for row, reply in replies.items():
             observation, reward, info, error = observations[row], rewards[row], infos[row], group.errors[row]
             if error is not None:
@@ -86,7 +104,9 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
                 continue
             if observation is None or reward is None or info is None:
                 raise RuntimeError(f"row {row} was stepped but gave no result")
-            result = StepResult(observation, reward, bool(terminated[row] or truncated[row]), bool(terminated[row]), info)
+            result = StepResult(
+                observation, reward, bool(terminated[row] or truncated[row]), bool(terminated[row]), info
+            )
             write_step(episodes[row], reply, result)
             player.played(row, result)
 

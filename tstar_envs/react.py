@@ -83,7 +83,9 @@ def _read(reply: str, exact: bool, answers: bool) -> Reply:
         action = answer_content(action)
     if exact:
         return Reply(thought, action, cue)
-    if "<" in action or "[" in action:  # a mark of the reply's own form is no part of a query, and could not be said again
+    if (
+        "<" in action or "[" in action
+    ):  # a mark of the reply's own form is no part of a query, and could not be said again
         action = _MARKS.sub("", action)
     return Reply(thought, plain_action(action), cue)
 
@@ -112,7 +114,9 @@ def _parse(reply: str, exact: bool) -> Reply:
         body = body[: end.start()]
     line, tag = _LINE_CUE.search(body), _TAG_CUE.search(body)
     opening = _THOUGHT_LINE.match(body, len(body) - len(body.lstrip()))
-    if line is not None and (tag is None or line.start() < tag.start() or (opening is not None and _is_mention(body, tag))):
+    if line is not None and (
+        tag is None or line.start() < tag.start() or (opening is not None and _is_mention(body, tag))
+    ):
         action, cue = _after_line_cue(body[line.end() :], exact)
         return Reply(thought_text(reply[: start + line.start()]), action, cue)
     if tag is not None:
@@ -120,7 +124,11 @@ def _parse(reply: str, exact: bool) -> Reply:
     if opening is not None:
         inline = _INLINE_CUE.search(body, opening.end())
         if inline is not None:
-            return Reply(thought_text(reply[: start + inline.start()]), _first_line(body[inline.end() :], exact), "line")
+            return Reply(
+                thought_text(reply[: start + inline.start()]),
+                _first_line(body[inline.end() :], exact),
+                "line",
+            )
         head, _, tail = body[opening.end() :].lstrip().partition("\n")
         return Reply(thought_text(f"{reply[:start]}{head}"), _first_line(tail, exact), "bare")
     thought = thought_text(reply[:start])
@@ -137,7 +145,9 @@ def after_thoughts(reply: str) -> int:
     end = closed.end()
     cue = _ANY_CUE.search(reply, end)
     while (opened := _THINK_OPEN.search(reply, end)) is not None:
-        played = cue.start() < opened.start() if cue is not None else bool(reply[end : opened.start()].strip())
+        played = (
+            cue.start() < opened.start() if cue is not None else bool(reply[end : opened.start()].strip())
+        )
         if played or (closed := _THINK_CLOSE.search(reply, opened.end())) is None:
             break
         end = closed.end()
@@ -176,8 +186,14 @@ def _after_line_cue(rest: str, exact: bool) -> tuple[str, str]:
 
 def _json_reply(text: str) -> Reply | None:
     """``{"thought": ..., "action": ...}``, alone or in a fenced block; None if it is something else."""
-    text = "\n".join(line for line in text.split("\n") if not _FENCE.fullmatch(line)).strip() if "{" in text else ""
-    if not text.startswith("{") or len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100:  # deep nesting would raise
+    text = (
+        "\n".join(line for line in text.split("\n") if not _FENCE.fullmatch(line)).strip()
+        if "{" in text
+        else ""
+    )
+    if (
+        not text.startswith("{") or len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100
+    ):  # deep nesting would raise
         return None
     try:
         content, _ = json.JSONDecoder().raw_decode(text)
@@ -186,7 +202,14 @@ def _json_reply(text: str) -> Reply | None:
     action = content.get("action")
     if not isinstance(action, str):
         return None
-    thought = next((content[key] for key in ("thought", "thoughts", "reasoning", "think") if isinstance(content.get(key), str)), "")
+    thought = next(
+        (
+            content[key]
+            for key in ("thought", "thoughts", "reasoning", "think")
+            if isinstance(content.get(key), str)
+        ),
+        "",
+    )
     return Reply(thought.strip(), _first_line(action, False), "json")
 
 

@@ -12,7 +12,9 @@ from typing import Any, BinaryIO
 from tstar_envs.data.files import parse_json, regular_file
 from tstar_envs.errors import BadData, TStarError
 
-SCHEMA_VERSION = 2  # 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable
+SCHEMA_VERSION = (
+    2  # 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable
+)
 _BLOCK = 65_536  # bytes read at a time, from the end
 
 
@@ -47,7 +49,9 @@ class Step:
     @classmethod
     def from_info(cls, reply: str, observation: str, info: dict[str, Any]) -> Step:
         """From what ``TextEnv.step`` returned."""
-        named = {f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation", "seconds")}
+        named = {
+            f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation", "seconds")
+        }
         return cls(reply=reply, observation=observation, **named)
 
 
@@ -108,7 +112,11 @@ class Episode:
         in the words of old games (``commands``), the tagger that WebShop's score depends on, and how long a shortest solution is, where
         that is known.
         """
-        return {name: info[name] for name in ("kind", "task_type", "commands", "tagger", "optimal_length") if info.get(name) is not None}
+        return {
+            name: info[name]
+            for name in ("kind", "task_type", "commands", "tagger", "optimal_length")
+            if info.get(name) is not None
+        }
 
     def begin(self, observation: str, info: Mapping[str, Any]) -> None:
         """Write what ``TextEnv.reset`` returned."""
@@ -123,7 +131,9 @@ class Episode:
         """Write what the last step returned; figures of the family that come with the end, such as em and f1, go to ``extra``."""
         self.ended = "terminated" if terminated else "truncated"
         self.reward, self.success = float(reward), bool(info["success"])
-        self.extra.update({name: value for name, value in info.items() if isinstance(value, float) and name != "score"})
+        self.extra.update(
+            {name: value for name, value in info.items() if isinstance(value, float) and name != "score"}
+        )
 
     def fail(self, error: TStarError) -> None:
         """Write why the episode has no result: its reward, 0, means nothing."""
@@ -133,7 +143,10 @@ class Episode:
     def to_json(self) -> str:
         """One line of JSON (lone surrogates are escaped, so any reply can be written), without what only other episodes have."""
         record = {name: value for name, value in asdict(self).items() if value or name not in _SOME}
-        record["steps"] = [{name: value for name, value in step.items() if value or name not in _SOME} for step in record["steps"]]
+        record["steps"] = [
+            {name: value for name, value in step.items() if value or name not in _SOME}
+            for step in record["steps"]
+        ]
         return json.dumps(record, ensure_ascii=True)
 
     @classmethod
@@ -146,7 +159,9 @@ class Episode:
         record = parse_json(line, "not an episode record")
         schema = record.get("schema", 0)
         if type(schema) is int and schema > SCHEMA_VERSION:
-            raise BadData(f"episode of schema {schema}, this version reads up to {SCHEMA_VERSION}: upgrade tstar")
+            raise BadData(
+                f"episode of schema {schema}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
+            )
         steps = record.get("steps")
         if not isinstance(steps, list):
             raise BadData(f"not an episode record (steps must be a list): {line[:100]!r}")
@@ -157,9 +172,15 @@ class Episode:
 _SOME = frozenset({"failure", "panel", "calls", "attempts", "seconds"})
 # What a field may hold, by how its type is written; a whole number stands for a fraction too (``"reward": 1``).
 _TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,), "bool": (bool,), "int": (int,), "float": (float, int), "int | None": (int, type(None)), "dict[str, Any]": (dict,),
-    "list[Step]": (list,), "list[dict[str, Any]]": (list,),
-}  # fmt: skip
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "int | None": (int, type(None)),
+    "dict[str, Any]": (dict,),
+    "list[Step]": (list,),
+    "list[dict[str, Any]]": (list,),
+}
 
 
 def _checked(cls: type[Episode] | type[Step], record: Any) -> dict[str, Any]:
@@ -179,12 +200,24 @@ def _checked(cls: type[Episode] | type[Step], record: Any) -> dict[str, Any]:
                 raise BadData(f"not a {cls.__name__.lower()} record: {name!r} is missing")
             continue
         value = record[name]
-        if not isinstance(value, _TYPES[str(described.type)]) or (isinstance(value, bool) and described.type != "bool"):
-            raise BadData(f"not a {cls.__name__.lower()} record: {name!r} must be {described.type}, found {value!r:.60}")
+        if not isinstance(value, _TYPES[str(described.type)]) or (
+            isinstance(value, bool) and described.type != "bool"
+        ):
+            raise BadData(
+                f"not a {cls.__name__.lower()} record: {name!r} must be {described.type}, found {value!r:.60}"
+            )
     return record
 
 
-_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "tries", "dropped", "step", "attempt")  # of a call
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "tries",
+    "dropped",
+    "step",
+    "attempt",
+)  # of a call
 
 
 def _check_parts(record: dict[str, Any]) -> None:
@@ -194,11 +227,17 @@ def _check_parts(record: dict[str, Any]) -> None:
         BadData: one of them is something else.
     """
     for call in record.get("calls") or ():
-        if not isinstance(call, dict) or not isinstance(call.get("purpose"), str) or type(call.get("seconds")) not in (int, float):
+        if (
+            not isinstance(call, dict)
+            or not isinstance(call.get("purpose"), str)
+            or type(call.get("seconds")) not in (int, float)
+        ):
             raise BadData(f"not an episode record (a call needs purpose and seconds): {call!r:.80}")
         for name in _COUNTS:
             if type(call.get(name) or 0) is not int:  # None where the endpoint did not tell
-                raise BadData(f"not an episode record (a call's {name} must be a whole number, found {call[name]!r:.60})")
+                raise BadData(
+                    f"not an episode record (a call's {name} must be a whole number, found {call[name]!r:.60})"
+                )
     for attempt in record.get("attempts") or ():
         steps = attempt.get("steps") if isinstance(attempt, dict) else None
         if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):

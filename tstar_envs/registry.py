@@ -90,11 +90,31 @@ ENTRIES: tuple[EnvEntry, ...] = (
             train_on=train_on,
         )
         for name, horizon, train_on, summary in (
-            ("2WikiMultihopQA", 8, "", "compositional, inference, comparison and bridge-comparison questions over a searchable corpus"),
-            ("MuSiQue", 8, "", "chains of two to four facts, straight and branching, over a searchable corpus"),
-            ("TriviaQA", 4, "", "quiz questions whose clues only together fix the answer, over a searchable corpus"),
+            (
+                "2WikiMultihopQA",
+                8,
+                "",
+                "compositional, inference, comparison and bridge-comparison questions over a searchable corpus",
+            ),
+            (
+                "MuSiQue",
+                8,
+                "",
+                "chains of two to four facts, straight and branching, over a searchable corpus",
+            ),
+            (
+                "TriviaQA",
+                4,
+                "",
+                "quiz questions whose clues only together fix the answer, over a searchable corpus",
+            ),
             ("PopQA", 4, "tstar/NQ", "1,000 test questions in fixed forms about little known entities"),
-            ("Bamboogle", 6, "tstar/MuSiQue", "125 two-hop test questions that chain relations of no other set"),
+            (
+                "Bamboogle",
+                6,
+                "tstar/MuSiQue",
+                "125 two-hop test questions that chain relations of no other set",
+            ),
         )
     ),
     EnvEntry(
@@ -181,7 +201,9 @@ def register(entry: EnvEntry) -> None:
     """
     namespace, _, name = entry.id.partition("/")
     if not namespace or not name or ":" in entry.id or namespace.lower() == "tstar":
-        raise UnknownOption(f"the id of an environment of your own has the form namespace/Name (not tstar/...), got {entry.id!r}")
+        raise UnknownOption(
+            f"the id of an environment of your own has the form namespace/Name (not tstar/...), got {entry.id!r}"
+        )
     taken = next((e for e in list_envs() if e.id.lower() == entry.id.lower()), None)
     if taken is not None and taken != entry:
         raise UnknownOption(f"{taken.id} is registered already, as {taken.entry_point}: choose another id")
@@ -209,7 +231,9 @@ def find_entry(name: str) -> EnvEntry:
             return entry
     near = get_close_matches(wanted.removeprefix("tstar/"), [entry.name for entry in list_envs()], n=1)
     guess = f"; did you mean {near[0]}?" if near else ""
-    raise UnknownOption(f"unknown environment {name!r}{guess or ';'} valid: {', '.join(e.name for e in list_envs())}")
+    raise UnknownOption(
+        f"unknown environment {name!r}{guess or ';'} valid: {', '.join(e.name for e in list_envs())}"
+    )
 
 
 def _entry_of_module(module: str, wanted: str) -> EnvEntry:
@@ -237,4 +261,6 @@ def register_all() -> None:
 def _register(entry: EnvEntry) -> None:
     if entry.id not in gym.registry:
         # No max_episode_steps: the horizon is the environment's own and truncates there.
-        gym.register(id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs), order_enforce=True)
+        gym.register(
+            id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs), order_enforce=True
+        )

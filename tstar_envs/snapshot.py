@@ -13,9 +13,21 @@ from tstar_envs.errors import UnknownOption
 
 State = TypeVar("State")
 # Options that a state does not depend on: where tasks come from (their contents count), how long an episode is, what is told in words.
-_INDIFFERENT = frozenset({
-    "commands", "data", "explain_invalid", "horizon", "levels", "problems", "prompt_style", "render_mode", "retriever", "skip_bad", "split",
-})  # fmt: skip
+_INDIFFERENT = frozenset(
+    {
+        "commands",
+        "data",
+        "explain_invalid",
+        "horizon",
+        "levels",
+        "problems",
+        "prompt_style",
+        "render_mode",
+        "retriever",
+        "skip_bad",
+        "split",
+    }
+)
 
 
 class Origin(NamedTuple):
@@ -50,13 +62,22 @@ class Snapshot(Generic[State]):
             UnknownOption: what differs is named.
         """
         if self.origin != origin:
-            raise UnknownOption(f"this snapshot does not fit: {_difference(self.origin, origin, self.task_id)}")
+            raise UnknownOption(
+                f"this snapshot does not fit: {_difference(self.origin, origin, self.task_id)}"
+            )
         right = (
-            is_whole(self.step) and self.step >= 0 and type(self.observation) is str and type(self.over) is bool
-            and type(self.success) is bool and isinstance(self.score, float | int) and 0 <= self.score <= 1
-        )  # fmt: skip
+            is_whole(self.step)
+            and self.step >= 0
+            and type(self.observation) is str
+            and type(self.over) is bool
+            and type(self.success) is bool
+            and isinstance(self.score, float | int)
+            and 0 <= self.score <= 1
+        )
         if not right:
-            raise UnknownOption(f"this snapshot is damaged: {self!r:.200}; restore takes what snapshot() gave, as it was")
+            raise UnknownOption(
+                f"this snapshot is damaged: {self!r:.200}; restore takes what snapshot() gave, as it was"
+            )
 
 
 def _difference(theirs: Origin, ours: Origin, task_id: str) -> str:
@@ -65,7 +86,10 @@ def _difference(theirs: Origin, ours: Origin, task_id: str) -> str:
     if theirs.options != ours.options:
         before, now = dict(theirs.options), dict(ours.options)
         names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-        told = ", ".join(f"{name}={before.get(name, 'default')} there and {now.get(name, 'default')} here" for name in names)
+        told = ", ".join(
+            f"{name}={before.get(name, 'default')} there and {now.get(name, 'default')} here"
+            for name in names
+        )
         return f"it was taken with other options ({told})"
     return f"task {task_id!r} has other data there than here (another folder, or a file that has changed)"
 
@@ -78,9 +102,15 @@ def options_of_state(cls: type, given: Mapping[str, Any]) -> tuple[tuple[str, st
         given: keyword arguments it was made with.
     """
     parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
-    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
+    defaults = {
+        p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
+    }
     values = {name: value for name, value in {**defaults, **given}.items() if name not in _INDIFFERENT}
-    plain = {name: value for name, value in values.items() if isinstance(value, str | bool | float) or is_whole(value)}
+    plain = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str | bool | float) or is_whole(value)
+    }
     return tuple(sorted((name, f"{value}") for name, value in plain.items()))
 
 

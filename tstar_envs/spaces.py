@@ -51,7 +51,10 @@ class Unicode(Space[str]):
         return f"Unicode(max_length={self.max_length}, min_length={self.min_length})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unicode) and (self.min_length, self.max_length) == (other.min_length, other.max_length)
+        return isinstance(other, Unicode) and (self.min_length, self.max_length) == (
+            other.min_length,
+            other.max_length,
+        )
 
     def __hash__(self) -> int:
         return hash((self.min_length, self.max_length))

@@ -44,7 +44,9 @@ class TaskSet:
         """A new environment that plays them; wrappers of Gymnasium are left off."""
         env = gym.make(self.env, split=self.split, disable_env_checker=True, **self.options).unwrapped
         if not isinstance(env, TextEnv):
-            raise UnknownOption(f"{self.env} is a {type(env).__name__}; the adapters play environments of the class tstar_envs.TextEnv")
+            raise UnknownOption(
+                f"{self.env} is a {type(env).__name__}; the adapters play environments of the class tstar_envs.TextEnv"
+            )
         return env
 
     def id_at(self, index: int) -> str:
@@ -54,15 +56,25 @@ class TaskSet:
             UnknownOption: there is no such place.
         """
         if not 0 <= index < len(self.ids):
-            raise UnknownOption(f"there is no task {index}: {self.env}, split {self.split!r}, has {len(self.ids)} here, from 0")
+            raise UnknownOption(
+                f"there is no task {index}: {self.env}, split {self.split!r}, has {len(self.ids)} here, from 0"
+            )
         return self.ids[index]
 
     def record(self) -> dict[str, Any]:
         """What a table or a log says of them."""
-        return {"env": self.env, "split": self.split, "rules_version": self.rules_version, "panel": self.panel, "tasks_hash": self.hash}
+        return {
+            "env": self.env,
+            "split": self.split,
+            "rules_version": self.rules_version,
+            "panel": self.panel,
+            "tasks_hash": self.hash,
+        }
 
 
-def task_set(env: str, *, split: str = "test", panel: str | None = None, limit: int | None = None, **options: Any) -> TaskSet:
+def task_set(
+    env: str, *, split: str = "test", panel: str | None = None, limit: int | None = None, **options: Any
+) -> TaskSet:
     """Tasks of an environment with their hash.
 
     Args:
@@ -80,7 +92,9 @@ def task_set(env: str, *, split: str = "test", panel: str | None = None, limit: 
         raise UnknownOption(f"limit must be 1 or more, got {limit}")
     entry = find_entry(env)
     part = panel_of(panel)[entry.id] if panel is not None else None
-    found = TaskSet(entry.id, part.split if part is not None else split, entry.rules_version, (), "", panel, dict(options))
+    found = TaskSet(
+        entry.id, part.split if part is not None else split, entry.rules_version, (), "", panel, dict(options)
+    )
     made = found.make()
     try:
         if panel is not None:
@@ -91,5 +105,9 @@ def task_set(env: str, *, split: str = "test", panel: str | None = None, limit: 
         world = "" if whole else made.world_digest()
     finally:
         made.close()
-    own = part.hash if part is not None and whole else hash_of(entry.id, found.split, entry.rules_version, world, digests)
+    own = (
+        part.hash
+        if part is not None and whole
+        else hash_of(entry.id, found.split, entry.rules_version, world, digests)
+    )
     return TaskSet(found.env, found.split, found.rules_version, ids, own, panel, found.options)

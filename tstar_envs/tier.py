@@ -29,11 +29,15 @@ def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike 
         if value is not None and not isinstance(value, str | os.PathLike):
             raise UnknownOption(f"{name} must be a path, got {value!r}")
     if data == "full":
-        raise UnknownOption(f"data='full': this family has no full tier; data='mini' is shipped, and {option}=PATH plays public files")
+        raise UnknownOption(
+            f"data='full': this family has no full tier; data='mini' is shipped, and {option}=PATH plays public files"
+        )
     if data in ("auto", "mini"):
         return path
     if path is not None:
-        raise UnknownOption(f"data={str(data)!r} and {option}={str(path)!r} both name what to play; give one of them")
+        raise UnknownOption(
+            f"data={str(data)!r} and {option}={str(path)!r} both name what to play; give one of them"
+        )
     return data
 
 

@@ -37,11 +37,23 @@ class Tool:
     def schema(self) -> dict[str, Any]:
         """As the chat API takes it (``tools=[...]``)."""
         properties = {
-            name: {"type": "string", "description": text, **({"enum": list(self.choices[name])} if name in self.choices else {})}
+            name: {
+                "type": "string",
+                "description": text,
+                **({"enum": list(self.choices[name])} if name in self.choices else {}),
+            }
             for name, text in self.parameters.items()
         }
-        parameters = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-        return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": parameters}}
+        parameters = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": parameters},
+        }
 
     def text(self, arguments: Mapping[str, Any]) -> str:
         """The action that a call stands for.
@@ -50,16 +62,27 @@ class Tool:
             BadCall: an argument is missing, unknown, no string, or none of the choices.
         """
         if arguments.keys() != self.parameters.keys():
-            raise BadCall(f"{self.name} takes {', '.join(self.parameters)}; got {', '.join(map(str, arguments)) or 'nothing'}")
+            raise BadCall(
+                f"{self.name} takes {', '.join(self.parameters)}; got {', '.join(map(str, arguments)) or 'nothing'}"
+            )
         for name, value in arguments.items():
             if not isinstance(value, str) or not value.strip():
                 raise BadCall(f"{self.name}: {name} must be a text, got {value!r:.80}")
             if name in self.choices and value not in self.choices[name]:
-                raise BadCall(f"{self.name}: {name} must be one of {', '.join(self.choices[name])}, got {value!r:.80}")
+                raise BadCall(
+                    f"{self.name}: {name} must be one of {', '.join(self.choices[name])}, got {value!r:.80}"
+                )
         return self.action.format(**{name: " ".join(value.split()) for name, value in arguments.items()})
 
 
-def tool(name: str, description: str, action: str, choices: Mapping[str, tuple[str, ...]] | None = None, /, **parameters: str) -> Tool:
+def tool(
+    name: str,
+    description: str,
+    action: str,
+    choices: Mapping[str, tuple[str, ...]] | None = None,
+    /,
+    **parameters: str,
+) -> Tool:
     """Describe a tool: ``tool("move", "Walk or push.", "{direction}", direction="where to")``."""
     return Tool(name, description, action, parameters, choices or {})
 
@@ -68,7 +91,9 @@ def call_of(tools: tuple[Tool, ...], action: str) -> tuple[str, dict[str, str]] 
     """The call that stands for an action: (name, arguments), the reverse of ``action_of``; None where no tool can say it."""
     for one in tools:
         pieces = re.split(r"(\{\w+\})", one.action)
-        pattern = "".join(f"(?P<{piece[1:-1]}>.+)" if piece.startswith("{") else re.escape(piece) for piece in pieces)
+        pattern = "".join(
+            f"(?P<{piece[1:-1]}>.+)" if piece.startswith("{") else re.escape(piece) for piece in pieces
+        )
         match = re.fullmatch(pattern, action, re.IGNORECASE)
         if match is None:
             continue
@@ -80,7 +105,11 @@ def call_of(tools: tuple[Tool, ...], action: str) -> tuple[str, dict[str, str]] 
 
 def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
     """A value as a parameter takes it: as one of its choices, in whatever case it came; None where it is none of them."""
-    return value if choices is None else next((choice for choice in choices if choice.lower() == value.lower()), None)
+    return (
+        value
+        if choices is None
+        else next((choice for choice in choices if choice.lower() == value.lower()), None)
+    )
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:

@@ -33,7 +33,9 @@ class PolicyAgent:
         seen: how the policy sees its environment, and the environment's options.
     """
 
-    def __init__(self, policy: Policy, prompt: str, seed: int, temperature: float, max_tokens: int, seen: EnvRecipe) -> None:
+    def __init__(
+        self, policy: Policy, prompt: str, seed: int, temperature: float, max_tokens: int, seen: EnvRecipe
+    ) -> None:
         self.env_options = dict(seen.options)
         self._seen = seen
         self._engine = LocalEngine(policy)
@@ -51,7 +53,9 @@ class PolicyAgent:
 
     def another(self) -> PolicyAgent:
         """One for a second episode at the same time, on the same weights."""
-        twin = PolicyAgent(self._policy, self._prompt, self._seed, self._temperature, self._max_tokens, self._seen)
+        twin = PolicyAgent(
+            self._policy, self._prompt, self._seed, self._temperature, self._max_tokens, self._seen
+        )
         twin._codec = self._codec
         return twin
 
@@ -59,14 +63,18 @@ class PolicyAgent:
         """Take the rules from the environment that will be played: they depend on its options, as does the form of a conversation."""
         self._prompt = env.prompt()
         own = self._policy.codec
-        self._codec = SearchR1Codec(self._policy.tokenizer, own.ends) if env.prompt_style == "search_r1" else own
+        self._codec = (
+            SearchR1Codec(self._policy.tokenizer, own.ends) if env.prompt_style == "search_r1" else own
+        )
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
         self._engine.forget()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
         seen = self._seen
-        self._transcript = Transcript(self._codec, self._prompt, info["instruction"], observation, seen.context, seen.history)
+        self._transcript = Transcript(
+            self._codec, self._prompt, info["instruction"], observation, seen.context, seen.history
+        )
         self._reply = []
         self._turn = 0
         self._stuck = False
@@ -136,5 +144,7 @@ def load_agent(
     limit = position_limit(policy.model.config)
     longest = max_tokens or min(seen.max_tokens, max(1, limit // 4))
     if longest >= limit:
-        raise UnknownOption(f"max_tokens={longest} leaves no room for a context: {model} takes {limit} tokens in all; try {limit // 4}")
+        raise UnknownOption(
+            f"max_tokens={longest} leaves no room for a context: {model} takes {limit} tokens in all; try {limit // 4}"
+        )
     return PolicyAgent(policy, prompt, seed, temperature, longest, seen)

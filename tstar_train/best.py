@@ -58,7 +58,9 @@ def verified_best(out: Path, iteration: int) -> Path:
         BadCheckpoint: it is damaged, or another iteration's.
     """
     path = best_folder(out)
-    read_state(path, iteration, f"delete it, and --resume {out} makes it again from {_checkpoint(out, iteration)}")
+    read_state(
+        path, iteration, f"delete it, and --resume {out} makes it again from {_checkpoint(out, iteration)}"
+    )
     return path
 
 

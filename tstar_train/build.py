@@ -21,7 +21,14 @@ from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.limit import context_limit
 from tstar_train.policy.lora import add_adapters, has_adapters
-from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, has_few_parameters, is_tiny, load_policy, recompute_layers
+from tstar_train.policy.model import (
+    ONE_THREAD_BELOW,
+    Policy,
+    has_few_parameters,
+    is_tiny,
+    load_policy,
+    recompute_layers,
+)
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.stream import TaskStream
@@ -80,19 +87,29 @@ def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
         UnknownOption: the ranks, which ``torchrun`` may have started, do not share the tasks evenly.
     """
     if config.rollout.tasks % world.size:  # a rest would never be played
-        raise UnknownOption(f"--rollout.tasks {config.rollout.tasks} does not divide by the {world.size} processes of this run")
+        raise UnknownOption(
+            f"--rollout.tasks {config.rollout.tasks} does not divide by the {world.size} processes of this run"
+        )
     reference: Reference | None = None
     if config.needs_reference:
-        reference = AdapterReference(policy.model) if has_adapters(policy.model) else CopiedReference(policy.model)
+        reference = (
+            AdapterReference(policy.model) if has_adapters(policy.model) else CopiedReference(policy.model)
+        )
     if config.optim.recompute:
         recompute_layers(policy.model)
     algorithm = algorithm_class(config.algo)(config)
     critic = Critic(policy.model, config.ppo.critic == "separate") if algorithm.needs_values else None
     learner = (DeepSpeedLearner if config.optimizer == "deepspeed" else TorchLearner)(
-        policy.model, reference, world, learning_rate=config.optim.learning_rate, max_norm=config.optim.max_gradient_norm,
-        alpha=config.graft.alpha, critic=critic, critic_rate=config.ppo.critic_learning_rate,
+        policy.model,
+        reference,
+        world,
+        learning_rate=config.optim.learning_rate,
+        max_norm=config.optim.max_gradient_norm,
+        alpha=config.graft.alpha,
+        critic=critic,
+        critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.recompute,
-    )  # fmt: skip
+    )
     engine = make_engine(config, policy, world)
     stream = TaskStream(training_tasks(make_env(config), config), config.rollout.tasks, config.seed)
     return Trainer(config, world, policy, engine, learner, algorithm, stream)
@@ -112,7 +129,11 @@ def processes_of(config: Config) -> int:
     """
     if config.processes is not None:
         return config.processes
-    if device_of(config) != "cpu" or config.engine == "vllm" or not has_few_parameters(config.model, policy_name(find_entry(config.env))):
+    if (
+        device_of(config) != "cpu"
+        or config.engine == "vllm"
+        or not has_few_parameters(config.model, policy_name(find_entry(config.env)))
+    ):
         return 1
     most = min(os.cpu_count() or 1, config.rollout.tasks, 8)
     return max(n for n in range(1, most + 1) if config.rollout.tasks % n == 0)
@@ -162,8 +183,13 @@ def validation_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     without = "--evaluation.validate-every 0 (no validation)"
     found = list(env.task_ids(VALIDATION))
     if not found:
-        raise UnknownOption(f"--evaluation.validate-every: the split {VALIDATION!r} of {config.env} has no tasks here; give {without}")
-    others = (("--evaluation.split", config.evaluation.split, "test", "measures"), ("--split", config.split, "train", "trains on"))
+        raise UnknownOption(
+            f"--evaluation.validate-every: the split {VALIDATION!r} of {config.env} has no tasks here; give {without}"
+        )
+    others = (
+        ("--evaluation.split", config.evaluation.split, "test", "measures"),
+        ("--split", config.split, "train", "trains on"),
+    )
     for option, split, instead, does in others:
         if not set(found).isdisjoint(env.task_ids(split)):
             raise UnknownOption(

@@ -50,7 +50,11 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, trainer: Trainer, progress: Progress, keep: int, chosen: Callable[[int], int | None] | None = None
+    folder: Path,
+    trainer: Trainer,
+    progress: Progress,
+    keep: int,
+    chosen: Callable[[int], int | None] | None = None,
 ) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
@@ -73,7 +77,9 @@ def save_checkpoint(
         _write(partial, trainer, progress)
     except (RuntimeError, SafetensorError) as error:
         # A full disk, told in their own ways by torch and safetensors; the run's other files and checkpoints are whole.
-        raise OSError(errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)) from error
+        raise OSError(
+            errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)
+        ) from error
     if final.exists():
         _remove(final)
     partial.rename(final)
@@ -130,11 +136,15 @@ def link(file: Path, name: Path) -> None:
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """The newest complete checkpoint of a run folder."""
-    found = sorted(p for p in (folder / "checkpoints").glob("*") if p.name.isdigit() and (p / "state.json").is_file())
+    found = sorted(
+        p for p in (folder / "checkpoints").glob("*") if p.name.isdigit() and (p / "state.json").is_file()
+    )
     return found[-1] if found else None
 
 
-def read_state(path: Path, iteration: int | None = None, mend: str = "delete it to resume from the one before") -> dict[str, Any]:
+def read_state(
+    path: Path, iteration: int | None = None, mend: str = "delete it to resume from the one before"
+) -> dict[str, Any]:
     """The state of a checkpoint, once every file of it is known to be what was written.
 
     Args:
@@ -159,7 +169,14 @@ def read_state(path: Path, iteration: int | None = None, mend: str = "delete it 
     return state
 
 
-_STATE = {"iteration": int, "seconds": int | float, "episodes": int, "wall_seconds": int | float, "grafted": list, "sha256": dict}
+_STATE = {
+    "iteration": int,
+    "seconds": int | float,
+    "episodes": int,
+    "wall_seconds": int | float,
+    "grafted": list,
+    "sha256": dict,
+}
 
 
 def check_same_options(path: Path, state: dict[str, Any], config: Config) -> None:
@@ -176,7 +193,9 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
         )
     ours = _flat(json.loads(json.dumps(asdict(config))))
     # An option that is younger than the run is, by default, what the run did without it.
-    theirs = {name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours} | _flat(made)
+    theirs = {
+        name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours
+    } | _flat(made)
     edited = [
         f"{name} is {ours.get(name)!r}, the run was made with {theirs.get(name)!r}"
         for name in dict.fromkeys([*theirs, *ours])
@@ -194,15 +213,26 @@ _FREE = {"iterations", "threads", "device", "wandb", "checkpoint_every", "keep_c
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    parts = [_flat(v, f"{prefix}{k}.") if isinstance(v, dict) and v else {f"{prefix}{k}": v} for k, v in record.items()]
+    parts = [
+        _flat(v, f"{prefix}{k}.") if isinstance(v, dict) and v else {f"{prefix}{k}": v}
+        for k, v in record.items()
+    ]
     return {name: value for part in parts for name, value in part.items()}
 
 
 # What torch and safetensors raise for files that they cannot read, and what a state of another shape leads to.
 _UNREADABLE = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, SafetensorError, pickle.UnpicklingError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    SafetensorError,
+    pickle.UnpicklingError,
     TStarError,
-)  # fmt: skip
+)
 
 
 def load_state(trainer: Trainer, path: Path) -> None:
@@ -223,4 +253,6 @@ def _load(trainer: Trainer, path: Path) -> None:
         # Older checkpoints do not tell it; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks)
     except _UNREADABLE as error:
-        raise BadCheckpoint(f"{path} cannot be read ({error}); delete it to resume from the one before") from error
+        raise BadCheckpoint(
+            f"{path} cannot be read ({error}); delete it to resume from the one before"
+        ) from error

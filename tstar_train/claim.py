@@ -34,7 +34,9 @@ def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None
     try:
         with only_writer(out / LOCK, f"the folder {out}", "wait until it is done, or choose another --out"):
             if not resume and not _unused(out):
-                raise UnknownOption(f"{out} is not empty: {used or f'choose another --out, or continue that run with --resume {out}'}")
+                raise UnknownOption(
+                    f"{out} is not empty: {used or f'choose another --out, or continue that run with --resume {out}'}"
+                )
             try:
                 yield
             except BaseException:
@@ -66,7 +68,11 @@ def new_folder(base: Path) -> Path:
 
 def remove_unused(out: Path) -> None:
     """Remove a folder in which a start left nothing but its lock."""
-    if out.is_dir() and {path.name for path in out.iterdir()} <= {LOCK, "trees"} and not any((out / "trees").glob("*")):
+    if (
+        out.is_dir()
+        and {path.name for path in out.iterdir()} <= {LOCK, "trees"}
+        and not any((out / "trees").glob("*"))
+    ):
         shutil.rmtree(out)
 
 
@@ -77,11 +83,16 @@ def _make(out: Path) -> list[Path]:
             raise UnknownOption(f"{out} is a file: choose another --out for the run's folder")
         missing = list(itertools.takewhile(lambda path: not path.exists(), (out, *out.parents)))
         out.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # no permission, a file on the way, a name that is too long or holds a NUL
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # no permission, a file on the way, a name that is too long or holds a NUL
         if isinstance(error, TStarError):
             raise
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise UnknownOption(f"--out {str(out)!r:.200} cannot be made a folder ({reason}): choose another one") from error
+        raise UnknownOption(
+            f"--out {str(out)!r:.200} cannot be made a folder ({reason}): choose another one"
+        ) from error
     return missing
 
 

@@ -64,7 +64,9 @@ def train_command(arguments: Sequence[str]) -> int:
     torchrun = from_torchrun(_patience(rest))
     try:
         if torchrun is not None and torchrun.rank:
-            follow_torchrun(torchrun)  # the options are the first rank's to read, and it says what is wrong with them
+            follow_torchrun(
+                torchrun
+            )  # the options are the first rank's to read, and it says what is wrong with them
             return 0
         return _lead(known, rest, console, torchrun)
     finally:
@@ -89,20 +91,29 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
         _resume(known, rest, console, torchrun)
         return 0
     if known.env is None:
-        raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)")
+        raise UnknownOption(
+            f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)"
+        )
     entry = find_entry(known.env)
     preset, reason = chosen(entry, known.model, known.preset)
     preset = for_choices(preset, rest)
-    config, unknown = tyro.cli(Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV")
+    config, unknown = tyro.cli(
+        Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV"
+    )
     if unknown:
         raise UnknownOption(_no_such_option(unknown[0], config))
     console.print(reason, highlight=False)
     if config.tstar and config.tree.nodes == "state":
         console.print(_BY_STATE, highlight=False)
     own = parse_options(entry, known.env_option, {"split": "--split"})
-    further = parse_options(entry, known.training_option, {"split": "--split", "horizon": "--rollout.horizon"})
+    further = parse_options(
+        entry, known.training_option, {"split": "--split", "horizon": "--rollout.horizon"}
+    )
     config = dataclasses.replace(
-        config, env=entry.id, env_options={**config.env_options, **own}, training_options={**config.training_options, **further}
+        config,
+        env=entry.id,
+        env_options={**config.env_options, **own},
+        training_options={**config.training_options, **further},
     )
     if known.dry_run:
         dry_run(config, console)
@@ -111,7 +122,9 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
         train(config, known.out, console, torchrun=torchrun)
         return 0
     method = f"tstar-{config.algo}" if config.tstar else config.algo
-    out = new_folder(Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}")
+    out = new_folder(
+        Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
     try:
         train(config, out, console, torchrun=torchrun)
     finally:
@@ -131,36 +144,59 @@ def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
 def _first_options() -> argparse.ArgumentParser:
     """What is read before the rest: environment and model choose the preset, whose values are then the defaults of all other options."""
     parser = argparse.ArgumentParser(
-        prog="python -m tstar_train", usage=_USAGE, add_help=False, allow_abbrev=False,
+        prog="python -m tstar_train",
+        usage=_USAGE,
+        add_help=False,
+        allow_abbrev=False,
         description="Train an agent: measure it, train it, measure it again, write a report. `warmstart` makes a tiny policy by imitation "
         "(its options: python -m tstar_train warmstart --help).",
-    )  # fmt: skip
+    )
     which = parser.add_argument_group("what and where")
-    which.add_argument("--env", metavar="ENV", help="environment to train on: " + ", ".join(e.name for e in list_envs()))
     which.add_argument(
-        "--model", metavar="MODEL",
-        help="auto (the default: the built-in policy where there is one), tiny, or a Hugging Face causal LM by name or path",
-    )  # fmt: skip
-    which.add_argument(
-        "--preset", choices=sorted(LARGE), default=None,
-        help="the paper's hyperparameters for one of its models; that model is trained unless --model names another (its path, say)",
-    )  # fmt: skip
-    which.add_argument(
-        "--dry-run", action="store_true",
-        help="say what the run would need (bytes by what they are for, seconds) and what would not fit; nothing is loaded or written",
-    )  # fmt: skip
-    which.add_argument("--out", metavar="FOLDER", type=Path, help="folder of the run, new or empty (default: a new one in runs/)")
-    which.add_argument(
-        "--resume", metavar="RUN", type=Path,
-        help="go on with the run in this folder; of other options only --iterations, which makes it longer",
-    )  # fmt: skip
-    which.add_argument(
-        "--env-option", metavar="KEY=VALUE", action="append", default=[], help="option of the environment; may be given several times"
+        "--env", metavar="ENV", help="environment to train on: " + ", ".join(e.name for e in list_envs())
     )
     which.add_argument(
-        "--training-option", metavar="KEY=VALUE", action="append", default=[],
+        "--model",
+        metavar="MODEL",
+        help="auto (the default: the built-in policy where there is one), tiny, or a Hugging Face causal LM by name or path",
+    )
+    which.add_argument(
+        "--preset",
+        choices=sorted(LARGE),
+        default=None,
+        help="the paper's hyperparameters for one of its models; that model is trained unless --model names another (its path, say)",
+    )
+    which.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what the run would need (bytes by what they are for, seconds) and what would not fit; nothing is loaded or written",
+    )
+    which.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        help="folder of the run, new or empty (default: a new one in runs/)",
+    )
+    which.add_argument(
+        "--resume",
+        metavar="RUN",
+        type=Path,
+        help="go on with the run in this folder; of other options only --iterations, which makes it longer",
+    )
+    which.add_argument(
+        "--env-option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="option of the environment; may be given several times",
+    )
+    which.add_argument(
+        "--training-option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
         help="the same for training alone: the measurements go without it",
-    )  # fmt: skip
+    )
     return parser
 
 
@@ -168,11 +204,21 @@ def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, argum
     """Both parts of the options; with an environment the defaults are its preset's."""
     print(first.format_help())
     env = known.env
-    preset = chosen(find_entry(env), known.model, known.preset)[0] if env is not None else Config(env=list_envs()[0].id)
+    preset = (
+        chosen(find_entry(env), known.model, known.preset)[0]
+        if env is not None
+        else Config(env=list_envs()[0].id)
+    )
     preset = for_choices(preset, arguments)
-    whose = f"the preset for {env}" if env is not None else "the paper; with --env ENV (and --model) those of its preset are shown"
+    whose = (
+        f"the preset for {env}"
+        if env is not None
+        else "the paper; with --env ENV (and --model) those of its preset are shown"
+    )
     prog = "python -m tstar_train --env ENV"
-    tyro.cli(Config, default=preset, args=["--help"], prog=prog, description=f"Defaults are those of {whose}.")
+    tyro.cli(
+        Config, default=preset, args=["--help"], prog=prog, description=f"Defaults are those of {whose}."
+    )
 
 
 def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, torchrun: World | None) -> None:
@@ -182,18 +228,37 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, to
     single = ("env", "model", "preset", "dry_run", "out", "env_option", "training_option")
     others = [flag(name) for name in single if getattr(known, name)] + left
     if others:
-        raise UnknownOption(f"--resume goes on with the run's own options and takes no others, got {' '.join(others)}")
+        raise UnknownOption(
+            f"--resume goes on with the run's own options and takes no others, got {' '.join(others)}"
+        )
     iterations = found.iterations
-    if iterations is not None and not (iterations.isascii() and iterations.isdigit() and len(iterations) < 10):
+    if iterations is not None and not (
+        iterations.isascii() and iterations.isdigit() and len(iterations) < 10
+    ):
         raise UnknownOption(f"--iterations must be a whole number, got {iterations!r:.40}")
     resume_run(known.resume, console, None if iterations is None else int(iterations), torchrun)
 
 
 def _no_such_option(given: str, config: Config) -> str:
     """What to say of an option that there is not: the nearest ones, or all."""
-    names = ["--env", "--model", "--preset", "--dry-run", "--out", "--resume", "--env-option", "--training-option"]
-    names += [flag(name) for name, _, _ in options(config) if name not in ("env", "model", "env_options", "training_options")]
-    near = difflib.get_close_matches(given.partition("=")[0], names, cutoff=0.7)  # a shared "--" alone must not count
+    names = [
+        "--env",
+        "--model",
+        "--preset",
+        "--dry-run",
+        "--out",
+        "--resume",
+        "--env-option",
+        "--training-option",
+    ]
+    names += [
+        flag(name)
+        for name, _, _ in options(config)
+        if name not in ("env", "model", "env_options", "training_options")
+    ]
+    near = difflib.get_close_matches(
+        given.partition("=")[0], names, cutoff=0.7
+    )  # a shared "--" alone must not count
     listed = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}."
     return f"no option {given!r}; {listed} All with their defaults: python -m tstar_train --help"
 
@@ -201,13 +266,21 @@ def _no_such_option(given: str, config: Config) -> str:
 def warmstart_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train warmstart --env ENV --out FOLDER``."""
     parser = argparse.ArgumentParser(
-        prog="python -m tstar_train warmstart", allow_abbrev=False,
+        prog="python -m tstar_train warmstart",
+        allow_abbrev=False,
         description="Make a tiny policy by imitation of an environment's expert.",
-    )  # fmt: skip
-    parser.add_argument("--env", default="hotpotqa", help="environment that the weights are for (default: hotpotqa)")
+    )
+    parser.add_argument(
+        "--env", default="hotpotqa", help="environment that the weights are for (default: hotpotqa)"
+    )
     made = "new or empty folder for model, tokenizer and the record of how they were made"
     parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help=made)
-    parser.add_argument("--steps", type=int, default=None, help="updates per stage, 1 or more (default: as the shipped weights)")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=None,
+        help="updates per stage, 1 or more (default: as the shipped weights)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of weights and demonstrations (default: 0)")
     options = parser.parse_args(list(arguments))
     if options.steps is not None and options.steps < 1:

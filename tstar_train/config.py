@@ -308,7 +308,11 @@ class Config:
         """
         record = read_json(path)
         hints = get_type_hints(cls, include_extras=False)
-        parts = {field.name: hints[field.name] for field in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[field.name])}
+        parts = {
+            field.name: hints[field.name]
+            for field in dataclasses.fields(cls)
+            if dataclasses.is_dataclass(hints[field.name])
+        }
         try:
             return cls(**{k: parts[k](**v) if k in parts else v for k, v in record.items()})
         except (TypeError, AttributeError) as error:

@@ -118,7 +118,9 @@ def check(config: Config) -> None:
     _check_horizon(config)
     _check_algorithm(config)
     _check_device(config.device)
-    if config.optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None:  # only looked for: an import takes seconds
+    if (
+        config.optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None
+    ):  # only looked for: an import takes seconds
         raise MissingExtra("--optimizer deepspeed", "deepspeed", "deepspeed")
 
 
@@ -184,7 +186,13 @@ def expected(hint: Any) -> str:
         return "one of " + ", ".join(get_args(hint))
     if get_origin(hint) is types.UnionType:
         return " or ".join(map(expected, get_args(hint)))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "none"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        types.NoneType: "none",
+    }
     return names.get(hint, "a mapping")
 
 
@@ -198,5 +206,9 @@ def _check_device(name: str) -> None:
         usable, cause = False, str(error).partition("\n")[0]
     if not usable:
         count = torch.cuda.device_count()
-        cards = "".join(f", cuda:{i}" for i in range(count)) if count else " (this machine has no CUDA device)"
-        raise UnknownOption(f"--device must be auto, cpu{cards}, or another torch device that works here; got {name!r} ({cause:.150})")
+        cards = (
+            "".join(f", cuda:{i}" for i in range(count)) if count else " (this machine has no CUDA device)"
+        )
+        raise UnknownOption(
+            f"--device must be auto, cpu{cards}, or another torch device that works here; got {name!r} ({cause:.150})"
+        )

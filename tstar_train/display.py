@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from tstar_train.config import Config
 
@@ -25,9 +32,14 @@ class Display:
         self._total = config.iterations
         self._window: list[dict[str, Any]] = []
         columns = (
-            TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(bar_width=20), TaskProgressColumn(),
-            TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
-        )  # fmt: skip
+            TextColumn("[bold]{task.completed}/{task.total}"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+        )
         self._progress = Progress(*columns, console=console, transient=False, disable=not console.is_terminal)
         self._row = self._progress.add_task("", total=self._total, figures="")
         self._started = False

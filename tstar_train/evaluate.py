@@ -50,7 +50,9 @@ class Measurement:
     overlong: int = 0
 
     @classmethod
-    def from_report(cls, record: Any, where: object = "the measurement", tasks: int | None = None) -> Measurement:
+    def from_report(
+        cls, record: Any, where: object = "the measurement", tasks: int | None = None
+    ) -> Measurement:
         """From what ``report`` gave.
 
         Args:
@@ -66,13 +68,19 @@ class Measurement:
         lists = {f.name: record.get(f.name, []) for f in fields(cls) if f.name not in ("failed", "overlong")}
         for name, values in lists.items():
             kinds = str if name == "kinds" else (int, float, type(None))
-            if not isinstance(values, list) or not all(isinstance(v, kinds) and not isinstance(v, bool) for v in values):
-                raise BadData(f"{where}: {name!r} of a measurement is not a list of {'names' if name == 'kinds' else 'numbers'}")
+            if not isinstance(values, list) or not all(
+                isinstance(v, kinds) and not isinstance(v, bool) for v in values
+            ):
+                raise BadData(
+                    f"{where}: {name!r} of a measurement is not a list of {'names' if name == 'kinds' else 'numbers'}"
+                )
         counts = {name: record.get(name, 0) for name in ("failed", "overlong")}
         if not all(type(count) is int for count in counts.values()):
             raise BadData(f"{where}: {counts} of a measurement are not whole numbers")
         if tasks is not None and not len(lists["per_task"]) == len(lists["kinds"]) == tasks:
-            raise BadData(f"{where}: measured {len(lists['per_task'])} tasks, but the run has {tasks}; its files are not of one run")
+            raise BadData(
+                f"{where}: measured {len(lists['per_task'])} tasks, but the run has {tasks}; its files are not of one run"
+            )
         return cls(**lists, **counts)
 
     @property
@@ -99,7 +107,13 @@ class Measurement:
         """For ``evaluation.json``."""
         low, high = cluster_bootstrap([[value] for value in self.per_task if value is not None])
         figures = {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy}
-        return {**figures, "success": self.success, "greedy_success": self.greedy_success, "by_kind": self.by_kind(), **asdict(self)}
+        return {
+            **figures,
+            "success": self.success,
+            "greedy_success": self.greedy_success,
+            "by_kind": self.by_kind(),
+            **asdict(self),
+        }
 
     def by_kind(self) -> dict[str, dict[str, Any]]:
         """Tasks, mean and greedy mean of each kind."""
@@ -146,7 +160,9 @@ def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) ->
     )
 
 
-def play_held_out(trainer: Trainer, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str) -> list[Episode]:
+def play_held_out(
+    trainer: Trainer, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str
+) -> list[Episode]:
     """Play tasks without learning, each rank its part; all ranks call it.
 
     Args:
@@ -173,12 +189,20 @@ def play_held_out(trainer: Trainer, tasks: Sequence[str], split: str, samples: i
         hand_over(trainer.policy, engine, trainer.learner.weights())
         for start in range(0, len(mine), rows):
             trajectories = collect(
-                spec, engine, trainer.policy.codec, mine[start : start + rows], size=samples, split=split, seed=seed,
+                spec,
+                engine,
+                trainer.policy.codec,
+                mine[start : start + rows],
+                size=samples,
+                split=split,
+                seed=seed,
                 sampling=sampling_of(config, temperature),
-            )  # fmt: skip
+            )
             engine.forget()
             batch = [t.episode for t in trajectories]
-            stop_if_most_failed([e for e in batch if failed(e)], len(batch))  # early: every batch waits for what is down
+            stop_if_most_failed(
+                [e for e in batch if failed(e)], len(batch)
+            )  # early: every batch waits for what is down
             episodes += batch
     return [episode for part in trainer.world.gather(episodes) for episode in part]
 
@@ -196,7 +220,9 @@ def _kind(episode: Episode) -> str:
 def differences(before: Measurement, after: Measurement) -> np.ndarray:
     """What each task gained; NaN where one of the two is not known."""
     # None becomes NaN.
-    difference: np.ndarray = np.asarray(after.per_task, dtype=float) - np.asarray(before.per_task, dtype=float)
+    difference: np.ndarray = np.asarray(after.per_task, dtype=float) - np.asarray(
+        before.per_task, dtype=float
+    )
     return difference
 
 

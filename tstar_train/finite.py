@@ -17,7 +17,9 @@ from tstar_envs import TStarError
 _LIKELY = "a likely cause is a learning rate that is too high for this model (--optim.learning-rate), or a model that is damaged"
 
 
-_LARGEST = math.sqrt(torch.finfo(torch.float32).max)  # whose square is a number: the optimizer squares gradients in single precision
+_LARGEST = math.sqrt(
+    torch.finfo(torch.float32).max
+)  # whose square is a number: the optimizer squares gradients in single precision
 
 
 class NotFinite(TStarError, ArithmeticError):
@@ -45,7 +47,9 @@ def require_finite(values: Tensor, what: str, batch: dict[str, Any] | None = Non
     """
     good = torch.isfinite(values)
     if not bool(good.all()):
-        raise NotFinite(f"{what}: {int((~good).sum())} of {good.numel()} values are NaN or infinite; {_LIKELY}", batch)
+        raise NotFinite(
+            f"{what}: {int((~good).sum())} of {good.numel()} values are NaN or infinite; {_LIKELY}", batch
+        )
 
 
 def require_bounded(loss: Tensor, what: str, most: float) -> None:
@@ -61,7 +65,9 @@ def require_bounded(loss: Tensor, what: str, most: float) -> None:
     """
     require_finite(loss, what)
     if abs(float(loss)) > most:
-        raise NotFinite(f"{what} is {float(loss):.4g} and has exploded (--optim.max-loss {most:g}); {_LIKELY}")
+        raise NotFinite(
+            f"{what} is {float(loss):.4g} and has exploded (--optim.max-loss {most:g}); {_LIKELY}"
+        )
 
 
 def checked_norm(gradient: Tensor, what: str, batch: dict[str, Any] | None = None) -> float:
@@ -75,5 +81,8 @@ def checked_norm(gradient: Tensor, what: str, batch: dict[str, Any] | None = Non
     norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
     if not norm <= _LARGEST:
         require_finite(gradient, what, batch)
-        raise NotFinite(f"{what}: its norm overflows, its largest entry is {float(gradient.abs().max()):.3g}; {_LIKELY}", batch)
+        raise NotFinite(
+            f"{what}: its norm overflows, its largest entry is {float(gradient.abs().max()):.3g}; {_LIKELY}",
+            batch,
+        )
     return norm

@@ -95,7 +95,9 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
         context = multiprocessing.get_context("spawn")
         with unheard_by_children():
             for rank in range(1, size):
-                process = context.Process(target=_helper, args=(work, rank, size, str(meeting / "store"), minutes), daemon=True)
+                process = context.Process(
+                    target=_helper, args=(work, rank, size, str(meeting / "store"), minutes), daemon=True
+                )
                 process.start()
                 helpers.processes.append(process)
         store = dist.FileStore(str(meeting / "store"), size)
@@ -104,8 +106,14 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
             if (complaint := helpers.complaint()) is not None:
                 raise RankFailed(complaint)
             if time.monotonic() > deadline:
-                late = [f"rank {n} (process {p.pid})" for n, p in enumerate(helpers.processes, 1) if not store.check([f"ready {n}"])]
-                raise RankFailed(f"{', '.join(late)}: not ready within {minutes:g} minutes (--helper-minutes), so it hangs or was stopped")
+                late = [
+                    f"rank {n} (process {p.pid})"
+                    for n, p in enumerate(helpers.processes, 1)
+                    if not store.check([f"ready {n}"])
+                ]
+                raise RankFailed(
+                    f"{', '.join(late)}: not ready within {minutes:g} minutes (--helper-minutes), so it hangs or was stopped"
+                )
             time.sleep(_POLL_SECONDS)
         _stay_on_this_machine()
         world = Distributed(0, size, store, minutes, helpers.complaint, end=helpers.kill)
@@ -147,7 +155,9 @@ def from_torchrun(minutes: float) -> World | None:
     # torchrun's agent holds the port already; without one the first rank does.
     held = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
-        store = dist.TCPStore(host, port, size, is_master=rank == 0 and not held, timeout=timedelta(minutes=minutes))
+        store = dist.TCPStore(
+            host, port, size, is_master=rank == 0 and not held, timeout=timedelta(minutes=minutes)
+        )
     except RuntimeError as error:
         raise RankFailed(
             f"rank {rank} of {size} did not meet the others at {host}:{port} within {minutes:g} minutes (--helper-minutes): "
@@ -191,7 +201,13 @@ def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -
     store = dist.FileStore(store_path, size)
     store.set(f"ready {rank}", "")
     parent = os.getppid()
-    world = Distributed(rank, size, store, minutes, lambda: None if os.getppid() == parent else "the first process of this run died")
+    world = Distributed(
+        rank,
+        size,
+        store,
+        minutes,
+        lambda: None if os.getppid() == parent else "the first process of this run died",
+    )
     try:
         work(world)
     except TStarError as error:  # it was raised on all ranks, and the first one says so, if it can
@@ -209,5 +225,9 @@ def _stay_on_this_machine() -> None:
 
 def _death(process: Any) -> str:
     code = process.exitcode
-    cause = f"by signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
+    cause = (
+        f"by signal {signal.Signals(-code).name}"
+        if code is not None and code < 0
+        else f"with exit code {code}"
+    )
     return f"helper process {process.pid} died {cause}; is memory short? (--processes 1 needs no helpers)"

@@ -42,7 +42,11 @@ class Lifeline:
 
     @property
     def _pipe(self) -> int:
-        return self._process.stdin.fileno() if self._process is not None and self._process.stdin is not None else -1
+        return (
+            self._process.stdin.fileno()
+            if self._process is not None and self._process.stdin is not None
+            else -1
+        )
 
     def beat(self) -> None:
         """Give a sign of life."""
@@ -78,7 +82,9 @@ def _guard(pid: int, rank: int, seconds: float) -> None:
         for number in given.decode().replace(".", "").split():
             seconds = float(number)
     silent = time.monotonic() - begun
-    sys.stderr.write(f"tstar_train: rank {rank} (process {pid}) gave no sign of life for {silent:.0f} seconds and is ended\n")
+    sys.stderr.write(
+        f"tstar_train: rank {rank} (process {pid}) gave no sign of life for {silent:.0f} seconds and is ended\n"
+    )
     for signum in (signal.SIGABRT, signal.SIGKILL):  # the first dumps its stacks, if it is not stopped
         if os.getppid() != pid:
             return

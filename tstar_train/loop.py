@@ -87,7 +87,13 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
         EngineMismatch: sampler and trainer disagree about the probability of what was sampled; no step was taken.
         RankFailed: another process failed.
     """
-    config, algorithm, learner, world, codec = trainer.config, trainer.algorithm, trainer.learner, trainer.world, trainer.policy.codec
+    config, algorithm, learner, world, codec = (
+        trainer.config,
+        trainer.algorithm,
+        trainer.learner,
+        trainer.world,
+        trainer.policy.codec,
+    )
     played, clock = Played(), _Clock(now)
     with together(world):
         hand_over(trainer.policy, trainer.engine, learner.weights())
@@ -96,22 +102,39 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
 
     # Collect, and select the groups that are learnt from (DAPO drops some, and plays others in their place).
     groups = sample_groups(
-        config, algorithm, trainer.engine, codec, trainer.stream, trainer.cursor, number, temperature, world, played
-    )  # fmt: skip
+        config,
+        algorithm,
+        trainer.engine,
+        codec,
+        trainer.stream,
+        trainer.cursor,
+        number,
+        temperature,
+        world,
+        played,
+    )
     clock.phase("rollout")
     with together(world):
         # Build trees: turns that the policy cannot tell apart become one node.
-        tstar = TStar(config, trainer.engine, codec, training_spec(config), sampling_of(config, temperature)) if config.tstar else None
+        tstar = (
+            TStar(config, trainer.engine, codec, training_spec(config), sampling_of(config, temperature))
+            if config.tstar
+            else None
+        )
         trees = [None] * len(groups) if tstar is None else tstar.trees(groups, number, played.work)
         clock.phase("tree")
 
         # Value: the algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
         for group, tree in zip(groups, trees, strict=True):
-            credit = algorithm.episode(group) if tstar is None else tstar.value(tree, algorithm.episode(group))
+            credit = (
+                algorithm.episode(group) if tstar is None else tstar.value(tree, algorithm.episode(group))
+            )
             steps = algorithm.step(group)
             if steps is not None:
                 credit = [whole + own for whole, own in zip(credit, steps, strict=True)]
-            played.groups.append(GroupResult(group, credit, tree, [] if tstar is None else tstar.divergences(tree)))
+            played.groups.append(
+                GroupResult(group, credit, tree, [] if tstar is None else tstar.divergences(tree))
+            )
         clock.phase("valuation")
 
         # Graft: at every divergence the policy writes what it should have thought.
@@ -123,7 +146,14 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
         # Make rows: credited turns become credited tokens.
         episodes = make_rows(config, played.groups)
         most = most_nats(trainer.policy, config.optim.max_logprob_difference)
-        batching = Batching(config.optim.micro_tokens, temperature, codec.pad, trainer.policy.model.device, most, config.optim.max_loss)
+        batching = Batching(
+            config.optim.micro_tokens,
+            temperature,
+            codec.pad,
+            trainer.policy.model.device,
+            most,
+            config.optim.max_loss,
+        )
         sequences = [s for _, rows in episodes for s in rows]
         annotate(learner, sequences, batching, values=algorithm.needs_values, old=not trainer.engine.exact)
     algorithm.tokens(episodes, world)
@@ -134,7 +164,15 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     before = learner.steps
     try:
         surgical = SurgicalTerm(config.graft.weight, config.graft.beta)
-        stats = update(learner, batch, algorithm.terms(), surgical, world, factor=rate(config, number, sampled), batching=batching)
+        stats = update(
+            learner,
+            batch,
+            algorithm.terms(),
+            surgical,
+            world,
+            factor=rate(config, number, sampled),
+            batching=batching,
+        )
     finally:
         trainer.whole = trainer.whole and learner.steps == before
     trainer.whole = False
@@ -150,7 +188,10 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     metrics = summarize(config, played, stats, trainer.grafted)
     kept = {(g.group, g.worst_step) for g in played.grafts.kept}
     trainer.grafted |= {
-        anchor(g, d) for g in played.groups for d in g.divergences if (g.trajectories[0].group, d.worst_step) in kept
+        anchor(g, d)
+        for g in played.groups
+        for d in g.divergences
+        if (g.trajectories[0].group, d.worst_step) in kept
     }
     return IterationResult(metrics, played.seconds, played)
 

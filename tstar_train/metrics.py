@@ -22,7 +22,9 @@ def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
     return trajectory.episode.task, trajectory.steps[turn - 1].state_key if turn else ""
 
 
-def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[tuple[str, str]]) -> dict[str, Any]:
+def summarize(
+    config: Config, played: Played, stats: UpdateStats, grafted: set[tuple[str, str]]
+) -> dict[str, Any]:
     """Every figure of an iteration, except times (docs/tstar.md); None where nothing was there to measure it on."""
     results, grafts, work = played.groups, played.grafts, played.work
     trajectories = [t for r in results for t in r.trajectories]
@@ -53,7 +55,9 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
             "grafts": len(grafts.kept),
             "grafts_model": sum(g.source == "model" for g in grafts.kept),
             "grafts_z_plus": sum(g.source == "z_plus" for g in grafts.kept),
-            "grafts_equal_to_z_plus": sum(g.thought == g.succeeded.thought for g in grafts.kept if g.source == "model"),
+            "grafts_equal_to_z_plus": sum(
+                g.thought == g.succeeded.thought for g in grafts.kept if g.source == "model"
+            ),
             "grafts_best_members": _mean([g.best_members for g in grafts.kept]),
             "grafts_worst_members": _mean([g.worst_members for g in grafts.kept]),
             "grafts_played_on": grafts.played_on,
@@ -68,7 +72,9 @@ def summarize(config: Config, played: Played, stats: UpdateStats, grafted: set[t
             "kl_rejected_early": work.rejected_early,
         }
         for name in ("surgical_loss", "surgical_accuracy", "surgical_margin", "surgical_gradient_norm"):
-            metrics[name] = _known(getattr(stats, name)) if stats.surgical_steps else None  # without grafts there is nothing to measure
+            metrics[name] = (
+                _known(getattr(stats, name)) if stats.surgical_steps else None
+            )  # without grafts there is nothing to measure
     if config.needs_reference:
         metrics["kl_reference"] = stats.kl_reference
     if config.algo.startswith("dapo"):
@@ -90,7 +96,11 @@ def _tree_metrics(results: Sequence[GroupResult], everywhere: bool) -> dict[str,
 
     The spread of divergent nodes is a mean over the trees that have any.
     """
-    trees = [r.tree.stats() for r in results if r.tree is not None and (everywhere or len({t.reward for t in r.trajectories}) > 1)]
+    trees = [
+        r.tree.stats()
+        for r in results
+        if r.tree is not None and (everywhere or len({t.reward for t in r.trajectories}) > 1)
+    ]
     metrics = {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
     if trees:
         metrics["tree_mean_spread"] = _mean([t["mean_spread"] for t in trees if t["divergent_nodes"]])

@@ -79,7 +79,9 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
         model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
     parameters = sum(p.numel() for p in model.parameters())
     output = model.get_output_embeddings()
-    linear = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not output]
+    linear = [
+        m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not output
+    ]
     rank = config.lora.rank
     trained = rank * sum(sum(weight.shape) for weight in linear) if rank else parameters
     item = 2 if config.optim.precision == "half" else 4
@@ -109,7 +111,9 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     tokens = max(config.optim.micro_tokens, limit)  # a single row may be longer than a micro-batch
     layer = tokens * item * (_KEPT_HIDDEN * described.hidden_size + _KEPT_INTERMEDIATE * wide)
     layers = int(described.num_hidden_layers)
-    made.update["activations"] = layers * tokens * described.hidden_size * item + layer if config.optim.recompute else layers * layer
+    made.update["activations"] = (
+        layers * tokens * described.hidden_size * item + layer if config.optim.recompute else layers * layer
+    )
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
     made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
     copies = 1 if zero or trained > PARTS_BELOW else 3
@@ -146,7 +150,9 @@ def described_model(config: Config) -> Any:
     try:
         described = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise MissingData(f"no model {config.model!r}: its configuration cannot be read ({' '.join(str(error).split()):.300})") from error
+        raise MissingData(
+            f"no model {config.model!r}: its configuration cannot be read ({' '.join(str(error).split()):.300})"
+        ) from error
     require_text_config(described, config.model)
     return described
 
@@ -173,6 +179,7 @@ def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: f
 
 def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
     """The plan as lines of text, the last of which says what does not fit and what would help."""
+
     def table(title: str, items: dict[str, int]) -> list[str]:
         rows = [f"  {name:<34}{_size(size):>12}" for name, size in items.items()]
         return [f"{title:<36}{_size(sum(items.values())):>12}", *rows] if items else []
@@ -188,22 +195,28 @@ def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
         + (" (adapters)" if config.lora.rank else ""),
         f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
         f"{config.rollout.tasks} tasks x {config.rollout.group} episodes over {processes} process{'es' * (processes > 1)}",
-        *table("held all the time", made.always), *table("and while sampling", made.sampling), *table("and in the update", made.update),
+        *table("held all the time", made.always),
+        *table("and while sampling", made.sampling),
+        *table("and in the update", made.update),
         *table("in the computer's own memory", made.host),
         f"peak of a process: {_size(made.peak)}, and {device} has {has / _GIB:.1f} GiB"
         + (f" for {share} processes" if share > 1 else ""),
         f"an iteration: at most {made.sampled_tokens:,} sampled tokens a process, some {flops / speed:,.0f} s at the "
         f"{speed / 1e9:,.0f} GFLOP/s that a matrix product reaches here now (sampling is slower than that, contexts come on top, "
         f"short replies take less)",
-    ]  # fmt: skip
+    ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
         helps = {
-            "--optim.precision half": config.optim.precision == "single", "--optim.recompute": not config.optim.recompute,
+            "--optim.precision half": config.optim.precision == "single",
+            "--optim.recompute": not config.optim.recompute,
             "--lora.rank 32": not config.lora.rank,
             "--optimizer deepspeed with more processes": config.optimizer == "torch",
-            "--optim.micro-tokens 2048": config.optim.micro_tokens > 2048, "--rollout.context-tokens 2048": made.limit > 2048,
-        }  # fmt: skip
-        lines.append(f"this does not fit; what would help: {', '.join(name for name, use in helps.items() if use)}")
+            "--optim.micro-tokens 2048": config.optim.micro_tokens > 2048,
+            "--rollout.context-tokens 2048": made.limit > 2048,
+        }
+        lines.append(
+            f"this does not fit; what would help: {', '.join(name for name, use in helps.items() if use)}"
+        )
     else:
         lines.append("this fits")
     return lines

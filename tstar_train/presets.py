@@ -34,7 +34,9 @@ def large(env: str, name: str, model: str | None) -> Config:
         model: path or name to use in its place.
     """
     config = paper(env)
-    return replace(config, model=model or LARGE[name], optim=replace(config.optim, precision="half", recompute=True))
+    return replace(
+        config, model=model or LARGE[name], optim=replace(config.optim, precision="half", recompute=True)
+    )
 
 
 def chosen(entry: EnvEntry, model: str | None, preset: str | None) -> tuple[Config, str]:
@@ -47,7 +49,10 @@ def chosen(entry: EnvEntry, model: str | None, preset: str | None) -> tuple[Conf
         return choose(entry, model or "auto")
     require_train_split(entry)
     config = large(entry.id, preset, model)
-    return config, f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)"
+    return (
+        config,
+        f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)",
+    )
 
 
 def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
@@ -61,7 +66,14 @@ def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
     seen, said = recipe.env, recipe.train
     rollout = replace(said.rollout, context=seen.context, history=seen.history, max_tokens=seen.max_tokens)
     training_options = dict(said.training_options)
-    return replace(said, env=entry.id, model=model, env_options=dict(seen.options), training_options=training_options, rollout=rollout)
+    return replace(
+        said,
+        env=entry.id,
+        model=model,
+        env_options=dict(seen.options),
+        training_options=training_options,
+        rollout=rollout,
+    )
 
 
 def require_train_split(entry: EnvEntry) -> None:
@@ -112,10 +124,15 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
                 f"no built-in model for {entry.id} yet: name one (--model PATH or a Hugging Face name), "
                 f"or make one with: {warmstart_advice(entry.name)}"
             )
-        return tiny(entry), f"model: tiny (the built-in policy {policy_name(entry)}; --model auto takes one where there is one)"
+        return (
+            tiny(entry),
+            f"model: tiny (the built-in policy {policy_name(entry)}; --model auto takes one where there is one)",
+        )
     if model == "tiny":
         return tiny(entry), "model: tiny (built in), with the tiny preset"
     if is_tiny(model):
         made_as = settings_name(model, entry)
-        return tiny(entry, model), f"model: {model}, a policy of the tiny kind, with the tiny preset (settings of {made_as})"
+        return tiny(
+            entry, model
+        ), f"model: {model}, a policy of the tiny kind, with the tiny preset (settings of {made_as})"
     return replace(paper(entry.id), model=model), f"model: {model}, with the paper's hyperparameters"

@@ -22,9 +22,12 @@ from tstar_train.world import RankFailed, World
 
 # What all ranks do together, by name.
 _ORDERS: dict[str, Any] = {
-    "load": load_state, "measure": measure, "iterate": iterate, "gather": lambda trainer: trainer.learner.gather(),
+    "load": load_state,
+    "measure": measure,
+    "iterate": iterate,
+    "gather": lambda trainer: trainer.learner.gather(),
     "finds": lambda trainer, path: all(trainer.world.gather(path.exists())),
-}  # fmt: skip
+}
 
 
 def order(trainer: Trainer, name: str, *arguments: Any) -> Any:

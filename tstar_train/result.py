@@ -19,11 +19,21 @@ from tstar_train.report.headline import FEW_TASKS
 def header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
     """What ``evaluation.json`` says of the measurements."""
     metric = metric_name(find_entry(config.env))
-    return {"metric": metric, "split": config.evaluation.split, "tasks": len(held_out), "samples": config.evaluation.samples}
+    return {
+        "metric": metric,
+        "split": config.evaluation.split,
+        "tasks": len(held_out),
+        "samples": config.evaluation.samples,
+    }
 
 
 def summarized(
-    config: Config, before: Measurement, after: Measurement, progress: Progress, seconds: float, chosen: dict[str, Any] | None = None
+    config: Config,
+    before: Measurement,
+    after: Measurement,
+    progress: Progress,
+    seconds: float,
+    chosen: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """``summary.json``.
 
@@ -38,9 +48,11 @@ def summarized(
     difference, low, high = paired_difference(before, after)
     metric = metric_name(find_entry(config.env))
     solved = {
-        "success_before": before.success, "success_after": after.success,
-        "greedy_success_before": before.greedy_success, "greedy_success_after": after.greedy_success,
-    }  # fmt: skip
+        "success_before": before.success,
+        "success_after": after.success,
+        "greedy_success_before": before.greedy_success,
+        "greedy_success_after": after.greedy_success,
+    }
     return {
         "env": find_entry(config.env).id,
         "algo": config.algo,
@@ -55,7 +67,11 @@ def summarized(
         "greedy_before": before.greedy,
         "greedy_after": after.greedy,
         **(solved if metric == "score" else {}),
-        **({"chosen_iteration": chosen["iteration"], "validation_mean": chosen["mean"]} if chosen is not None else {}),
+        **(
+            {"chosen_iteration": chosen["iteration"], "validation_mean": chosen["mean"]}
+            if chosen is not None
+            else {}
+        ),
         "episodes": progress.episodes,
         "iterations": progress.iteration,
         "seconds": seconds,
@@ -67,7 +83,12 @@ def summarized(
 
 
 def print_result(
-    console: Console, before: Measurement, after: Measurement, summary: dict[str, Any], report: Path, chosen: dict[str, Any] | None = None
+    console: Console,
+    before: Measurement,
+    after: Measurement,
+    summary: dict[str, Any],
+    report: Path,
+    chosen: dict[str, Any] | None = None,
 ) -> None:
     """Print a table by kind of task, the difference with its interval, and what has to be known of it; arguments as of ``summarized``."""
     table = Table(title=f"{summary['env']}: {summary['metric']} on held-out tasks, temperature 1 (greedy)")
@@ -75,11 +96,26 @@ def print_result(
         table.add_column(column, justify="left" if column == "kind" else "right")
     theirs = after.by_kind()
     for kind, row in before.by_kind().items():
-        table.add_row(kind, str(row["tasks"]), _percent(row["mean"], row["greedy"]), _percent(theirs[kind]["mean"], theirs[kind]["greedy"]))
-    table.add_row("all", str(len(before.per_task)), _percent(before.mean, before.greedy), _percent(after.mean, after.greedy), style="bold")
+        table.add_row(
+            kind,
+            str(row["tasks"]),
+            _percent(row["mean"], row["greedy"]),
+            _percent(theirs[kind]["mean"], theirs[kind]["greedy"]),
+        )
+    table.add_row(
+        "all",
+        str(len(before.per_task)),
+        _percent(before.mean, before.greedy),
+        _percent(after.mean, after.greedy),
+        style="bold",
+    )
     console.print(table)
     if lost := before.failed + after.failed:
-        console.print(f"{lost} episodes failed for want of infrastructure and are in no figure", style="yellow", highlight=False)
+        console.print(
+            f"{lost} episodes failed for want of infrastructure and are in no figure",
+            style="yellow",
+            highlight=False,
+        )
     console.print(
         f"{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
         f"(95 % interval {summary['ci_low']:+.1%} to {summary['ci_high']:+.1%}, paired by task), "
@@ -89,11 +125,19 @@ def print_result(
     if chosen is not None:
         console.print(_chosen(chosen, summary["iterations"]), highlight=False)
     if long := before.overlong + after.overlong:
-        console.print(f"{long} episodes outgrew the context and ended there, unsolved", style="yellow", highlight=False)
+        console.print(
+            f"{long} episodes outgrew the context and ended there, unsolved", style="yellow", highlight=False
+        )
     if len(before.per_task) < FEW_TASKS:
-        console.print(f"of {len(before.per_task)} tasks the interval itself is rough: --evaluation.tasks takes more", highlight=False)
+        console.print(
+            f"of {len(before.per_task)} tasks the interval itself is rough: --evaluation.tasks takes more",
+            highlight=False,
+        )
     if summary["metric"] == "score":
-        first, second = _percent(before.success, before.greedy_success), _percent(after.success, after.greedy_success)
+        first, second = (
+            _percent(before.success, before.greedy_success),
+            _percent(after.success, after.greedy_success),
+        )
         console.print(f"success (a score of 1) {first} -> {second}", highlight=False)
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
 

@@ -16,7 +16,9 @@ from tstar_train.loop import share_of_episodes
 from tstar_train.tracking import RunFolder
 
 
-def resumed(out: Path, config: Config, iterations: int | None, console: Console) -> tuple[Path | None, Config]:
+def resumed(
+    out: Path, config: Config, iterations: int | None, console: Console
+) -> tuple[Path | None, Config]:
     """The newest checkpoint of a run, verified, and the options that it goes on with.
 
     Args:
@@ -53,12 +55,18 @@ def resumed(out: Path, config: Config, iterations: int | None, console: Console)
         return checkpoint, config
     config = _longer(config, iterations, made_with, out)
     if config.minutes is not None and state["seconds"] > 60 * config.minutes:
-        raise UnknownOption(f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing")
+        raise UnknownOption(
+            f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing"
+        )
     if share_of_episodes(config, state.get("cursor", 0)) >= 1:
-        raise UnknownOption(f"the run was ended by --episodes {config.episodes}, so that more iterations change nothing")
+        raise UnknownOption(
+            f"the run was ended by --episodes {config.episodes}, so that more iterations change nothing"
+        )
     if config.iterations > made_with:
         _extend(out, checkpoint, state, config)
-        console.print(f"the run goes on to {config.iterations} iterations instead of {made_with}", highlight=False)
+        console.print(
+            f"the run goes on to {config.iterations} iterations instead of {made_with}", highlight=False
+        )
     return checkpoint, config
 
 
@@ -84,7 +92,9 @@ def finished(out: Path, config: Config, checkpoint: Path | None) -> dict[str, An
 
 def _longer(config: Config, iterations: int, before: Any, out: Path) -> Config:
     if not isinstance(before, int) or iterations < before:
-        raise UnknownOption(f"--iterations {iterations}: {out} was started with {before}, and a run can only be made longer")
+        raise UnknownOption(
+            f"--iterations {iterations}: {out} was started with {before}, and a run can only be made longer"
+        )
     return replace(config, iterations=iterations)
 
 
@@ -102,7 +112,11 @@ def _extend(out: Path, checkpoint: Path, state: dict[str, Any], config: Config) 
             if name == "summary.json":
                 (out / name).unlink()
     recorded = read_json(out / "evaluation.json")
-    rest = {key: value for key, value in recorded.items() if key not in ("after", "difference", "ci_low", "ci_high", "chosen")}
+    rest = {
+        key: value
+        for key, value in recorded.items()
+        if key not in ("after", "difference", "ci_low", "ci_high", "chosen")
+    }
     RunFolder(out, config).write("evaluation.json", rest)
     longer = {**state, "config": {**state["config"], "iterations": config.iterations}}
     write_whole(checkpoint / "state.json", json.dumps(longer, indent=1))

@@ -71,7 +71,9 @@ def train(
         if resume and (summary := finished(out, config, checkpoint)) is not None:
             done = summary["iterations"]
             told = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
-            console.print(told, highlight=False, soft_wrap=True)  # a command that is broken into lines cannot be pasted
+            console.print(
+                told, highlight=False, soft_wrap=True
+            )  # a command that is broken into lines cannot be pasted
             if _lacks_report(out):
                 console.print(f"report: {write_report(out)}", highlight=False, soft_wrap=True)
             return summary
@@ -79,8 +81,14 @@ def train(
 
 
 def _run(
-    config: Config, out: Path, console: Console, checkpoint: Path | None, before: Measurement | None, stop: Stop, torchrun: World | None
-) -> dict[str, Any]:  # fmt: skip
+    config: Config,
+    out: Path,
+    console: Console,
+    checkpoint: Path | None,
+    before: Measurement | None,
+    stop: Stop,
+    torchrun: World | None,
+) -> dict[str, Any]:
     """The run itself, in a folder that is ours."""
     started = time.time()
     env = make_env(config)
@@ -90,14 +98,23 @@ def _run(
     folder: RunFolder | None = None
     try:
         with all_ranks(config, torchrun) as world:
-            trainer = build(config, world, console)  # before the folder is filled: a start that fails must not leave one behind
+            trainer = build(
+                config, world, console
+            )  # before the folder is filled: a start that fails must not leave one behind
             folder = RunFolder(out, config)
             folder.write("config.json", config.to_json())
-            world.in_case(out.absolute(), lambda: f"{_saved(out)}; when that is mended, go on with: python -m tstar_train --resume {out}")
+            world.in_case(
+                out.absolute(),
+                lambda: (
+                    f"{_saved(out)}; when that is mended, go on with: python -m tstar_train --resume {out}"
+                ),
+            )
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
                 order(trainer, "load", checkpoint)
-            folder.cut(progress.iteration if checkpoint is not None else -1)  # without one not even the start's validation stands
+            folder.cut(
+                progress.iteration if checkpoint is not None else -1
+            )  # without one not even the start's validation stands
             validation = Validation(config, folder, validated, console)
             if checkpoint is not None:
                 console.print(f"resuming after iteration {progress.iteration}", highlight=False)
@@ -137,17 +154,22 @@ def _run(
         if folder is None:  # nothing has begun that could be gone on with
             raise
         again = f"python -m tstar_train --resume {out}"
-        kind = next(kind for kind in (InfrastructureError, EngineMismatch, RankFailed) if isinstance(error, kind))
+        kind = next(
+            kind for kind in (InfrastructureError, EngineMismatch, RankFailed) if isinstance(error, kind)
+        )
         raise kind(f"{error}. {_saved(out)}; when that is mended, go on with: {again}") from error
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: python -m tstar_train --resume {out}") from None
+        raise KeyboardInterrupt(
+            f"interrupted. {_saved(out)}; go on with: python -m tstar_train --resume {out}"
+        ) from None
     finally:
         if folder is not None:
             folder.close()
     summary = summarized(config, before, after, progress, time.time() - started, chosen)
     gained = {name: summary[name] for name in ("difference", "ci_low", "ci_high")}
     folder.write(
-        "evaluation.json", {**recorded, "after": after.report(), **gained, **({"chosen": chosen} if chosen is not None else {})}
+        "evaluation.json",
+        {**recorded, "after": after.report(), **gained, **({"chosen": chosen} if chosen is not None else {})},
     )
     folder.write("summary.json", summary)
     report = write_report(out)
@@ -179,9 +201,13 @@ def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: 
         return measured
 
 
-def resume_run(out: Path, console: Console, iterations: int | None = None, torchrun: World | None = None) -> dict[str, Any]:
+def resume_run(
+    out: Path, console: Console, iterations: int | None = None, torchrun: World | None = None
+) -> dict[str, Any]:
     """Continue a run by the options it was started with, up to more iterations if so many are named."""
     path = out / "config.json"
     if not path.is_file():
-        raise UnknownOption(f"{out} holds no config.json, so there is no run to resume there: start one with --env ENV --out {out}")
+        raise UnknownOption(
+            f"{out} holds no config.json, so there is no run to resume there: start one with --env ENV --out {out}"
+        )
     return train(Config.from_json(path), out, console, resume=True, iterations=iterations, torchrun=torchrun)

@@ -63,7 +63,11 @@ class RunFolder:
         for group in shown:
             for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
                 episode = trajectory.episode
-                episode.extra = {**episode.extra, "iteration": number, "advantages": [round(float(a), 6) for a in advantages]}
+                episode.extra = {
+                    **episode.extra,
+                    "iteration": number,
+                    "advantages": [round(float(a), 6) for a in advantages],
+                }
                 append_episode(self.path / "episodes.jsonl", episode)
         for episode in result.played.failed:
             episode.extra = {**episode.extra, "iteration": number}
@@ -74,14 +78,18 @@ class RunFolder:
         self._tensorboard(number, result)
         if self._config.wandb is not None:
             figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
-            self._weights_and_biases(self._config.wandb, number, figures | {f"seconds/{k}": v for k, v in result.seconds.items()})
+            self._weights_and_biases(
+                self._config.wandb, number, figures | {f"seconds/{k}": v for k, v in result.seconds.items()}
+            )
 
     def log_validation(self, record: dict[str, Any]) -> None:
         """Append a validation."""
         self._append(VALIDATIONS, record)
         self.draw_validation(record)
         if self._config.wandb is not None:
-            self._weights_and_biases(self._config.wandb, record["iteration"], {f"validation/{k}": v for k, v in _drawn(record)})
+            self._weights_and_biases(
+                self._config.wandb, record["iteration"], {f"validation/{k}": v for k, v in _drawn(record)}
+            )
 
     def draw_validation(self, record: dict[str, Any]) -> None:
         """Give TensorBoard a validation's points, in place of those that it has of this iteration and later ones.
@@ -104,24 +112,39 @@ class RunFolder:
         Raises:
             BadData: a line is damaged, or lines of the iterations before are missing; nothing is changed then.
         """
-        names = ["metrics.jsonl", "timings.jsonl", "episodes.jsonl", *([VALIDATIONS] if self._config.evaluation.validate_every else [])]
+        names = [
+            "metrics.jsonl",
+            "timings.jsonl",
+            "episodes.jsonl",
+            *([VALIDATIONS] if self._config.evaluation.validate_every else []),
+        ]
         kept = {name: self._until(self.path / name, iterations) for name in names}
         wanted = {"metrics.jsonl": list(range(1, iterations + 1))}  # clock times are missed by nobody
-        wanted["episodes.jsonl"] = [line.number for line in kept["metrics.jsonl"] or [] if _has_episodes(line.record)]
+        wanted["episodes.jsonl"] = [
+            line.number for line in kept["metrics.jsonl"] or [] if _has_episodes(line.record)
+        ]
         for name, numbers in wanted.items():
             lines, comes_after = kept[name], f"the checkpoint comes after {iterations} iterations"
             if lines is None and numbers:
-                raise BadData(f"{self.path / name} is missing, and {comes_after}: put it back, or start a new run")
+                raise BadData(
+                    f"{self.path / name} is missing, and {comes_after}: put it back, or start a new run"
+                )
             found = list(dict.fromkeys(line.number for line in lines or []))
             if found != numbers:
-                which = f"iterations 1 to {iterations}" if len(numbers) == iterations else f"the {len(numbers)} iterations with episodes"
+                which = (
+                    f"iterations 1 to {iterations}"
+                    if len(numbers) == iterations
+                    else f"the {len(numbers)} iterations with episodes"
+                )
                 raise BadData(
                     f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): put the file back, or "
                     f"start a new run"
                 )
         if every := self._config.evaluation.validate_every:
             # The one after the last iteration may be missing: the checkpoint is saved before it.
-            missing = sorted({*range(0, iterations, every)} - {line.number for line in kept[VALIDATIONS] or []})
+            missing = sorted(
+                {*range(0, iterations, every)} - {line.number for line in kept[VALIDATIONS] or []}
+            )
             if missing:
                 raise BadData(
                     f"{self.path / VALIDATIONS} lacks the validation of iteration {missing[0]}, and the checkpoint comes after "
@@ -171,13 +194,20 @@ class RunFolder:
         first = group.trajectories[0]
         grafts = [
             {
-                "depth": g.depth, "spread": g.spread, "best_members": g.best_members, "worst_members": g.worst_members,
-                "source": g.source, "verified": g.verified, "thought": g.thought, "worst_step": list(g.worst_step),
-                "failed": g.failed._asdict(), "succeeded": g.succeeded._asdict(),
+                "depth": g.depth,
+                "spread": g.spread,
+                "best_members": g.best_members,
+                "worst_members": g.worst_members,
+                "source": g.source,
+                "verified": g.verified,
+                "thought": g.thought,
+                "worst_step": list(g.worst_step),
+                "failed": g.failed._asdict(),
+                "succeeded": g.succeeded._asdict(),
             }
             for g in result.played.grafts.kept
             if g.group == first.group
-        ]  # fmt: skip
+        ]
         options, shrink, members = self._config.tree, self._config.graft.shrink, group.trajectories
         tree: dict[str, Any] = {}
         if group.tree is not None:
@@ -198,14 +228,22 @@ class RunFolder:
             name = hashlib.blake2b(str(self.path.resolve()).encode(), digest_size=8).hexdigest()
             config = json.loads(self._config.to_json())
             self._wandb = wandb.init(
-                project=project, name=self.path.name, id=name, resume="allow", config=config, dir=str(self.path)
+                project=project,
+                name=self.path.name,
+                id=name,
+                resume="allow",
+                config=config,
+                dir=str(self.path),
             )
         self._wandb.log(figures, step=number)
 
     def _tensorboard(self, number: int, result: IterationResult) -> None:
         if self._events is None:
             self._events = _event_writer(self.path / "tensorboard", number)
-        for name, value in {**result.metrics, **{f"seconds/{k}": v for k, v in result.seconds.items()}}.items():
+        for name, value in {
+            **result.metrics,
+            **{f"seconds/{k}": v for k, v in result.seconds.items()},
+        }.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
         self._events.flush()  # else a kill takes up to two minutes of points, which the resumed run does not draw again

@@ -18,7 +18,13 @@ from tstar_train.validation import Validation
 
 
 def train_on(
-    trainer: Trainer, folder: RunFolder, progress: Progress, console: Console, started: float, stop: Stop, validation: Validation
+    trainer: Trainer,
+    folder: RunFolder,
+    progress: Progress,
+    console: Console,
+    started: float,
+    stop: Stop,
+    validation: Validation,
 ) -> bool:
     """Iterations until the end. However it ends, the last whole state is saved, if one rank holds it.
 
@@ -52,7 +58,11 @@ def train_on(
     try:
         while not stop.asked:
             late = config.minutes is not None and progress.seconds > 60 * config.minutes
-            last = late or progress.iteration >= config.iterations or share_of_episodes(config, trainer.cursor) >= 1
+            last = (
+                late
+                or progress.iteration >= config.iterations
+                or share_of_episodes(config, trainer.cursor) >= 1
+            )
             if validation.due(progress.iteration, last):
                 save()
                 paused = time.perf_counter()
@@ -65,7 +75,11 @@ def train_on(
             seconds = before + time.perf_counter() - begun
             folder.log(number, result, seconds)
             # From here on state and files say the same, and may be saved.
-            progress.iteration, progress.seconds, progress.wall_seconds = number, seconds, time.time() - started
+            progress.iteration, progress.seconds, progress.wall_seconds = (
+                number,
+                seconds,
+                time.time() - started,
+            )
             progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
             trainer.whole = True
             display.update(number, result.metrics, seconds / number)
@@ -89,16 +103,22 @@ def _remark(console: Console, config: Config, number: int, result: IterationResu
         played = config.rollout.tasks * config.rollout.group
         console.print(
             f"iteration {number}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
-            style="yellow", markup=False, highlight=False,
-        )  # fmt: skip
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
     if len(result.played.groups) < config.rollout.tasks - len(lost) and config.algo.startswith("dapo"):
         console.print(
             f"iteration {number}: {len(result.played.groups)} of {config.rollout.tasks} groups to learn from after {config.dapo.rounds} "
-            f"rounds of sampling (--dapo.rounds); it trains on those", style="yellow", highlight=False,
-        )  # fmt: skip
+            f"rounds of sampling (--dapo.rounds); it trains on those",
+            style="yellow",
+            highlight=False,
+        )
     if metrics["gradient_norm"] == 0.0:
         why = "all groups equal" if metrics["zero_variance_groups"] == 1.0 else "no gradient"
         console.print(
             f"iteration {number}: nothing to learn from: {why} (mean reward {metrics['reward'] or 0.0:.3g}, "
-            f"{metrics['invalid_rate'] or 0.0:.0%} invalid actions)", style="yellow", highlight=False,
-        )  # fmt: skip
+            f"{metrics['invalid_rate'] or 0.0:.0%} invalid actions)",
+            style="yellow",
+            highlight=False,
+        )

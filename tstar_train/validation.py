@@ -46,7 +46,9 @@ class Validation:
         records = folder.validations()
         for record in records:
             if not isinstance(record.get("mean"), int | float):
-                raise BadData(f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: put the file back")
+                raise BadData(
+                    f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: put the file back"
+                )
             self._means[record["iteration"]] = record["mean"]
         if records:
             restore_best(folder.path, self.best)
@@ -101,13 +103,22 @@ class Validation:
         best = self.best
         report = measured.report()
         record = {
-            "iteration": iteration, "mean": self._means[iteration], "ci_low": report["ci_low"], "ci_high": report["ci_high"],
-            "greedy": measured.greedy, "tasks": len(self._tasks), "failed": measured.failed, "best": best, "best_mean": self._means[best],
-        }  # fmt: skip
+            "iteration": iteration,
+            "mean": self._means[iteration],
+            "ci_low": report["ci_low"],
+            "ci_high": report["ci_high"],
+            "greedy": measured.greedy,
+            "tasks": len(self._tasks),
+            "failed": measured.failed,
+            "best": best,
+            "best_mean": self._means[best],
+        }
         self._folder.log_validation(record)
         if best == iteration:
             keep_best(path, iteration)
-        if not iteration and not order(trainer, "finds", best_folder(path)):  # said now rather than when all is trained
+        if not iteration and not order(
+            trainer, "finds", best_folder(path)
+        ):  # said now rather than when all is trained
             raise UnknownOption(
                 f"--evaluation.validate-every: every process reads {best_folder(path)} in the end, and one does not find it: give an --out "
                 f"that all hosts share, or --evaluation.validate-every 0"
@@ -115,8 +126,9 @@ class Validation:
         greedy = "" if measured.greedy is None else f", greedy {measured.greedy:.1%}"
         self._console.print(
             f"validation of {_named(iteration)}: {metric_name(find_entry(config.env))} {measured.mean:.1%} (95 % interval "
-            f"{record['ci_low']:.1%} to {record['ci_high']:.1%}){greedy}; best so far: {_named(best)}", highlight=False,
-        )  # fmt: skip
+            f"{record['ci_low']:.1%} to {record['ci_high']:.1%}){greedy}; best so far: {_named(best)}",
+            highlight=False,
+        )
 
     def load_best(self, trainer: Trainer) -> None:
         """Bring all ranks to the best weights.
@@ -129,9 +141,14 @@ class Validation:
     def report(self) -> dict[str, Any]:
         """For ``evaluation.json``: what was chosen, and by what."""
         return {
-            "iteration": self.best, "by": "validation", "mean": self._means[self.best], "candidates": len(self._means),
-            "split": VALIDATION, "tasks": len(self._tasks), "samples": self._config.evaluation.samples,
-        }  # fmt: skip
+            "iteration": self.best,
+            "by": "validation",
+            "mean": self._means[self.best],
+            "candidates": len(self._means),
+            "split": VALIDATION,
+            "tasks": len(self._tasks),
+            "samples": self._config.evaluation.samples,
+        }
 
 
 def _named(iteration: int) -> str:

@@ -50,7 +50,13 @@ class Watch:
     """
 
     def __init__(
-        self, rank: int, size: int, store: dist.Store, seconds: float, complaint: Callable[[], str | None], end: Callable[[], None]
+        self,
+        rank: int,
+        size: int,
+        store: dist.Store,
+        seconds: float,
+        complaint: Callable[[], str | None],
+        end: Callable[[], None],
     ) -> None:
         self.seconds = seconds
         self.folder: Path | None = None
@@ -68,7 +74,10 @@ class Watch:
         self._leads = False
         self._lifeline = Lifeline(rank, seconds + LATER_SECONDS)
         self._asking.set(f"who {rank}", f"process {os.getpid()} on {socket.gethostname()}")
-        self._threads = [threading.Thread(target=work, daemon=True, name="tstar watch") for work in (self._watch, self._listen)]
+        self._threads = [
+            threading.Thread(target=work, daemon=True, name="tstar watch")
+            for work in (self._watch, self._listen)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -152,7 +161,9 @@ class Watch:
         mine = self._state()
         answers: dict[int, dict[str, Any]] = {self._rank: mine}
         told: dict[str, Any] = {"reason": self._reason, "who": {}}
-        asking = threading.Thread(target=self._ask, args=(mine, answers, told), daemon=True, name="tstar watch asks")
+        asking = threading.Thread(
+            target=self._ask, args=(mine, answers, told), daemon=True, name="tstar watch asks"
+        )
         asking.start()
         asking.join(2 * _ANSWER_SECONDS)
         answers, who = dict(answers), dict(told["who"])
@@ -187,7 +198,9 @@ class Watch:
             for rank in range(self._size):
                 if self._asking.check([f"who {rank}"]):
                     told["who"][rank] = self._asking.get(f"who {rank}").decode()
-            while len(answers) < self._size and time.monotonic() < deadline - (_DEAD_SECONDS if self._complaint() else 0):
+            while len(answers) < self._size and time.monotonic() < deadline - (
+                _DEAD_SECONDS if self._complaint() else 0
+            ):
                 for rank in range(self._size):
                     if rank not in answers and self._asking.check([f"state {rank}"]):
                         answers[rank] = json.loads(self._asking.get(f"state {rank}"))
@@ -206,13 +219,17 @@ class Watch:
         """Of each rank that is not where the others are, what is known of it; of all where that is none."""
         most = max(answer["calls"] for answer in answers.values())
         names = [f"rank {rank}" + (f" ({who[rank]})" if rank in who else "") for rank in range(self._size)]
-        behind = [r for r, answer in sorted(answers.items()) if answer["calls"] < most or answer["waiting"] is None]
+        behind = [
+            r for r, answer in sorted(answers.items()) if answer["calls"] < most or answer["waiting"] is None
+        ]
         for rank in self.silent:
             yield f"{names[rank]} gives no sign of life: it died, was stopped, or cannot be reached"
         for rank in behind:
             yield f"{names[rank]} has not come there: it is at {answers[rank]['position']}"
         if not self.silent and not behind:  # within a call of DeepSpeed's, which is many
-            yield "All have come there; " + ", ".join(f"{names[rank]} is at {answers[rank]['position']}" for rank in sorted(answers))
+            yield "All have come there; " + ", ".join(
+                f"{names[rank]} is at {answers[rank]['position']}" for rank in sorted(answers)
+            )
 
     def _dump(self, answers: dict[int, dict[str, Any]]) -> str:
         """Write the stacks to stderr and into the run's folder; the sentence that says where they are."""
@@ -228,7 +245,9 @@ class Watch:
         if self.folder is not None and self.folder.is_dir():
             with suppress(OSError):
                 path = self.folder / f"stacks-{self._rank}.txt"
-                path.write_text(f"{time.strftime('%Y-%m-%d %H:%M:%S')}: {self._verdict}\n\n{text}", encoding="utf-8")
+                path.write_text(
+                    f"{time.strftime('%Y-%m-%d %H:%M:%S')}: {self._verdict}\n\n{text}", encoding="utf-8"
+                )
                 where = f"above and in {path}"
         return f"The stacks of {'rank' if len(answers) == 1 else 'ranks'} {', '.join(map(str, sorted(answers)))} are {where}"
 

@@ -26,7 +26,10 @@ from tstar_train.watch import Watch
 
 T = TypeVar("T")
 
-_POLL_SECONDS = (5e-5, 5e-3)  # first and longest pause between two looks at a call that other ranks have not joined yet
+_POLL_SECONDS = (
+    5e-5,
+    5e-3,
+)  # first and longest pause between two looks at a call that other ranks have not joined yet
 
 
 class RankFailed(TStarError, RuntimeError):
@@ -125,9 +128,15 @@ class Distributed:
     """
 
     def __init__(
-        self, rank: int, size: int, store: dist.Store, minutes: float, complaint: Callable[[], str | None] = lambda: None,
-        backend: str = "gloo", end: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        rank: int,
+        size: int,
+        store: dist.Store,
+        minutes: float,
+        complaint: Callable[[], str | None] = lambda: None,
+        backend: str = "gloo",
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
         self.rank = rank
         self.size = size
         self._failure: RankFailed | None = None
@@ -135,7 +144,9 @@ class Distributed:
         card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
         try:
             with self.watch.waiting(f"connecting to one another (GLOO_SOCKET_IFNAME is {card})"):
-                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes))
+                dist.init_process_group(
+                    backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes)
+                )
         except RuntimeError as error:
             told = self.watch.verdict(
                 f"rank {rank} of {size} could not connect to the others. Each process listens on a port of its own: the hosts must let "
@@ -170,9 +181,13 @@ class Distributed:
         """See ``World``."""
         mine = _packed(value if self.rank == 0 else None)
         size = torch.tensor([len(mine)])
-        self._wait("hearing of the first rank what comes next", lambda: dist.broadcast(size, src=0, async_op=True))
+        self._wait(
+            "hearing of the first rank what comes next", lambda: dist.broadcast(size, src=0, async_op=True)
+        )
         content = mine if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-        self._wait("hearing of the first rank what comes next", lambda: dist.broadcast(content, src=0, async_op=True))
+        self._wait(
+            "hearing of the first rank what comes next", lambda: dist.broadcast(content, src=0, async_op=True)
+        )
         return value if self.rank == 0 else _unpacked(content)
 
     def in_case(self, folder: Path, words: Callable[[], str]) -> None:
@@ -194,7 +209,9 @@ class Distributed:
         except RuntimeError as error:
             if isinstance(error, TStarError):
                 raise
-            raise self._failed(f"{what}, which all ranks do together, failed: {_first_line(error)}") from error
+            raise self._failed(
+                f"{what}, which all ranks do together, failed: {_first_line(error)}"
+            ) from error
 
     def close(self) -> None:
         """See ``World``."""
@@ -223,7 +240,9 @@ class Distributed:
         except RuntimeError as error:
             if isinstance(error, TStarError):
                 raise
-            raise self._failed(f"the connection of rank {self.rank} to another one broke in {what}") from error
+            raise self._failed(
+                f"the connection of rank {self.rank} to another one broke in {what}"
+            ) from error
 
     def _failed(self, reason: str | None) -> RankFailed:
         self._failure = RankFailed(self.watch.verdict(reason))
@@ -263,7 +282,11 @@ def together(world: World) -> Iterator[None]:
     if agreed(world, failure is not None):
         told = world.gather(_portable(failure))
         shared = world.first(next((error for error in told if error is not None), None))
-        raise failure if failure is not None and world.rank == 0 else shared or RankFailed("another process of this run failed")
+        raise (
+            failure
+            if failure is not None and world.rank == 0
+            else shared or RankFailed("another process of this run failed")
+        )
 
 
 def agreed(world: World, flag: bool) -> bool:

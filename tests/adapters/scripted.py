@@ -79,8 +79,14 @@ def _expert(found: TaskSet, task: str) -> list[str]:
 
 
 def _played(found: TaskSet, task: str, replies: list[str]) -> Script:
-    episode = play_episode(found.make(), find_entry(found.env), _Scripted(replies), name="scripted", task=task)
-    said = tuple([*replies, *["Thought: I am lost.\nAction: nothing at all"] * len(episode.steps)][: len(episode.steps)])
+    episode = play_episode(
+        found.make(), find_entry(found.env), _Scripted(replies), name="scripted", task=task
+    )
+    said = tuple(
+        [*replies, *["Thought: I am lost.\nAction: nothing at all"] * len(episode.steps)][
+            : len(episode.steps)
+        ]
+    )
     return Script(task, said, episode.reward, episode.success)
 
 

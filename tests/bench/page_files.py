@@ -18,31 +18,56 @@ LONG = "z" * 100_000
 
 
 def step(
-    action: str, observation: str = "o", *, valid: bool = True, thought: str = "", reply: str | None = None, seconds: float = 0.5
+    action: str,
+    observation: str = "o",
+    *,
+    valid: bool = True,
+    thought: str = "",
+    reply: str | None = None,
+    seconds: float = 0.5,
 ) -> Step:
     reply = f"Thought: {thought}\nAction: {action}" if reply is None else reply
-    return Step(reply, thought, action, observation, valid, "" if valid else "not possible", valid, "", "s", seconds)
+    return Step(
+        reply, thought, action, observation, valid, "" if valid else "not possible", valid, "", "s", seconds
+    )
 
 
-def episode(task: str, success: bool = False, *, env: str = "tstar/Sokoban-easy", agent: str = "a", **fields: Any) -> Episode:
+def episode(
+    task: str, success: bool = False, *, env: str = "tstar/Sokoban-easy", agent: str = "a", **fields: Any
+) -> Episode:
     """One that ended; ``actions`` are those of its steps."""
     steps = [step(action, f"after {action}") for action in fields.pop("actions", ("Left", "Right"))]
     given = {
-        "env": env, "tier": "mini", "task": task, "split": "test", "rules_version": find_entry(env).rules_version, "agent": agent,
-        "instruction": f"Do {task}.", "first_observation": f"Begin {task}.", "reward": float(success), "success": success,
-        "ended": "terminated" if success else "truncated", "steps": steps,
-    }  # fmt: skip
+        "env": env,
+        "tier": "mini",
+        "task": task,
+        "split": "test",
+        "rules_version": find_entry(env).rules_version,
+        "agent": agent,
+        "instruction": f"Do {task}.",
+        "first_observation": f"Begin {task}.",
+        "reward": float(success),
+        "success": success,
+        "ended": "terminated" if success else "truncated",
+        "steps": steps,
+    }
     return Episode(**{**given, **fields})
 
 
-def write(path: Path, episodes: Sequence[Episode], options: Mapping[str, Any] | None = None, **settings: Any) -> Path:
+def write(
+    path: Path, episodes: Sequence[Episode], options: Mapping[str, Any] | None = None, **settings: Any
+) -> Path:
     """A file, and its settings beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     for one in episodes:
         append_episode(path, one)
     first = episodes[0] if episodes else episode("none")
-    facts = {"format": 1, **{name: getattr(first, name) for name in ("env", "rules_version", "tier", "split", "agent")}, "seed": 0}
+    facts = {
+        "format": 1,
+        **{name: getattr(first, name) for name in ("env", "rules_version", "tier", "split", "agent")},
+        "seed": 0,
+    }
     config = path.with_name(path.name + ".config.json")
     config.write_text(json.dumps({**facts, "options": dict(options or {}), **settings}))
     return path

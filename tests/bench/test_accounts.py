@@ -14,7 +14,19 @@ from tstar_envs.bench.usage import Call, percentile, total
 
 def episode(*calls: Call, success: bool = False, seconds: tuple[float, ...] = ()) -> Episode:
     steps = [Step("r", "", "a", "o", True, "", False, "", "k", seconds=s) for s in seconds]
-    return Episode("e", "mini", "t", "test", "1", "a", "", "", success=success, calls=[call.record() for call in calls], steps=steps)
+    return Episode(
+        "e",
+        "mini",
+        "t",
+        "test",
+        "1",
+        "a",
+        "",
+        "",
+        success=success,
+        calls=[call.record() for call in calls],
+        steps=steps,
+    )
 
 
 TABLE = PriceTable("USD", "2026-11", {"m": Price(2.0, 0.5, 8.0)})
@@ -22,26 +34,47 @@ TABLE = PriceTable("USD", "2026-11", {"m": Price(2.0, 0.5, 8.0)})
 
 def test_money_is_tokens_times_prices() -> None:
     played = [
-        episode(Call("act", 1.0, 1_000_000, 500_000), Call("reflect", 3.0, 2_000_000, 0, cached_tokens=1_000_000), seconds=(1.0,)),
+        episode(
+            Call("act", 1.0, 1_000_000, 500_000),
+            Call("reflect", 3.0, 2_000_000, 0, cached_tokens=1_000_000),
+            seconds=(1.0,),
+        ),
         episode(Call("act", 2.0, 0, 1_000_000, tries=3), success=True, seconds=(2.0, 4.0)),
     ]
     found = account(played, TABLE, "m")
     assert found.cost == pytest.approx(2.0 + 4.0 + (2.0 + 0.5) + 8.0) and found.cost_per_success == found.cost
     assert (found.usage.calls, found.usage.retries, found.usage.cached_tokens) == (3, 2, 1_000_000)
-    assert found.reply_seconds == (1.0, 2.0, 4.0) and found.reply_percentile(0.5) == 2.0 and found.usage.percentile(1.0) == 3.0
+    assert (
+        found.reply_seconds == (1.0, 2.0, 4.0)
+        and found.reply_percentile(0.5) == 2.0
+        and found.usage.percentile(1.0) == 3.0
+    )
     assert account(played[:1], TABLE, "m").cost_per_success is None, "nothing was solved"
-    played[0].attempts.append({"reward": 0.0, "success": False, "ended": "truncated", "steps": [{"seconds": 0.5}, {"reply": "untimed"}]})
+    played[0].attempts.append(
+        {
+            "reward": 0.0,
+            "success": False,
+            "ended": "truncated",
+            "steps": [{"seconds": 0.5}, {"reply": "untimed"}],
+        }
+    )
     assert account(played, TABLE, "m").reply_seconds == (0.5, 1.0, 2.0, 4.0)
     assert account(played, TABLE, "other").cost is None and account(played, TABLE, None).cost is None
 
 
 def test_an_endpoint_that_does_not_count_has_no_known_cost() -> None:
     found = account([episode(Call("act", 1.0, 10, 10), Call("act", 1.0))], TABLE, "m")
-    assert found.cost is None and (found.usage.calls, found.usage.uncounted, found.usage.input_tokens) == (2, 1, 10)
+    assert found.cost is None and (found.usage.calls, found.usage.uncounted, found.usage.input_tokens) == (
+        2,
+        1,
+        10,
+    )
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0.01, 1.0))
-def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[float], share: float) -> None:
+def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(
+    values: list[float], share: float
+) -> None:
     found = percentile(sorted(values), share)
     assert found in values and sum(v <= found for v in values) >= share * len(values) - 1e-9
     smaller = [v for v in values if v < found]
@@ -51,7 +84,14 @@ def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(values: l
 def test_a_call_is_recorded_without_what_is_as_usual() -> None:
     assert Call("act", 0.5).record() == {"purpose": "act", "seconds": 0.5, "step": 0}
     more = Call("act", 0.5, 3, 0, tries=2).record()
-    assert more == {"purpose": "act", "seconds": 0.5, "step": 0, "input_tokens": 3, "output_tokens": 0, "tries": 2}
+    assert more == {
+        "purpose": "act",
+        "seconds": 0.5,
+        "step": 0,
+        "input_tokens": 3,
+        "output_tokens": 0,
+        "tries": 2,
+    }
     assert total([]).percentile(0.5) is None
 
 
@@ -69,12 +109,12 @@ def test_the_shipped_table_has_a_date_and_dated_versions_have_the_plain_price() 
     [
         ("models = 3", "models must be tables"),
         ("x = [", "is no TOML"),
-        ('price = 3', "unknown entry 'price'"),
-        ('[models]\nm = { input = 1 }', "model 'm': needs input and output"),
-        ('[models]\nm = { input = 1, output = 2, reasoning = 3 }', "may have cached_input"),
-        ('[models]\nm = { input = -1, output = 2 }', "input must be a number of 0 or more, found -1"),
-        ('[models]\nm = { input = true, output = 2 }', "found True"),
-        ('[models]\nm = { input = 1, output = inf }', "found inf"),
+        ("price = 3", "unknown entry 'price'"),
+        ("[models]\nm = { input = 1 }", "model 'm': needs input and output"),
+        ("[models]\nm = { input = 1, output = 2, reasoning = 3 }", "may have cached_input"),
+        ("[models]\nm = { input = -1, output = 2 }", "input must be a number of 0 or more, found -1"),
+        ("[models]\nm = { input = true, output = 2 }", "found True"),
+        ("[models]\nm = { input = 1, output = inf }", "found inf"),
     ],
 )
 def test_a_bad_table_says_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:

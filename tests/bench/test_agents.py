@@ -45,10 +45,14 @@ def test_factories_get_what_they_ask_for() -> None:
 
 
 def test_a_temperature_goes_to_who_takes_one() -> None:
-    made = [load_agent("own_agents:sampling", env_id=ENTRY.id, seed=5, temperature=t) for t in (None, 0.0, 0.5)]
+    made = [
+        load_agent("own_agents:sampling", env_id=ENTRY.id, seed=5, temperature=t) for t in (None, 0.0, 0.5)
+    ]
     assert [agent.temperature for agent in made] == [0.7, 0.0, 0.5]
     for spec in ("random", "oracle", "own_agents:Full", "own_agents:instance", "own_agents:function"):
-        with pytest.raises(UnknownOption, match=f"agent '{spec}' takes no temperature, got 0.5: leave it out"):
+        with pytest.raises(
+            UnknownOption, match=f"agent '{spec}' takes no temperature, got 0.5: leave it out"
+        ):
             load_agent(spec, env_id=ENTRY.id, seed=5, temperature=0.5)
     with pytest.raises(UnknownOption, match="0 or more, got inf"):
         load_agent("own_agents:sampling", env_id=ENTRY.id, seed=5, temperature=float("inf"))
@@ -76,11 +80,15 @@ def test_bad_specs_give_one_clear_error(spec: str, message: str) -> None:
         load(spec)
     assert message in str(caught.value)
     if "own_agents:b" not in spec and "deeper" not in spec and "BadOptions" not in spec:
-        assert "random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object" in str(caught.value)
+        assert "random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object" in str(
+            caught.value
+        )
 
 
 def test_tiny_needs_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "tstar_train.agent", None)  # as Python does for what cannot be imported
+    monkeypatch.setitem(
+        __import__("sys").modules, "tstar_train.agent", None
+    )  # as Python does for what cannot be imported
     with pytest.raises(MissingExtra, match=r"pip install -c constraints.txt -e '.\[train\]'"):
         load("tiny")
 
@@ -119,9 +127,18 @@ def test_record_holds_the_episode() -> None:
     agent = load("oracle")
     agent.bind(env)
     episode = play(agent, env, seed=4, sample=1)
-    assert (episode.env, episode.tier, episode.split, episode.rules_version) == (ENTRY.id, "mini", "valid", ENTRY.rules_version)
+    assert (episode.env, episode.tier, episode.split, episode.rules_version) == (
+        ENTRY.id,
+        "mini",
+        "valid",
+        ENTRY.rules_version,
+    )
     assert (episode.agent, episode.seed, episode.sample, episode.ended) == ("n", 4, 1, "terminated")
-    assert episode.first_observation == f"Question: {episode.instruction}" and episode.success and episode.reward == 1.0
+    assert (
+        episode.first_observation == f"Question: {episode.instruction}"
+        and episode.success
+        and episode.reward == 1.0
+    )
     assert episode.extra["em"] == episode.extra["f1"] == 1.0 and episode.extra["kind"]
     assert Episode.from_json(episode.to_json()) == episode
 
@@ -161,7 +178,10 @@ def test_a_broken_run_stops_early() -> None:
 def test_done_is_not_played_again_but_errors_are() -> None:
     env = make_env()
     keys = [(task, 0) for task in env.task_ids()[:4]]
-    done = {(e.task, e.sample): e for e in play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys[:3], {})}
+    done = {
+        (e.task, e.sample): e
+        for e in play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys[:3], {})
+    }
     done[keys[1]].ended = "error"
     again = list(play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys, done))
     assert [(e.task, e.sample) for e in again] == [keys[1], keys[3]]

@@ -19,7 +19,9 @@ pytest.importorskip("openai")
 MOVE = "Thought: I go.\nAction: Up"
 
 
-def play(url: str, env: str = "sokoban-easy", method: str = "chat", task: int = 0, horizon: int = 4, **model: Any) -> Episode:
+def play(
+    url: str, env: str = "sokoban-easy", method: str = "chat", task: int = 0, horizon: int = 4, **model: Any
+) -> Episode:
     entry = find_entry(env)
     played = make_env(entry, {"horizon": horizon})
     agent = load_agent(method, env_id=entry.id, seed=0, model=ModelOptions("m", url, **model))
@@ -33,13 +35,18 @@ def test_rules_are_the_system_prompt_and_observations_user_turns() -> None:
     last = served.requests[-1]["messages"]
     assert [message["role"] for message in last] == ["system", "user", *["assistant", "user"] * 3]
     assert last[0]["content"] == make_env(find_entry("sokoban-easy"), {"horizon": 4}).prompt()
-    assert [message["content"] for message in last[1::2]] == [episode.first_observation, *(s.observation for s in episode.steps[:3])]
+    assert [message["content"] for message in last[1::2]] == [
+        episode.first_observation,
+        *(s.observation for s in episode.steps[:3]),
+    ]
     assert [message["content"] for message in last[2::2]] == [MOVE] * 3
     assert "tools" not in served.requests[0] and [step.reply for step in episode.steps] == [MOVE] * 4
 
 
 def test_reasoning_told_apart_is_a_thought_and_is_not_sent_back() -> None:
-    with serving(lambda body, number: completion({"content": "Action: Up", "reasoning_content": "Action: Down? No."})) as served:
+    with serving(
+        lambda body, number: completion({"content": "Action: Up", "reasoning_content": "Action: Down? No."})
+    ) as served:
         episode = play(served.url)
     assert episode.steps[0].action == "Up" and episode.steps[0].thought == "Action: Down? No."
     assert "Down?" not in json.dumps(served.requests[-1])
@@ -53,13 +60,20 @@ def test_the_oldest_turns_are_left_out_first() -> None:
     for number, (request, left_out) in enumerate(zip(served.requests, dropped, strict=True)):
         system, first, *turns = request["messages"]
         assert system["role"] == "system" and first["content"].startswith(episode.first_observation)
-        assert ("left out here" in first["content"]) == bool(left_out) and (not left_out or str(left_out) in first["content"])
-        assert [turn["content"].partition("\n")[0] for turn in turns[::2]] == [f"Thought: turn {n}." for n in range(left_out, number)]
+        assert ("left out here" in first["content"]) == bool(left_out) and (
+            not left_out or str(left_out) in first["content"]
+        )
+        assert [turn["content"].partition("\n")[0] for turn in turns[::2]] == [
+            f"Thought: turn {n}." for n in range(left_out, number)
+        ]
         assert not turns or turns[-1]["content"] == episode.steps[number - 1].observation
 
 
 def test_where_the_model_takes_less_turns_are_left_out_until_it_fits() -> None:
-    refusal = Raw(400, b'{"error": {"message": "This model\'s maximum context length is 9 tokens", "code": "context_length_exceeded"}}')
+    refusal = Raw(
+        400,
+        b'{"error": {"message": "This model\'s maximum context length is 9 tokens", "code": "context_length_exceeded"}}',
+    )
 
     def at_most(messages: int) -> Any:
         return lambda body, number: refusal if len(body["messages"]) > messages else MOVE
@@ -69,7 +83,11 @@ def test_where_the_model_takes_less_turns_are_left_out_until_it_fits() -> None:
         assert episode.ended == "truncated" and len(episode.steps) == 9 and episode.calls[-1]["dropped"] >= 6
     with serving(at_most(1)) as served:
         episode = play(served.url)
-        assert episode.failure == ENDPOINT and "nothing is left to leave out" in episode.error and len(served.requests) == 1
+        assert (
+            episode.failure == ENDPOINT
+            and "nothing is left to leave out" in episode.error
+            and len(served.requests) == 1
+        )
 
 
 def test_a_conversation_always_keeps_its_opening_and_its_last_turn() -> None:
@@ -102,23 +120,34 @@ def test_typed_tools_are_offered_and_their_calls_played() -> None:
     assert [(step.action, step.thought) for step in episode.steps] == [("Up", "I go up.")] * 4
     answer, result = served.requests[1]["messages"][2:4]
     assert answer["tool_calls"][0]["id"] == result["tool_call_id"] == "c1" and result["role"] == "tool"
-    assert result["content"] == episode.steps[0].observation and "Act by calling" in served.requests[0]["messages"][0]["content"]
+    assert (
+        result["content"] == episode.steps[0].observation
+        and "Act by calling" in served.requests[0]["messages"][0]["content"]
+    )
 
 
 def test_calls_that_no_tool_takes_cost_a_turn_and_say_why() -> None:
     wrong = [
-        called("fly", direction="Up"), called("move", direction="North"), called("move"),
+        called("fly", direction="Up"),
+        called("move", direction="North"),
+        called("move"),
         completion({"content": None, "tool_calls": [_call("1", "move", "{broken")]}),
-    ]  # fmt: skip
-    with serving(lambda body, number: wrong[number] if number < 4 else called("move", direction="Up")) as served:
+    ]
+    with serving(
+        lambda body, number: wrong[number] if number < 4 else called("move", direction="Up")
+    ) as served:
         episode = play(served.url, tools=True, horizon=5)
-    assert [step.action_valid for step in episode.steps[:4]] == [False] * 4 and episode.steps[4].action == "Up"
+    assert [step.action_valid for step in episode.steps[:4]] == [False] * 4 and episode.steps[
+        4
+    ].action == "Up"
     told = [message["content"] for message in served.requests[-1]["messages"] if message["role"] == "tool"]
     reasons = ("no tool 'fly'; valid: move", "must be one of Up, Down", "move takes direction", "no JSON")
     for content, message in zip(told, reasons, strict=True):
         assert content.startswith("Error: ") and message in content
     roles = [message["role"] for message in served.requests[-1]["messages"]]
-    assert roles == ["system", "user", *["assistant", "tool", "user"] * 4], "each call is answered, and the observation follows"
+    assert roles == ["system", "user", *["assistant", "tool", "user"] * 4], (
+        "each call is answered, and the observation follows"
+    )
 
 
 def test_of_several_calls_the_first_is_played_and_the_others_are_answered() -> None:
@@ -128,25 +157,37 @@ def test_of_several_calls_the_first_is_played_and_the_others_are_answered() -> N
         episode = play(served.url, tools=True)
     assert {step.action for step in episode.steps} == {"Up"}
     answered = served.requests[1]["messages"][3:]
-    assert [message["tool_call_id"] for message in answered] == ["a", "b"] and answered[1]["content"].startswith("Not played")
+    assert [message["tool_call_id"] for message in answered] == ["a", "b"] and answered[1][
+        "content"
+    ].startswith("Not played")
 
 
 @pytest.mark.parametrize("method", ["direct", "react", "reflexion", "search-o1"])
 def test_methods_that_write_their_actions_take_no_tools(method: str) -> None:
     with pytest.raises(UnknownOption, match=f"--tools: {method} writes its actions as text"):
-        load_agent(method, env_id="tstar/HotpotQA", seed=0, model=ModelOptions("m", "http://x/v1", tools=True))
+        load_agent(
+            method, env_id="tstar/HotpotQA", seed=0, model=ModelOptions("m", "http://x/v1", tools=True)
+        )
 
 
 CALLS = {
     "sokoban": [("move", {"direction": "Up"}, "Up")],
-    "search_qa": [("search", {"query": "who [is] it"}, "search[who [is] it]"), ("finish", {"answer": "Paris"}, "finish[Paris]")],
-    "webshop": [("search", {"query": "red\nshoe"}, "search[red shoe]"), ("click", {"target": "buy now"}, "click[buy now]")],
+    "search_qa": [
+        ("search", {"query": "who [is] it"}, "search[who [is] it]"),
+        ("finish", {"answer": "Paris"}, "finish[Paris]"),
+    ],
+    "webshop": [
+        ("search", {"query": "red\nshoe"}, "search[red shoe]"),
+        ("click", {"target": "buy now"}, "click[buy now]"),
+    ],
     "alfworld": [("act", {"command": "go to bed 1"}, "go to bed 1")],
     "blocksworld": [
-        ("pick_up", {"block": "red"}, "pick-up red"), ("put_down", {"block": "red"}, "put-down red"),
-        ("stack", {"block": "red", "onto": "blue"}, "stack red blue"), ("unstack", {"block": "red", "off": "blue"}, "unstack red blue"),
+        ("pick_up", {"block": "red"}, "pick-up red"),
+        ("put_down", {"block": "red"}, "put-down red"),
+        ("stack", {"block": "red", "onto": "blue"}, "stack red blue"),
+        ("unstack", {"block": "red", "off": "blue"}, "unstack red blue"),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("entry", list_envs(), ids=lambda entry: entry.name)

@@ -22,7 +22,9 @@ ANSWER = """    if event['event'] != 'start':
 """
 
 
-def play(folder: Path, body: str, *, tasks: int = 2, at_once: int = 1, timeout: float = 20.0) -> list[Episode]:
+def play(
+    folder: Path, body: str, *, tasks: int = 2, at_once: int = 1, timeout: float = 20.0
+) -> list[Episode]:
     (folder / "program.py").write_text(HEAD + body)
     spec = f"command:{sys.executable} '{folder}/program.py' --flag 'two words'"
     load = lambda: load_agent(spec, env_id=ENTRY.id, seed=0, model=ModelOptions(timeout=timeout))  # noqa: E731
@@ -31,21 +33,30 @@ def play(folder: Path, body: str, *, tasks: int = 2, at_once: int = 1, timeout: 
         env = SokobanEnv(horizon=3)
         bind_agent(agent, env)
         seats.append(Seat(env, agent))
-    return list(play_all(seats, Setting(ENTRY, "program"), [(task, 0) for task in SokobanEnv().task_ids()[:tasks]]))
+    return list(
+        play_all(seats, Setting(ENTRY, "program"), [(task, 0) for task in SokobanEnv().task_ids()[:tasks]])
+    )
 
 
 def test_a_program_plays_and_is_told_what_an_agent_may_know(tmp_path: Path) -> None:
     log = f"    open({str(tmp_path / 'log')!r}, 'a').write(json.dumps([os.getpid(), sys.argv[1:], event]) + '\\n')\n"
     episodes = play(tmp_path, log + ANSWER)
     assert all(len(episode.steps) == 3 and episode.steps[0].action == "Up" for episode in episodes)
-    assert [call["input_tokens"] for call in episodes[0].calls] == [9, 9, 9] and all(call["seconds"] > 0 for call in episodes[0].calls)
+    assert [call["input_tokens"] for call in episodes[0].calls] == [9, 9, 9] and all(
+        call["seconds"] > 0 for call in episodes[0].calls
+    )
     told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert len({pid for pid, _, _ in told}) == 1 and told[0][1] == ["--flag", "two words"], "one process for all episodes of a seat"
+    assert len({pid for pid, _, _ in told}) == 1 and told[0][1] == ["--flag", "two words"], (
+        "one process for all episodes of a seat"
+    )
     start, *events = [event for _, _, event in told]
     assert start["event"] == "start" and start["prompt"] == SokobanEnv(horizon=3).prompt()
     assert start["tools"][0]["function"]["name"] == "move"
     assert [event["event"] for event in events] == ["reset", "step", "step"] * 2
-    assert events[0]["observation"] == episodes[0].first_observation and events[1]["observation"] == episodes[0].steps[0].observation
+    assert (
+        events[0]["observation"] == episodes[0].first_observation
+        and events[1]["observation"] == episodes[0].steps[0].observation
+    )
     assert events[0]["info"]["task_id"] == episodes[0].task and "agent_seed" in events[0]["info"]
 
 
@@ -58,15 +69,23 @@ def test_several_at_once_have_a_process_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("    sys.stderr.write('no\\nlicence here\\n'); sys.exit(7)\n", "ended with status 7; its last words: no | licence here"),
+        (
+            "    sys.stderr.write('no\\nlicence here\\n'); sys.exit(7)\n",
+            "ended with status 7; its last words: no | licence here",
+        ),
         ("    print('hello', flush=True)\n", "failed: Expecting value"),
-        ("    print(json.dumps({'answer': 'x'}), flush=True)\n", 'it must answer {"reply": "..."} in one line'),
+        (
+            "    print(json.dumps({'answer': 'x'}), flush=True)\n",
+            'it must answer {"reply": "..."} in one line',
+        ),
         ("    print(json.dumps({'reply': 3}), flush=True)\n", "it must answer"),
         ("    time.sleep(60)\n", "gave no reply within 0.5 s (--timeout)"),
         ("    raise ValueError('my bug')\n", "ValueError: my bug"),
     ],
 )
-def test_a_program_that_fails_costs_its_episode_and_is_started_anew(tmp_path: Path, body: str, told: str) -> None:
+def test_a_program_that_fails_costs_its_episode_and_is_started_anew(
+    tmp_path: Path, body: str, told: str
+) -> None:
     first = f"    seen = {str(tmp_path / 'seen')!r}\n    if event['event'] == 'reset' and not os.path.exists(seen):\n"
     first += "        open(seen, 'w').close()\n" + body.replace("    ", "        ", 1)
     bad, good = play(tmp_path, first + ANSWER, timeout=0.5 if "sleep" in body else 20.0)
@@ -75,17 +94,26 @@ def test_a_program_that_fails_costs_its_episode_and_is_started_anew(tmp_path: Pa
 
 
 def test_a_chatty_program_is_not_blocked_by_its_own_stderr(tmp_path: Path) -> None:
-    assert all(e.ended == "truncated" for e in play(tmp_path, "    sys.stderr.write('x' * 300_000 + '\\n')\n" + ANSWER))
+    assert all(
+        e.ended == "truncated"
+        for e in play(tmp_path, "    sys.stderr.write('x' * 300_000 + '\\n')\n" + ANSWER)
+    )
 
 
 def test_long_lines_and_any_text_go_both_ways(tmp_path: Path) -> None:
     reply: Any = "Thought: " + "\u2028\ud800\U0001f600 long " * 20_000 + "\nAction: Up"
-    body = f"    reply = json.loads({json.dumps(json.dumps(reply))})\n" + ANSWER.replace("'Action: Up'", "reply")
+    body = f"    reply = json.loads({json.dumps(json.dumps(reply))})\n" + ANSWER.replace(
+        "'Action: Up'", "reply"
+    )
     (episode,) = play(tmp_path, body, tasks=1)
     assert episode.steps[0].reply == reply and episode.steps[0].action == "Up"
 
 
-NONE = [("command:", "needs a program"), ("command", "needs a program"), ("command:'x", "No closing quotation")]
+NONE = [
+    ("command:", "needs a program"),
+    ("command", "needs a program"),
+    ("command:'x", "No closing quotation"),
+]
 
 
 @pytest.mark.parametrize(("spec", "told"), NONE)

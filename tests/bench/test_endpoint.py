@@ -27,7 +27,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tstar_envs.bench.agents.endpoint.FIRST_WAIT", 0.01)
 
 
-def play(served: Served, *, tasks: int = 1, at_once: int = 1, horizon: int = 3, method: str = "chat", **model: Any) -> list[Episode]:
+def play(
+    served: Served, *, tasks: int = 1, at_once: int = 1, horizon: int = 3, method: str = "chat", **model: Any
+) -> list[Episode]:
     options = ModelOptions("m", served.url, **{"timeout": 5.0, "retries": 2, **model})
     first = load_agent(method, env_id=ENTRY.id, seed=0, model=options)
     agents = more_agents(first, at_once, method, lambda: first)
@@ -35,7 +37,11 @@ def play(served: Served, *, tasks: int = 1, at_once: int = 1, horizon: int = 3, 
     for env, agent in zip(envs, agents, strict=True):
         bind_agent(agent, env)
     keys = [(task, 0) for task in envs[0].task_ids()[:tasks]]
-    return list(play_missing([Seat(*pair) for pair in zip(envs, agents, strict=True)], Setting(ENTRY, method), keys, {}))
+    return list(
+        play_missing(
+            [Seat(*pair) for pair in zip(envs, agents, strict=True)], Setting(ENTRY, method), keys, {}
+        )
+    )
 
 
 def answers(*given: str | Raw) -> Callable[[Body, int], str | Raw]:
@@ -87,17 +93,25 @@ def test_an_endpoint_that_is_not_there() -> None:
 def test_what_no_further_try_would_change_is_not_tried_again(status: int) -> None:
     with serving(answers(Raw(status, b'{"error": {"message": "no such model"}}', JSON))) as served:
         (episode,) = play(served)
-        assert f"HTTP {status}: no such model" in episode.error and len(served.requests) == 1 and "tries" not in episode.error
+        assert (
+            f"HTTP {status}: no such model" in episode.error
+            and len(served.requests) == 1
+            and "tries" not in episode.error
+        )
 
 
 def test_a_server_gets_the_patience_it_asks_for_and_no_more() -> None:
     with serving(answers(Raw(429, b"", {"Retry-After": "1"}), MOVE)) as served:
         began = time.perf_counter()
         (episode,) = play(served)
-        assert time.perf_counter() - began > 1.0 and episode.failure == MODEL, "asked for a second, and our own pause is a hundredth"
+        assert time.perf_counter() - began > 1.0 and episode.failure == MODEL, (
+            "asked for a second, and our own pause is a hundredth"
+        )
     with serving(answers(Raw(429, b"", {"Retry-After": "3600"}))) as served:
         (episode,) = play(served)
-        assert "asks to wait 3600 s, and 300 are waited at most" in episode.error and len(served.requests) == 1
+        assert (
+            "asks to wait 3600 s, and 300 are waited at most" in episode.error and len(served.requests) == 1
+        )
 
 
 def test_pauses_double_and_are_spread() -> None:
@@ -133,17 +147,25 @@ def test_requests_in_flight_are_bounded_and_the_time_is_that_of_one_seat_after_a
 
 
 def test_newer_models_take_the_limit_under_another_name() -> None:
-    refusal = b'{"error": {"message": "Unsupported parameter: use max_completion_tokens instead of max_tokens"}}'
+    refusal = (
+        b'{"error": {"message": "Unsupported parameter: use max_completion_tokens instead of max_tokens"}}'
+    )
     with serving(lambda body, number: Raw(400, refusal, JSON) if "max_tokens" in body else MOVE) as served:
         (episode,) = play(served, max_tokens=77)
-        assert episode.failure == MODEL and [request.get("max_completion_tokens") for request in served.requests] == [None, 77, 77, 77]
+        assert episode.failure == MODEL and [
+            request.get("max_completion_tokens") for request in served.requests
+        ] == [None, 77, 77, 77]
 
 
 def test_fields_of_the_user_stand_above_and_null_leaves_one_out() -> None:
     with serving(answers(MOVE)) as served:
         play(served, request={"temperature": None, "reasoning_effort": "low", "max_tokens": 5})
         (body, *_) = served.requests
-        assert "temperature" not in body and (body["reasoning_effort"], body["max_tokens"], body["model"]) == ("low", 5, "m")
+        assert "temperature" not in body and (
+            body["reasoning_effort"],
+            body["max_tokens"],
+            body["model"],
+        ) == ("low", 5, "m")
     with serving(answers(MOVE)) as served:
         play(served)
         assert served.requests[0]["temperature"] == 0.0, "greedy unless the user says otherwise"
@@ -168,8 +190,12 @@ def test_tokens_are_counted_as_the_endpoint_tells_and_unknown_is_not_zero() -> N
     with serving(answers(completion(MOVE, given=50), completion(MOVE, usage=False))) as served:
         (episode,) = play(served)
         told = [(call.get("input_tokens"), call.get("output_tokens")) for call in episode.calls]
-        assert told == [(50, 5), (None, None), (None, None)] and all(call["seconds"] > 0 for call in episode.calls)
-        assert [call["step"] for call in episode.calls] == [0, 1, 2] and all(step.seconds > 0 for step in episode.steps)
+        assert told == [(50, 5), (None, None), (None, None)] and all(
+            call["seconds"] > 0 for call in episode.calls
+        )
+        assert [call["step"] for call in episode.calls] == [0, 1, 2] and all(
+            step.seconds > 0 for step in episode.steps
+        )
 
 
 def test_missing_settings_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,28 @@ class Curious:
 def test_an_agent_is_shown_no_expert() -> None:
     env, agent = SokobanEnv(), Curious()
     assert not bind_agent(agent, env)
-    assert agent.env.prompt() == env.prompt() and agent.env.prompt("tags") == env.prompt("tags") and agent.env.horizon == env.horizon
-    assert agent.env.demonstrations(1) == env.demonstrations(1) and agent.env.unwrapped.prompt() == env.prompt()
-    for name in ("oracle", "snapshot", "restore", "progress", "_task", "_state", "step", "reset", "task_ids", "state_key", "_set", "env"):
+    assert (
+        agent.env.prompt() == env.prompt()
+        and agent.env.prompt("tags") == env.prompt("tags")
+        and agent.env.horizon == env.horizon
+    )
+    assert (
+        agent.env.demonstrations(1) == env.demonstrations(1) and agent.env.unwrapped.prompt() == env.prompt()
+    )
+    for name in (
+        "oracle",
+        "snapshot",
+        "restore",
+        "progress",
+        "_task",
+        "_state",
+        "step",
+        "reset",
+        "task_ids",
+        "state_key",
+        "_set",
+        "env",
+    ):
         with pytest.raises(NotShown, match=f"not shown '{name}'.*privileged"):
             getattr(agent.env, name)
     with pytest.raises(NotShown, match="no prompt style 'poem'; valid: 'react', 'tags'"):
@@ -58,7 +77,11 @@ def test_a_measurement_that_fails_costs_no_episode() -> None:
     lost = play_episode(env, entry, agent, name="random", task=env.task_ids()[0], progress=True)
     known = play_episode(plain, entry, agent, name="random", task=plain.task_ids()[1], progress=True)
     without = play_episode(plain, entry, agent, name="random", task=plain.task_ids()[0])
-    assert lost.ended == "truncated" and lost.extra.pop("progress_unknown") == "SolverLimit: the solver gave up" and lost == without
+    assert (
+        lost.ended == "truncated"
+        and lost.extra.pop("progress_unknown") == "SolverLimit: the solver gave up"
+        and lost == without
+    )
     lost.extra["progress_unknown"] = "SolverLimit"
     summary = summarise([lost, known])
     assert (summary.episodes, summary.errors, summary.progress_unknown) == (2, 0, 1)
@@ -81,11 +104,30 @@ def test_the_options_of_tiny_are_known_without_its_weights(env_id: str) -> None:
 
 WHOLE = Episode("e", "mini", "t", "test", "1", "a", "i", "o", ended="terminated").to_json()
 CHANGES: list[tuple[str, Any]] = [
-    ("steps", 3), ("steps", [3]), ("steps", [{}]), ("steps", None), ("reward", "1"), ("reward", True), ("success", 1), ("extra", []),
-    ("task", None), ("sample", "0"), ("sample", 1.5), ("schema", "x"), ("schema", 99), ("surprise", 1), ("env", {}), ("seed", False),
-    ("calls", [3]), ("calls", [{"purpose": "act"}]), ("calls", [{"purpose": "act", "seconds": 1, "tries": "2"}]),
-    ("calls", [{"purpose": "act", "seconds": "1"}]), ("attempts", [{}]), ("attempts", [{"steps": ["x"]}]), ("attempts", ["x"]),
-]  # fmt: skip
+    ("steps", 3),
+    ("steps", [3]),
+    ("steps", [{}]),
+    ("steps", None),
+    ("reward", "1"),
+    ("reward", True),
+    ("success", 1),
+    ("extra", []),
+    ("task", None),
+    ("sample", "0"),
+    ("sample", 1.5),
+    ("schema", "x"),
+    ("schema", 99),
+    ("surprise", 1),
+    ("env", {}),
+    ("seed", False),
+    ("calls", [3]),
+    ("calls", [{"purpose": "act"}]),
+    ("calls", [{"purpose": "act", "seconds": 1, "tries": "2"}]),
+    ("calls", [{"purpose": "act", "seconds": "1"}]),
+    ("attempts", [{}]),
+    ("attempts", [{"steps": ["x"]}]),
+    ("attempts", ["x"]),
+]
 
 
 @pytest.mark.parametrize(("name", "value"), CHANGES)

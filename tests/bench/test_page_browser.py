@@ -37,12 +37,38 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two agents that part at the 30th step, a third with attempts, samples and another set of tasks, progress and requests."""
     folder = tmp_path_factory.mktemp("plain")
     same = [f"move {n}" for n in range(29)]
-    a = [replace(e, steps=[step(x) for x in [*same, "left", "win"]]) for e in tasks(12, 9, agent="a", extra={"progress": 0.7})]
-    b = [replace(e, steps=[step(x, thought=f"I {x}.") for x in [*same, "right"]]) for e in tasks(12, 3, agent="b")]
-    earlier = {"reward": 0.0, "success": False, "ended": "truncated", "steps": [{"thought": "", "action": "jump", "observation": "no"}]}
-    asked = [{"purpose": "reflect", "seconds": 2.0, "step": 1, "input_tokens": 900, "output_tokens": 20, "text": "Do not jump."}]
+    a = [
+        replace(e, steps=[step(x) for x in [*same, "left", "win"]])
+        for e in tasks(12, 9, agent="a", extra={"progress": 0.7})
+    ]
+    b = [
+        replace(e, steps=[step(x, thought=f"I {x}.") for x in [*same, "right"]])
+        for e in tasks(12, 3, agent="b")
+    ]
+    earlier = {
+        "reward": 0.0,
+        "success": False,
+        "ended": "truncated",
+        "steps": [{"thought": "", "action": "jump", "observation": "no"}],
+    }
+    asked = [
+        {
+            "purpose": "reflect",
+            "seconds": 2.0,
+            "step": 1,
+            "input_tokens": 900,
+            "output_tokens": 20,
+            "text": "Do not jump.",
+        }
+    ]
     c = [
-        replace(e, sample=sample, steps=[step("fly", valid=False), step("", reply="I give up")], attempts=[earlier], calls=asked)
+        replace(
+            e,
+            sample=sample,
+            steps=[step("fly", valid=False), step("", reply="I give up")],
+            attempts=[earlier],
+            calls=asked,
+        )
         for e in tasks(6, 0, agent="c")
         for sample in (0, 1)
     ]
@@ -59,15 +85,36 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         steps = [step(words, words, thought=words, reply=words + "!"), step(words, words, valid=False)]
         steps[1].invalid_reason = words
         those = [
-            episode("shared" + HOSTILE, n == 0, agent=name + words, steps=steps, instruction=words, first_observation=words, sample=n,
-                    rules_version=words, extra={"progress": 0.5})
-            if n < 2 else
-            episode(words, agent=name + words, steps=[], ended="error", error=f"EndpointError: {words}", rules_version=words)
+            episode(
+                "shared" + HOSTILE,
+                n == 0,
+                agent=name + words,
+                steps=steps,
+                instruction=words,
+                first_observation=words,
+                sample=n,
+                rules_version=words,
+                extra={"progress": 0.5},
+            )
+            if n < 2
+            else episode(
+                words,
+                agent=name + words,
+                steps=[],
+                ended="error",
+                error=f"EndpointError: {words}",
+                rules_version=words,
+            )
             for n in range(3)
-        ]  # fmt: skip
+        ]
         reflect = {"purpose": "reflect", "seconds": 1.0, "step": 0, "text": words}
         refine = {"purpose": words[:80], "seconds": 1.0, "step": 0, "text": words}
-        attempt = {"reward": 0.0, "success": False, "ended": words, "steps": [{"thought": words, "action": words, "observation": words}]}
+        attempt = {
+            "reward": 0.0,
+            "success": False,
+            "ended": words,
+            "steps": [{"thought": words, "action": words, "observation": words}],
+        }
         those[0] = replace(those[0], calls=[reflect, refine], attempts=[attempt])
         settings = {"agent_settings": {"model": words[:200], "request": {words[:90]: words}}, "note": words}
         paths.append(write(folder / f"{name}.jsonl", those, {words[:50]: words}, **settings))
@@ -102,7 +149,9 @@ def test_words_stay_text(driver: Any, hostile: Path, locked: bool) -> None:
     page = hostile
     if not locked:  # the content security policy is a second lock; the first must hold without it
         page = hostile.with_name("unlocked.html")
-        page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", hostile.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(
+            re.sub(r"<meta http-equiv[^>]*>", "", hostile.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     show(driver, page)
     open_everything(driver)
     assert driver.execute_script("return window.hacked") is None
@@ -110,7 +159,11 @@ def test_words_stay_text(driver: Any, hostile: Path, locked: bool) -> None:
     assert len(driver.find_elements(By.TAG_NAME, "script")) == 2
     words = driver.execute_script("return document.body.textContent.replace(/<script type=.*/s, '')")
     assert not re.search("[\x00\x1b\u202a-\u202e\u2066-\u2069\ud800-\udfff]", words)
-    assert "</script><script>window.hacked=1</script>" in words and "{{ 7*7 }}" in words and "more characters)" in words
+    assert (
+        "</script><script>window.hacked=1</script>" in words
+        and "{{ 7*7 }}" in words
+        and "more characters)" in words
+    )
     assert_quiet(driver)
 
 
@@ -122,7 +175,9 @@ def test_the_policy_blocks_what_the_escaping_would_let_through(driver: Any, page
         "<p id=styled style='color: rgb(1, 2, 3)'>p</p><iframe src='data:text/html,<script>parent.hacked = 3</script>'></iframe>"
         "<img src='http://127.0.0.1:9/x.png'>"
     )
-    broken.write_text(page.read_text(encoding="utf-8").replace("<main", attack + "<main", 1), encoding="utf-8")
+    broken.write_text(
+        page.read_text(encoding="utf-8").replace("<main", attack + "<main", 1), encoding="utf-8"
+    )
     show(driver, broken)
     assert driver.execute_script("return window.hacked") is None
     assert driver.find_element(By.TAG_NAME, "h1").is_displayed()
@@ -130,7 +185,9 @@ def test_the_policy_blocks_what_the_escaping_would_let_through(driver: Any, page
     assert driver.execute_script(colour) != "rgb(1, 2, 3)"
     refused = [entry["message"] for entry in driver.get_log("browser")]
     for directive in ("script-src", "style-src", "img-src", "default-src"):
-        assert any("Content Security Policy" in message and directive in message for message in refused), directive
+        assert any("Content Security Policy" in message and directive in message for message in refused), (
+            directive
+        )
 
 
 def test_the_policy_names_the_script_and_style_that_are_there(page: Path) -> None:
@@ -170,9 +227,15 @@ def test_attempts_samples_and_reflections(driver: Any, page: Path) -> None:
     steps = driver.find_element(By.ID, "steps").text
     assert "invalid: not possible" in steps and "I give up" in steps
     attempt = Select(driver.find_element(By.ID, "attempt-b"))
-    assert [option.text for option in attempt.options] == ["1", "2 (the result)"] and attempt.first_selected_option.text == "2 (the result)"
+    assert [option.text for option in attempt.options] == [
+        "1",
+        "2 (the result)",
+    ] and attempt.first_selected_option.text == "2 (the result)"
     attempt.select_by_visible_text("1")
-    assert "jump" in driver.find_element(By.ID, "steps").text and "told itself" not in driver.find_element(By.ID, "told-b").text
+    assert (
+        "jump" in driver.find_element(By.ID, "steps").text
+        and "told itself" not in driver.find_element(By.ID, "told-b").text
+    )
     assert [option.text for option in Select(driver.find_element(By.ID, "sample-b")).options] == ["0", "1"]
     assert not driver.find_element(By.ID, "sample-a").is_displayed()
     Select(driver.find_element(By.ID, "agent-a")).select_by_visible_text("c")
@@ -195,10 +258,16 @@ def test_keyboard_alone(driver: Any, page: Path) -> None:
     seen = []
     for _ in range(80):
         press(Keys.TAB)
-        seen.append(active().get_attribute("id") or active().get_attribute("href") or active().get_attribute("aria-label"))
+        seen.append(
+            active().get_attribute("id")
+            or active().get_attribute("href")
+            or active().get_attribute("aria-label")
+        )
         if seen[-1] == "walk":
             break
-    order = [seen.index(name) for name in ("setting", "task", "next", "agent-a", "agent-b", "to-parting", "walk")]
+    order = [
+        seen.index(name) for name in ("setting", "task", "next", "agent-a", "agent-b", "to-parting", "walk")
+    ]
     assert order == sorted(order) and "All figures of each agent" in seen
     before = driver.execute_script("return document.getElementById('walk').scrollTop")
     press(Keys.HOME)
@@ -206,7 +275,9 @@ def test_keyboard_alone(driver: Any, page: Path) -> None:
     for _ in range(50):  # scrolling is smooth
         if driver.execute_script(moved) < before:
             break
-    ActionChains(driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).send_keys(Keys.ENTER).perform()
+    ActionChains(driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).send_keys(
+        Keys.ENTER
+    ).perform()
     assert "parted" in active().get_attribute("class")
     task = Select(driver.find_element(By.ID, "task")).first_selected_option.text
     driver.execute_script("document.getElementById('next').focus()")
@@ -267,8 +338,14 @@ def test_contrast(driver: Any, page: Path, scheme: str) -> None:
 def test_figures_are_those_of_the_files(driver: Any, page: Path) -> None:
     show(driver, page)
     rows = driver.find_elements(By.CSS_SELECTOR, "#leaderboard .sticky tr")
-    shown = [[cell.text.split("\n")[0] for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows]
-    assert shown == [["Tasks", "a", "b", "c"], ["Sokoban-easy [A]", "75.0", "25.0", "–"], ["Sokoban-easy [B]", "–", "–", "0.0"]]
+    shown = [
+        [cell.text.split("\n")[0] for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows
+    ]
+    assert shown == [
+        ["Tasks", "a", "b", "c"],
+        ["Sokoban-easy [A]", "75.0", "25.0", "–"],
+        ["Sokoban-easy [B]", "–", "–", "0.0"],
+    ]
     assert "was not played on the same tasks by all" in driver.find_element(By.CSS_SELECTOR, ".notice").text
     data = json.loads(driver.find_element(By.ID, "data").get_attribute("textContent"))
     kept = sum(len(one["episodes"]) for setting in data["settings"] for one in setting["tasks"])
@@ -288,7 +365,9 @@ def test_print_shows_what_boxes_hide(driver: Any, page: Path) -> None:
 
 
 def test_nothing_kept(driver: Any, tmp_path: Path) -> None:
-    written = write_report([write(tmp_path / "a.jsonl", tasks(3, 1))], tmp_path / "p.html", NO_PRICES, episodes=0)
+    written = write_report(
+        [write(tmp_path / "a.jsonl", tasks(3, 1))], tmp_path / "p.html", NO_PRICES, episodes=0
+    )
     show(driver, written.path)
     assert "holds no episodes step by step" in driver.find_element(By.ID, "side").text
     assert_quiet(driver)

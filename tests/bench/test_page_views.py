@@ -52,19 +52,29 @@ def test_files_of_the_same_tasks_share_a_board_and_others_do_not(tmp_path: Path)
     same = [write(tmp_path / f"{name}.jsonl", tasks(10, 5, agent=name)) for name in ("a", "b")]
     fewer = write(tmp_path / "c.jsonl", tasks(6, 6, agent="c"))
     rules = write(tmp_path / "d.jsonl", tasks(10, 6, agent="d", rules_version="old"))
-    changed = write(tmp_path / "e.jsonl", [replace(e, first_observation="other") for e in tasks(10, 5, agent="e")])
+    changed = write(
+        tmp_path / "e.jsonl", [replace(e, first_observation="other") for e in tasks(10, 5, agent="e")]
+    )
     boards = boards_of(*same, fewer, rules, changed)
     assert [(b.letter, players(b), b.tasks) for b in boards] == [
-        ("A", ["a", "b"], 10), ("B", ["c"], 6), ("C", ["d"], 10), ("D", ["e"], 10),
-    ]  # fmt: skip
+        ("A", ["a", "b"], 10),
+        ("B", ["c"], 6),
+        ("C", ["d"], 10),
+        ("D", ["e"], 10),
+    ]
     (told,) = notices(boards)
-    assert "Sokoban-easy was not played on the same tasks by all" in told and "[B] 6 tasks, not of a panel, rules 6: c" in told
+    assert (
+        "Sokoban-easy was not played on the same tasks by all" in told
+        and "[B] 6 tasks, not of a panel, rules 6: c" in told
+    )
     assert "[C] 10 tasks, not of a panel, rules old: d" in told
 
 
 def test_other_options_and_errors_are_told(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", tasks(4, 2, agent="a"))
-    failed = episode("t003", ended="error", error="EndpointError: down", agent="b", actions=(), failure="endpoint")
+    failed = episode(
+        "t003", ended="error", error="EndpointError: down", agent="b", actions=(), failure="endpoint"
+    )
     shown = [replace(e, first_observation="grid") for e in tasks(3, 2, agent="b")]
     b = write(tmp_path / "b.jsonl", [*shown, failed], {"observation": "grid_coords"})
     (board,) = boards_of(a, b)
@@ -79,7 +89,9 @@ def test_other_options_and_errors_are_told(tmp_path: Path) -> None:
 def test_what_panel_it_is(tmp_path: Path) -> None:
     ids = panel("v1")[EASY].tasks
     whole = write(tmp_path / "a.jsonl", [episode(task, True, panel=panel_name(EASY)) for task in ids])
-    part = write(tmp_path / "b.jsonl", [episode(task, True, agent="b", panel=panel_name(EASY)) for task in ids[:7]])
+    part = write(
+        tmp_path / "b.jsonl", [episode(task, True, agent="b", panel=panel_name(EASY)) for task in ids[:7]]
+    )
     strange = write(tmp_path / "c.jsonl", [episode(task, agent="c", panel="v1 0123") for task in ids])
     unknown = write(tmp_path / "d.jsonl", [episode(task, agent="d", panel="v99 ff") for task in ids])
     boards = {players(board)[0]: board for board in boards_of(whole, part, strange, unknown)}
@@ -97,8 +109,14 @@ def test_names(tmp_path: Path) -> None:
     model = {"agent_settings": {"model": "m", "temperature": 0.0}}
     warm = {"agent_settings": {"model": "m", "temperature": 1.0}}
     assert named(("one/a.jsonl", model)) == ["chat m"]
-    assert named(("two/a.jsonl", model), ("two/b.jsonl", {"agent_settings": {"model": "n"}})) == ["chat m", "chat n"]
-    assert named(("three/a.jsonl", model), ("three/b.jsonl", warm)) == ["chat m (temperature 0.0)", "chat m (temperature 1.0)"]
+    assert named(("two/a.jsonl", model), ("two/b.jsonl", {"agent_settings": {"model": "n"}})) == [
+        "chat m",
+        "chat n",
+    ]
+    assert named(("three/a.jsonl", model), ("three/b.jsonl", warm)) == [
+        "chat m (temperature 0.0)",
+        "chat m (temperature 1.0)",
+    ]
     assert named(("four/a.jsonl", model), ("five/a.jsonl", model)) == ["chat m (four)", "chat m (five)"]
     assert named(("six/a.jsonl", model), ("six/b.jsonl", model)) == ["chat m (a)", "chat m (b)"]
     deep = named(("x/same/a.jsonl", model), ("y/same/a.jsonl", model))
@@ -113,9 +131,19 @@ def test_leaderboard_orders_by_what_all_have_played(tmp_path: Path) -> None:
         for agent, solved in agents.items()
     ]
     found = leaderboard(boards_of(*paths))
-    assert found.agents == ["strong", "weak"] and found.common == 2 and found.means == pytest.approx([0.55, 0.25])
-    assert [board.env for board, _ in found.rows] == [HOTPOT, EASY, ALFWORLD], "as the table of environments orders them"
-    assert [[None if s is None else s.success for s in row] for _, row in found.rows] == [[0.5, 0.3], [0.6, 0.2], [None, 1.0]]
+    assert (
+        found.agents == ["strong", "weak"]
+        and found.common == 2
+        and found.means == pytest.approx([0.55, 0.25])
+    )
+    assert [board.env for board, _ in found.rows] == [HOTPOT, EASY, ALFWORLD], (
+        "as the table of environments orders them"
+    )
+    assert [[None if s is None else s.success for s in row] for _, row in found.rows] == [
+        [0.5, 0.3],
+        [0.6, 0.2],
+        [None, 1.0],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,17 +180,36 @@ def test_household_types_of_records_and_of_sentences_agree() -> None:
 
 def test_the_papers_tables(tmp_path: Path) -> None:
     kinds = ["pick_and_place_simple"] * 4 + ["look_at_obj_in_light"] * 2
-    houses = [episode(f"h{n}", n < 3, env=ALFWORLD, extra={"task_type": kind}) for n, kind in enumerate(kinds)]
+    houses = [
+        episode(f"h{n}", n < 3, env=ALFWORLD, extra={"task_type": kind}) for n, kind in enumerate(kinds)
+    ]
     paths = [write(tmp_path / "alfworld.jsonl", houses)]
-    paths.append(write(tmp_path / "shop.jsonl", [episode(f"w{n}", n == 0, env="tstar/WebShop", reward=r) for n, r in enumerate((1, 0.4))]))
-    for n, name in enumerate(("NQ", "TriviaQA", "PopQA", "HotpotQA", "2WikiMultihopQA", "MuSiQue", "Bamboogle")):
+    paths.append(
+        write(
+            tmp_path / "shop.jsonl",
+            [episode(f"w{n}", n == 0, env="tstar/WebShop", reward=r) for n, r in enumerate((1, 0.4))],
+        )
+    )
+    for n, name in enumerate(
+        ("NQ", "TriviaQA", "PopQA", "HotpotQA", "2WikiMultihopQA", "MuSiQue", "Bamboogle")
+    ):
         those = [episode(f"q{k}", k < n, env=f"tstar/{name}", extra={"em": float(k < n)}) for k in range(10)]
         paths.append(write(tmp_path / f"{name}.jsonl", those))
     views = {view.table.name: view for view in paper_views(boards_of(*paths))}
     assert list(views) == ["interactive", "questions"], "of planning nothing was played"
     ((name, cells),) = views["interactive"].rows
     assert name == "a"
-    assert [cell and round(100 * cell.part.value, 1) for cell in cells] == [75.0, 0.0, None, None, None, None, 50.0, 70.0, 50.0]
+    assert [cell and round(100 * cell.part.value, 1) for cell in cells] == [
+        75.0,
+        0.0,
+        None,
+        None,
+        None,
+        None,
+        50.0,
+        70.0,
+        50.0,
+    ]
     assert cells[0] is not None and cells[0].note == "4 episodes" and cells[0].part.bounds is not None
     ((_, cells),) = views["questions"].rows
     values = [round(100 * cell.part.value, 1) for cell in cells if cell]
@@ -176,16 +223,34 @@ def test_published_figures_are_those_of_the_paper() -> None:
     """Spot checks against the printed tables, and each row as long as its table is wide."""
     found = {(t.name, row.group, row.method): row.figures for t in TABLES for row in t.published}
     assert len(found) == 18 + 20 + 16
-    assert found["interactive", "Qwen2.5-3B-Instruct", "Reflexion"] == tuple("61.2 49.6 55.9 65.2 68.4 45.6 57.7 58.8 32.3".split())
-    assert found["questions", "Phi-4-mini-instruct-3.8B", "Search-o1"] == tuple("35.0 49.0 36.0 40.0 30.0 27.0 23.0 21.0 31.5".split())
-    assert found["planning", "Qwen2.5-3B-Instruct", "GiGPO + T-STAR"] == tuple("54.4 29.6 11.2 67.1 73.4".split())
+    assert found["interactive", "Qwen2.5-3B-Instruct", "Reflexion"] == tuple(
+        "61.2 49.6 55.9 65.2 68.4 45.6 57.7 58.8 32.3".split()
+    )
+    assert found["questions", "Phi-4-mini-instruct-3.8B", "Search-o1"] == tuple(
+        "35.0 49.0 36.0 40.0 30.0 27.0 23.0 21.0 31.5".split()
+    )
+    assert found["planning", "Qwen2.5-3B-Instruct", "GiGPO + T-STAR"] == tuple(
+        "54.4 29.6 11.2 67.1 73.4".split()
+    )
     for table in TABLES:
         assert sum(width for _, width in table.groups) == len(table.columns)
-        assert all(len(row.figures) == len(table.columns) and all(map(float, row.figures)) for row in table.published)
+        assert all(
+            len(row.figures) == len(table.columns) and all(map(float, row.figures)) for row in table.published
+        )
 
 
 def test_progress_counts() -> None:
-    found = counts([(0.0, False), (0.09, False), (0.3, False), (3 * 0.1, True), (0.999, False), (1.0, True), (1.0, False)])
+    found = counts(
+        [
+            (0.0, False),
+            (0.09, False),
+            (0.3, False),
+            (3 * 0.1, True),
+            (0.999, False),
+            (1.0, True),
+            (1.0, False),
+        ]
+    )
     assert found[0] == (0, 2) and found[3] == (1, 1) and found[9] == (0, 1) and found[10] == (1, 1)
     assert sum(map(sum, found)) == 7
 
@@ -196,12 +261,20 @@ def test_progress_loses_no_episode(progress: list[tuple[float, bool]]) -> None:
 
 
 def test_differences_across_sets_are_on_what_all_have(tmp_path: Path) -> None:
-    a, b = (write(tmp_path / f"{name}.jsonl", tasks(40, solved, agent=name)) for name, solved in (("a", 30), ("b", 10)))
+    a, b = (
+        write(tmp_path / f"{name}.jsonl", tasks(40, solved, agent=name))
+        for name, solved in (("a", 30), ("b", 10))
+    )
     c = write(tmp_path / "c.jsonl", tasks(20, 20, agent="c"))
-    far = write(tmp_path / "far.jsonl", [replace(e, task=f"far{e.task}") for e in tasks(5, 1, agent="d", env=HOTPOT)])
+    far = write(
+        tmp_path / "far.jsonl", [replace(e, task=f"far{e.task}") for e in tasks(5, 1, agent="d", env=HOTPOT)]
+    )
     near = write(tmp_path / "near.jsonl", tasks(5, 1, agent="e", env=HOTPOT))
     tables, told = paired(boards_of(a, b, c, far, near))
-    assert [(t.title, t.rows[0].tasks, len(t.rows)) for t in tables] == [("Sokoban-easy [A]", 40, 1), ("Sokoban-easy, all sets", 20, 3)]
+    assert [(t.title, t.rows[0].tasks, len(t.rows)) for t in tables] == [
+        ("Sokoban-easy [A]", 40, 1),
+        ("Sokoban-easy, all sets", 20, 3),
+    ]
     assert tables[0].rows[0].difference == 0.5 and tables[0].rows[0].decided
     assert told == ["HotpotQA [A], HotpotQA [B] have no task in common: nothing to compare."]
 
@@ -215,18 +288,33 @@ def test_score_is_compared_where_it_says_more(tmp_path: Path) -> None:
 
 
 def calls(given: int | None, out: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"purpose": "act", "seconds": 1.0, "step": 0, "input_tokens": given, "output_tokens": out, **more}]
+    return [
+        {"purpose": "act", "seconds": 1.0, "step": 0, "input_tokens": given, "output_tokens": out, **more}
+    ]
 
 
 def test_cost_is_summed_and_unknown_where_a_part_is(tmp_path: Path) -> None:
     prices = PriceTable("EUR", "2026-01", {"m": Price(1.0, 0.1, 10.0)})
     model = {"agent_settings": {"model": "m"}}
-    easy = write(tmp_path / "easy.jsonl", tasks(4, 2, agent="chat", calls=calls(1_000_000, 100_000, tries=3)), **model)
-    hotpot = write(tmp_path / "hotpot.jsonl", tasks(4, 0, agent="chat", env=HOTPOT, calls=calls(500_000, 0)), **model)
+    easy = write(
+        tmp_path / "easy.jsonl", tasks(4, 2, agent="chat", calls=calls(1_000_000, 100_000, tries=3)), **model
+    )
+    hotpot = write(
+        tmp_path / "hotpot.jsonl", tasks(4, 0, agent="chat", env=HOTPOT, calls=calls(500_000, 0)), **model
+    )
     (total,), rows = cost_rows(boards_of(easy, hotpot, prices=prices))
-    assert total.agent == "chat m" and total.accounts.cost == pytest.approx(4 * 2 + 4 * 0.5) and total.accounts.usage.retries == 8
-    assert total.accounts.cost_per_success == pytest.approx(5.0) and [row.where for row in rows] == ["HotpotQA", "Sokoban-easy"]
-    quiet = write(tmp_path / "quiet.jsonl", tasks(4, 0, agent="chat", env=ALFWORLD, calls=calls(None, 0)), **model)
+    assert (
+        total.agent == "chat m"
+        and total.accounts.cost == pytest.approx(4 * 2 + 4 * 0.5)
+        and total.accounts.usage.retries == 8
+    )
+    assert total.accounts.cost_per_success == pytest.approx(5.0) and [row.where for row in rows] == [
+        "HotpotQA",
+        "Sokoban-easy",
+    ]
+    quiet = write(
+        tmp_path / "quiet.jsonl", tasks(4, 0, agent="chat", env=ALFWORLD, calls=calls(None, 0)), **model
+    )
     (total,), _ = cost_rows(boards_of(easy, quiet, prices=prices))
     assert total.accounts.cost is None and total.accounts.usage.uncounted == 4
 
@@ -241,7 +329,9 @@ def test_the_page_keeps_the_same_tasks_of_all_and_those_that_differ_first(tmp_pa
     assert found.kept == 12 and found.episodes == 110 and len(names) == 4
     assert all(int(name[1:]) < 15 for name in names), "solved by a, not by c"
     assert all([e["agent"] for e in one["episodes"]] == [0, 1, 2] for one in setting["tasks"])
-    assert browsable(boards_of(c, a, b), 4).data["settings"][0]["tasks"][0]["name"] == names[0], "whatever the order of the files"
+    assert browsable(boards_of(c, a, b), 4).data["settings"][0]["tasks"][0]["name"] == names[0], (
+        "whatever the order of the files"
+    )
 
 
 def test_a_bound_on_the_data_is_kept_and_told(tmp_path: Path) -> None:
@@ -249,15 +339,30 @@ def test_a_bound_on_the_data_is_kept_and_told(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", long)
     b = write(tmp_path / "b.jsonl", [replace(e, agent="b") for e in long])
     found = browsable(boards_of(a, b), 20, most=100_000)
-    assert 0 < found.kept < 40 and found.over == 40 - found.kept and len(text.script_json(found.data)) < 110_000
+    assert (
+        0 < found.kept < 40 and found.over == 40 - found.kept and len(text.script_json(found.data)) < 110_000
+    )
     (setting,) = found.data["settings"]
-    assert {e["agent"] for one in setting["tasks"] for e in one["episodes"]} == {0, 1}, "no file takes all the room"
-    used = {place for one in setting["tasks"] for e in one["episodes"] for s in e["attempts"][0]["steps"] for place in (s["a"], s["o"])}
+    assert {e["agent"] for one in setting["tasks"] for e in one["episodes"]} == {0, 1}, (
+        "no file takes all the room"
+    )
+    used = {
+        place
+        for one in setting["tasks"]
+        for e in one["episodes"]
+        for s in e["attempts"][0]["steps"]
+        for place in (s["a"], s["o"])
+    }
     assert max(used) < len(found.data["texts"]) <= len(used) + 40, "what was left out leaves no texts"
 
 
 def test_long_episodes_and_attempts(tmp_path: Path) -> None:
-    earlier = {"reward": 0.0, "success": False, "ended": "truncated", "steps": [{"reply": "r", "thought": "t", "action": "Up"}]}
+    earlier = {
+        "reward": 0.0,
+        "success": False,
+        "ended": "truncated",
+        "steps": [{"reply": "r", "thought": "t", "action": "Up"}],
+    }
     reflect = {"purpose": "reflect", "seconds": 1.0, "step": 1, "text": "look first"}
     refine = {"purpose": "refine", "seconds": 1.0, "step": 0, "attempt": 1, "text": "in short"}
     steps = [step("Down", reply="Action: Down and more words")] + [step("Down")] * (MOST_STEPS + 4)
@@ -300,17 +405,33 @@ def test_whole_page(tmp_path: Path) -> None:
     a = write(tmp_path / "in" / "a.jsonl", tasks(30, 20, agent="a", extra={"progress": 0.5}))
     write(tmp_path / "in" / "b.jsonl", tasks(30, 5, agent="b"))
     (tmp_path / "in" / "other.jsonl").write_text("{}\n")
-    written = write_report([tmp_path / "in", a], tmp_path / "out" / "page.html", NO_PRICES, title="Ours & theirs")
+    written = write_report(
+        [tmp_path / "in", a], tmp_path / "out" / "page.html", NO_PRICES, title="Ours & theirs"
+    )
     html = written.path.read_text(encoding="utf-8")
     assert (written.files, written.passed_over, written.size) == (2, 1, len(html.encode()))
-    for part in ("<title>Ours &amp; theirs</title>", "66.7", "Success against progress", "decided, <bdi>a</bdi> is better", "as published"):
+    for part in (
+        "<title>Ours &amp; theirs</title>",
+        "66.7",
+        "Success against progress",
+        "decided, <bdi>a</bdi> is better",
+        "as published",
+    ):
         assert part in html, part
-    assert write_report([tmp_path / "in"], tmp_path / "again.html", NO_PRICES, title="Ours & theirs").path.read_text() == html
+    assert (
+        write_report(
+            [tmp_path / "in"], tmp_path / "again.html", NO_PRICES, title="Ours & theirs"
+        ).path.read_text()
+        == html
+    )
     outside = re.sub(r'<script type="application/json".*?</script>', "", html, flags=re.DOTALL)
     links = re.findall(r'(?:src|href|action)="([^"]*)"', outside)
     assert links and all(link.startswith(("#", "data:")) for link in links)
     code = re.sub(r"^ *//.*$", "", outside, flags=re.MULTILINE)
-    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML|document\.write|eval\(| style=", code)
+    assert not re.search(
+        r"url\(|@import|fetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML|document\.write|eval\(| style=",
+        code,
+    )
     heads = [int(level) for level in re.findall(r"<h(\d)", html)]
     assert heads[0] == 1 and heads.count(1) == 1 and all(new <= old + 1 for old, new in pairwise(heads))
     for table in re.findall(r"<table.*?</table>", html, re.DOTALL):
@@ -326,18 +447,34 @@ def test_errors_name_file_and_way_out(tmp_path: Path, monkeypatch: pytest.Monkey
     good = write(tmp_path / "good.jsonl", tasks(2, 1))
     refused(MissingData, "nowhere.jsonl: there is no such file", good, tmp_path / "nowhere.jsonl")
     (tmp_path / "prose.jsonl").write_text("Dear all,\n")
-    refused(BadData, r"prose.jsonl, line 1: not an episode record.*eval --out", good, tmp_path / "prose.jsonl")
+    refused(
+        BadData, r"prose.jsonl, line 1: not an episode record.*eval --out", good, tmp_path / "prose.jsonl"
+    )
     newer = json.loads(tasks(1, 1)[0].to_json()) | {"schema": 99}
     (tmp_path / "newer.jsonl").write_text(json.dumps(newer) + "\n")
-    refused(BadData, "newer.jsonl, line 1: episode of schema 99, this version reads up to", tmp_path / "newer.jsonl")
+    refused(
+        BadData,
+        "newer.jsonl, line 1: episode of schema 99, this version reads up to",
+        tmp_path / "newer.jsonl",
+    )
     old = {"env": "x", "steps": [], "reward": 1}
     (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
     refused(BadData, "old.jsonl, line 1: not a episode record: 'tier' is missing", tmp_path / "old.jsonl")
-    refused(BadData, "mixes episodes of agent 'a' and 'b'", write(tmp_path / "m.jsonl", [episode("t"), episode("u", agent="b")]))
-    refused(BadData, "mixes episodes of panels '', 'v1 x'", write(tmp_path / "p.jsonl", [episode("t"), episode("u", panel="v1 x")]))
+    refused(
+        BadData,
+        "mixes episodes of agent 'a' and 'b'",
+        write(tmp_path / "m.jsonl", [episode("t"), episode("u", agent="b")]),
+    )
+    refused(
+        BadData,
+        "mixes episodes of panels '', 'v1 x'",
+        write(tmp_path / "p.jsonl", [episode("t"), episode("u", panel="v1 x")]),
+    )
     refused(BadData, "empty.jsonl holds no episode; run", write(tmp_path / "empty.jsonl", []))
     failed = [replace(e, ended="error", error="EndpointError: x") for e in tasks(2, 0)]
-    refused(BadData, r"holds only episodes that ended in an error \(2\)", write(tmp_path / "failed.jsonl", failed))
+    refused(
+        BadData, r"holds only episodes that ended in an error \(2\)", write(tmp_path / "failed.jsonl", failed)
+    )
     (tmp_path / "folder").mkdir()
     refused(UnknownOption, "folder holds no evaluation", tmp_path / "folder")
     refused(UnknownOption, "give at least one file")
@@ -353,5 +490,8 @@ def test_records_of_the_first_schema_are_read(tmp_path: Path) -> None:
 
 
 def test_folders_are_searched_and_files_taken_once(tmp_path: Path) -> None:
-    a, b = write(tmp_path / "x" / "a.jsonl", tasks(1, 1)), write(tmp_path / "x" / "deep" / "b.jsonl", tasks(1, 1))
+    a, b = (
+        write(tmp_path / "x" / "a.jsonl", tasks(1, 1)),
+        write(tmp_path / "x" / "deep" / "b.jsonl", tasks(1, 1)),
+    )
     assert find_evaluations([a, tmp_path / "x", tmp_path / "x" / "deep"]) == ([a, b], 0)

@@ -16,16 +16,24 @@ from tstar_envs.bench.stats import Z95
 def by_enumeration(differences: list[float]) -> float:
     observed = abs(sum(differences)) - 1e-9
     flips = list(itertools.product((-1, 1), repeat=len(differences)))
-    return sum(abs(sum(s * d for s, d in zip(signs, differences, strict=True))) >= observed for signs in flips) / len(flips)
+    return sum(
+        abs(sum(s * d for s, d in zip(signs, differences, strict=True))) >= observed for signs in flips
+    ) / len(flips)
 
 
 def test_few_differences_are_flipped_in_every_way() -> None:
     generator = np.random.default_rng(0)
     for size in range(1, 11):
-        for values in (generator.normal(0.3, 1, size), generator.integers(-1, 2, size), generator.integers(-2, 3, size) / 5):
+        for values in (
+            generator.normal(0.3, 1, size),
+            generator.integers(-1, 2, size),
+            generator.integers(-2, 3, size) / 5,
+        ):
             assert sign_flip_p(values.tolist()) == pytest.approx(by_enumeration(values.tolist()), abs=1e-12)
     assert sign_flip_p([0.0] * 30) == sign_flip_p([]) == 1.0
-    assert sign_flip_p([1.0] * 5 + [0.0] * 40) == 2 / 32, "tasks without a difference change nothing, and no draw is needed"
+    assert sign_flip_p([1.0] * 5 + [0.0] * 40) == 2 / 32, (
+        "tasks without a difference change nothing, and no draw is needed"
+    )
     assert sign_flip_p([0.1, 0.2, -0.3]) == 1.0, "a sum that is 0 but for rounding is reached by every flip"
 
 
@@ -34,7 +42,9 @@ def test_sign_flips_agree_with_scipy() -> None:
     generator = np.random.default_rng(1)
     for size in (6, 9, 12):
         values = generator.normal(0.5, 1, size)
-        wanted = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+        wanted = stats.permutation_test(
+            (values,), np.mean, permutation_type="samples", n_resamples=np.inf
+        ).pvalue
         assert sign_flip_p(values.tolist()) == pytest.approx(wanted, abs=1e-12)
     wins, losses = 13, 4  # with differences of 1 and -1 it is the sign test
     wanted = stats.binomtest(losses, wins + losses).pvalue
@@ -52,7 +62,9 @@ def test_many_differences_are_flipped_by_seeded_draws() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])  # 4 x .005, 3 x .01, 2 x .03, then the largest
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx(
+        [0.03, 0.06, 0.06, 0.02]
+    )  # 4 x .005, 3 x .01, 2 x .03, then the largest
     assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([0.02]) == [0.02] and holm([]) == []
 
 
@@ -81,7 +93,9 @@ def test_the_detectable_effect_is_found_in_four_of_five_simulated_comparisons() 
     values = np.random.default_rng(5).normal(effect, deviation, (5000, tasks))
     found = np.abs(values.mean(1)) > Z95 * values.std(1, ddof=1) / tasks**0.5
     assert found.mean() == pytest.approx(0.8, abs=0.02)
-    assert (np.abs((values - effect).mean(1)) > Z95 * values.std(1, ddof=1) / tasks**0.5).mean() == pytest.approx(0.05, abs=0.01)
+    assert (
+        np.abs((values - effect).mean(1)) > Z95 * values.std(1, ddof=1) / tasks**0.5
+    ).mean() == pytest.approx(0.05, abs=0.01)
     for wrong in ((0.4, 0), (-0.1, 5)):
         with pytest.raises(ValueError, match="tasks >= 1"):
             minimal_detectable_effect(*wrong)
@@ -96,11 +110,13 @@ def test_tasks_to_decide_is_the_first_number_that_would() -> None:
     for alike in (1.0, -1.0, 0.5, 0.2):
         first = next(
             n for n in range(1, 100) if (i := interval([alike] * n))[0] * i[1] > 0 and 2.0 ** (1 - n) < 0.05
-        )  # fmt: skip
+        )
         assert tasks_to_decide(alike, 0.0) == first
     assert tasks_to_decide(0.0, 0.5) is None
     more = tasks_to_decide(0.1, 0.5, power=0.8)
-    assert more is not None and minimal_detectable_effect(0.5, more) < 0.1 < minimal_detectable_effect(0.5, more - 1)
+    assert more is not None and minimal_detectable_effect(0.5, more) < 0.1 < minimal_detectable_effect(
+        0.5, more - 1
+    )
 
 
 def test_the_interval_covers_and_p_is_not_too_small_in_simulated_evaluations() -> None:
@@ -127,8 +143,12 @@ def test_a_task_counts_once_however_often_it_was_played() -> None:
     (ten,) = compare({"a": {t: v * 10 for t, v in first.items()}, "b": second})
     assert ten == one and one.tasks == 30
     wanted = [np.mean(first[t]) - np.mean(second[t]) for t in sorted(first)]
-    assert one.difference == pytest.approx(np.mean(wanted)) and one.deviation == pytest.approx(np.std(wanted, ddof=1))
-    assert (one.low, one.high) == pytest.approx(cluster_bootstrap([[d] for d in wanted])) and one.p == pytest.approx(sign_flip_p(wanted))
+    assert one.difference == pytest.approx(np.mean(wanted)) and one.deviation == pytest.approx(
+        np.std(wanted, ddof=1)
+    )
+    assert (one.low, one.high) == pytest.approx(
+        cluster_bootstrap([[d] for d in wanted])
+    ) and one.p == pytest.approx(sign_flip_p(wanted))
     assert one.detectable == pytest.approx(minimal_detectable_effect(float(np.std(wanted, ddof=1)), 30))
     (back,) = compare({"b": second, "a": first})
     assert back.difference == pytest.approx(-one.difference) and back.p == one.p
@@ -139,12 +159,17 @@ def test_a_task_counts_once_however_often_it_was_played() -> None:
 
 
 def agents(*rates: float, tasks: int) -> dict[str, dict[str, list[float]]]:
-    return {f"a{place}": {f"{t:03}": [float(t < rate * tasks)] for t in range(tasks)} for place, rate in enumerate(rates)}
+    return {
+        f"a{place}": {f"{t:03}": [float(t < rate * tasks)] for t in range(tasks)}
+        for place, rate in enumerate(rates)
+    }
 
 
 def test_few_tasks_that_all_differ_alike_are_no_certainty() -> None:
     decided = {n: compare(agents(1, 0, tasks=n))[0] for n in range(1, 12)}
-    assert [n for n, c in decided.items() if c.decided] == [6, 7, 8, 9, 10, 11], "2 / 2^5 is above .05, 2 / 2^6 below"
+    assert [n for n, c in decided.items() if c.decided] == [6, 7, 8, 9, 10, 11], (
+        "2 / 2^5 is above .05, 2 / 2^6 below"
+    )
     assert [decided[n].more for n in (1, 2, 5, 6)] == [None, 4, 1, None] and decided[1].deviation is None
     assert decided[10].high == 1.0 and decided[10].low == pytest.approx(1 - 2 * (1 - 10 / (10 + Z95**2)))
     (same,) = compare(agents(0.5, 0.5, tasks=10))
@@ -158,7 +183,9 @@ def test_several_agents_are_corrected_and_told_how_much_is_missing() -> None:
     assert [c.p_holm for c in compared] == holm([c.p for c in compared])
     assert [c.p for c in compared] == [2 / 2**6, 2 / 2**8, 2 / 2**2]
     first, second, third = compared
-    assert first.low > 0 and first.p < 0.05 < first.p_holm and not first.decided, "decided alone, not among three"
+    assert first.low > 0 and first.p < 0.05 < first.p_holm and not first.decided, (
+        "decided alone, not among three"
+    )
     assert second.decided and second.more is None
     alone = compare(agents(0.45, 0.35, tasks=20))[0]
     assert third.more and third.more_surely and alone.more and alone.more < third.more < third.more_surely

@@ -29,10 +29,14 @@ def play(url: str, env: str, method: str, task: int = 0, **options: Any) -> Epis
 def test_direct_asks_for_the_action_alone() -> None:
     with serving(lambda body, number: "Action: Up") as served:
         episode = play(served.url, "sokoban-easy", "direct", horizon=2)
-    assert "Write no thought" in served.requests[0]["messages"][0]["content"] and episode.steps[0].thought == ""
+    assert (
+        "Write no thought" in served.requests[0]["messages"][0]["content"] and episode.steps[0].thought == ""
+    )
 
 
-@pytest.mark.parametrize("env", ["sokoban-easy", "alfworld", "webshop", "blocksworld-stack", "hotpotqa", "popqa", "bamboogle"])
+@pytest.mark.parametrize(
+    "env", ["sokoban-easy", "alfworld", "webshop", "blocksworld-stack", "hotpotqa", "popqa", "bamboogle"]
+)
 def test_react_shows_three_solved_train_tasks(env: str) -> None:
     entry = find_entry(env)
     with serving(lambda body, number: "Action: look") as served:
@@ -46,18 +50,34 @@ def test_react_shows_three_solved_train_tasks(env: str) -> None:
 
 def test_reflexion_learns_from_its_own_words_and_every_attempt_is_recorded() -> None:
     def answer(body: Body, number: int) -> str:
-        return f"lesson {number}" if "You did not solve the task" in body["messages"][-1]["content"] else "Thought: t.\nAction: Up"
+        return (
+            f"lesson {number}"
+            if "You did not solve the task" in body["messages"][-1]["content"]
+            else "Thought: t.\nAction: Up"
+        )
 
     with serving(answer) as served:
         episode = play(served.url, "sokoban-easy", "reflexion", horizon=2)
     assert len(episode.attempts) == REFLECTIONS == 3 and len(served.requests) == 4 * 2 + 3
-    assert all(attempt["success"] is False and len(attempt["steps"]) == 2 for attempt in episode.attempts) and len(episode.steps) == 2
+    assert (
+        all(attempt["success"] is False and len(attempt["steps"]) == 2 for attempt in episode.attempts)
+        and len(episode.steps) == 2
+    )
     reflected = [call for call in episode.calls if call["purpose"] == "reflect"]
-    assert [(call.get("attempt", 0), call["text"]) for call in reflected] == [(0, "lesson 2"), (1, "lesson 5"), (2, "lesson 8")]
+    assert [(call.get("attempt", 0), call["text"]) for call in reflected] == [
+        (0, "lesson 2"),
+        (1, "lesson 5"),
+        (2, "lesson 8"),
+    ]
     last = served.requests[-1]["messages"]
-    assert "Attempt 1: lesson 2\nAttempt 2: lesson 5\nAttempt 3: lesson 8" in last[0]["content"] and len(last) == 4
+    assert (
+        "Attempt 1: lesson 2\nAttempt 2: lesson 5\nAttempt 3: lesson 8" in last[0]["content"]
+        and len(last) == 4
+    )
     asked = served.requests[2]["messages"]
-    assert asked[-1]["role"] == "user" and episode.attempts[0]["steps"][1]["observation"] in asked[-1]["content"]
+    assert (
+        asked[-1]["role"] == "user" and episode.attempts[0]["steps"][1]["observation"] in asked[-1]["content"]
+    )
     assert "lesson" not in served.requests[0]["messages"][0]["content"]
     assert episode.failure == MODEL and Episode.from_json(episode.to_json()) == episode
 
@@ -85,11 +105,15 @@ def test_reflexion_stops_when_the_task_is_solved_and_forgets_between_tasks() -> 
 
     right = [""]
     with serving(answer) as served:
-        agent.endpoint = load_agent("chat", env_id=entry.id, seed=0, model=ModelOptions("m", served.url)).endpoint  # type: ignore[attr-defined]
+        agent.endpoint = load_agent(
+            "chat", env_id=entry.id, seed=0, model=ModelOptions("m", served.url)
+        ).endpoint  # type: ignore[attr-defined]
         for task in env.task_ids()[:2]:
             right[0] = solved(env, task)
             episode = play_episode(env, entry, agent, name="reflexion", task=task)
-            assert episode.success and episode.reward == 1.0 and len(episode.attempts) == 1, "the second attempt was right"
+            assert episode.success and episode.reward == 1.0 and len(episode.attempts) == 1, (
+                "the second attempt was right"
+            )
             assert episode.failure == "" and episode.attempts[0]["success"] is False
 
 
@@ -97,7 +121,9 @@ def test_search_o1_searches_inside_its_reasoning_and_reads_passages_apart() -> N
     def answer(body: Body, number: int) -> str:
         if len(body["messages"]) == 1:
             return "It was Paris."
-        return [f"I need it. {BEGIN_QUERY}capital of France", "", "So \\boxed{wrong} no, \\boxed{Paris}"][number]
+        return [f"I need it. {BEGIN_QUERY}capital of France", "", "So \\boxed{wrong} no, \\boxed{Paris}"][
+            number
+        ]
 
     with serving(answer) as served:
         episode = play(served.url, "hotpotqa", "search-o1")
@@ -105,11 +131,19 @@ def test_search_o1_searches_inside_its_reasoning_and_reads_passages_apart() -> N
     reason, refine, go_on = served.requests
     assert reason["stop"] == [END_QUERY] and "stop" not in refine
     (request,) = refine["messages"]
-    for part in (episode.instruction, f"I need it. {BEGIN_QUERY}capital of France{END_QUERY}", episode.steps[0].observation):
+    for part in (
+        episode.instruction,
+        f"I need it. {BEGIN_QUERY}capital of France{END_QUERY}",
+        episode.steps[0].observation,
+    ):
         assert part in request["content"]
     assert go_on["messages"][-1]["content"] == f"{BEGIN_RESULT}It was Paris.{END_RESULT}"
     assert episode.steps[0].observation not in str(go_on), "passages themselves do not enter the reasoning"
-    assert [(call["purpose"], call.get("text")) for call in episode.calls] == [("act", None), ("refine", "It was Paris."), ("act", None)]
+    assert [(call["purpose"], call.get("text")) for call in episode.calls] == [
+        ("act", None),
+        ("refine", "It was Paris."),
+        ("act", None),
+    ]
 
 
 def test_search_o1_is_refused_where_there_is_no_search() -> None:
@@ -138,7 +172,11 @@ def test_a_trained_policy_behind_an_endpoint_plays_as_it_does_itself(tiny: Any, 
     for task in (0, 3):
         episode = play(served.url, "hotpotqa", method, task, **options)
         itself = play_episode(env, entry, own, name="tiny", task=env.task_ids()[task])
-        first = episode.attempts[0]["steps"] if episode.attempts else [{"action": step.action} for step in episode.steps]
+        first = (
+            episode.attempts[0]["steps"]
+            if episode.attempts
+            else [{"action": step.action} for step in episode.steps]
+        )
         assert [step["action"] for step in first] == [step.action for step in itself.steps]
         assert episode.success == itself.success or method == "reflexion"
         assert {call["purpose"] for call in episode.calls} <= {"act", "reflect", "refine"}

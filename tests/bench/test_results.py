@@ -67,4 +67,7 @@ def test_damaged_settings(tmp_path: Path, content: str) -> None:
 
 def test_settings_are_readable(tmp_path: Path) -> None:
     ResultFile(tmp_path / "e.jsonl", SETTINGS)
-    assert json.loads((tmp_path / "e.jsonl.config.json").read_text())["options"] == {"topk": 3, "names": ["a", "b"]}
+    assert json.loads((tmp_path / "e.jsonl.config.json").read_text())["options"] == {
+        "topk": 3,
+        "names": ["a", "b"],
+    }

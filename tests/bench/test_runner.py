@@ -59,7 +59,10 @@ def test_agents_that_wait_wait_together(spec: str) -> None:
 
 
 def test_one_object_plays_one_episode_at_a_time() -> None:
-    with pytest.raises(UnknownOption, match=r"'own_agents:instance' is one object.*--concurrency is 2.*name its class or a factory"):
+    with pytest.raises(
+        UnknownOption,
+        match=r"'own_agents:instance' is one object.*--concurrency is 2.*name its class or a factory",
+    ):
         seats(2, "own_agents:instance")
     assert len({id(seat.agent) for seat in seats(3, "own_agents:Full")}) == 3
 
@@ -110,7 +113,11 @@ def test_searches_that_arrive_while_one_is_answered_are_one_request() -> None:
     tasks = chairs[0].env.task_ids()[:6]
     episodes = list(play_all(chairs, Setting(find_entry("hotpotqa"), "n"), [(task, 0) for task in tasks]))
     assert all(len(episode.steps) == 2 and episode.steps[0].action_valid for episode in episodes)
-    assert asked[0] == ["Torvan 0"] and sorted(asked[1]) == [f"Torvan {n}" for n in range(1, 6)] and len(asked) == 2
+    assert (
+        asked[0] == ["Torvan 0"]
+        and sorted(asked[1]) == [f"Torvan {n}" for n in range(1, 6)]
+        and len(asked) == 2
+    )
 
 
 class Breaking(SokobanEnv):
@@ -131,21 +138,38 @@ class BreakingReset(SokobanEnv):
 
 @pytest.mark.parametrize("env", [Breaking, BreakingReset])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_fault_of_an_environment_costs_its_episode_and_is_told_as_such(env: type[SokobanEnv], count: int) -> None:
-    done = {e.task[-1]: e for e in play_missing(seats(count, "own_agents:Full", env), Setting(ENTRY, "n"), keys(4), {})}
+def test_a_fault_of_an_environment_costs_its_episode_and_is_told_as_such(
+    env: type[SokobanEnv], count: int
+) -> None:
+    done = {
+        e.task[-1]: e
+        for e in play_missing(seats(count, "own_agents:Full", env), Setting(ENTRY, "n"), keys(4), {})
+    }
     assert [done[n].failure for n in "0123"] == ["unparsed", ENVIRONMENT, "unparsed", "unparsed"]
-    assert done["1"].ended == "error" and "the environment raised" in done["1"].error and "a bug" in done["1"].error
+    assert (
+        done["1"].ended == "error"
+        and "the environment raised" in done["1"].error
+        and "a bug" in done["1"].error
+    )
 
 
 def test_failures_are_told_apart_and_old_records_too() -> None:
     def of(error: str) -> Episode:
         return Episode("e", "mini", "t", "test", "1", "a", "", "", ended="error", error=error)
 
-    told = {"EndpointError: x": "endpoint", "AgentError: x": AGENT, "RetrieverError: x": ENVIRONMENT, "EnvironmentFailed: x": ENVIRONMENT}
+    told = {
+        "EndpointError: x": "endpoint",
+        "AgentError: x": AGENT,
+        "RetrieverError: x": ENVIRONMENT,
+        "EnvironmentFailed: x": ENVIRONMENT,
+    }
     assert {error: failure_of(of(error)) for error in told} == told
     assert failure(of(""), InfrastructureError("x")) == failure(of(""), RetrieverError("x")) == ENVIRONMENT
     solved = Episode("e", "mini", "t", "test", "1", "a", "", "", ended="terminated", success=True)
-    assert failure_of(solved) == "" and failure_of(Episode("e", "mini", "t", "test", "1", "a", "", "", ended="truncated")) == "model"
+    assert (
+        failure_of(solved) == ""
+        and failure_of(Episode("e", "mini", "t", "test", "1", "a", "", "", ended="truncated")) == "model"
+    )
 
 
 def test_an_agent_that_crashes_in_one_episode_plays_the_others() -> None:
@@ -223,5 +247,7 @@ def test_privileged_agents_and_environments_share_a_thread() -> None:
             seen.add(threading.get_ident())
             return super().oracle(wording, kind)
 
-    assert all(episode.success for episode in play_all(seats(3, "oracle", Spying), Setting(ENTRY, "n"), keys(6)))
+    assert all(
+        episode.success for episode in play_all(seats(3, "oracle", Spying), Setting(ENTRY, "n"), keys(6))
+    )
     assert len(seen) == 1 and threading.get_ident() not in seen

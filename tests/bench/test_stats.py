@@ -10,9 +10,25 @@ from tstar_envs.bench.bootstrap import cluster_bootstrap
 from tstar_envs.bench.stats import summarise, wilson
 
 
-def episode(task: str, success: bool, ended: str = "terminated", valid: int = 1, invalid: int = 0, sample: int = 0) -> Episode:
+def episode(
+    task: str, success: bool, ended: str = "terminated", valid: int = 1, invalid: int = 0, sample: int = 0
+) -> Episode:
     steps = [Step("", "", "", "", number < valid, "", False, "", "") for number in range(valid + invalid)]
-    made = Episode("e", "mini", task, "test", "1", "a", "", "", float(success), success, ended, sample=sample, steps=steps)
+    made = Episode(
+        "e",
+        "mini",
+        task,
+        "test",
+        "1",
+        "a",
+        "",
+        "",
+        float(success),
+        success,
+        ended,
+        sample=sample,
+        steps=steps,
+    )
     if ended == "terminated":
         made.extra = {"f1": 0.5, "kind": "x", "flag": True}
     return made
@@ -40,7 +56,9 @@ def test_bootstrap_follows_the_clusters() -> None:
     alike = [[float(draw.random() < 0.5)] * 10 for _ in range(200)]
     single = [[cluster[0]] for cluster in alike]
     low, high = cluster_bootstrap(alike)
-    assert (low, high) == pytest.approx(cluster_bootstrap(single), abs=1e-12), "ten equal samples tell no more than one"
+    assert (low, high) == pytest.approx(cluster_bootstrap(single), abs=1e-12), (
+        "ten equal samples tell no more than one"
+    )
     assert high - low == pytest.approx(2 * 1.96 * (0.25 / 200) ** 0.5, rel=0.15)
     assert cluster_bootstrap(alike) == (low, high)
     assert low < sum(map(sum, alike)) / 2000 < high
@@ -48,19 +66,28 @@ def test_bootstrap_follows_the_clusters() -> None:
 
 def test_the_bootstrap_covers_the_mean_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
-    intervals = [cluster_bootstrap([[v] for v in generator.normal(0.3, 1.0, 80).tolist()], draws=1000) for _ in range(60)]
+    intervals = [
+        cluster_bootstrap([[v] for v in generator.normal(0.3, 1.0, 80).tolist()], draws=1000)
+        for _ in range(60)
+    ]
     assert 50 <= sum(low <= 0.3 <= high for low, high in intervals) <= 60
     assert cluster_bootstrap([]) == (0.0, 0.0)
 
 
 def test_errors_enter_no_rate() -> None:
-    good = [episode("a", True), episode("b", False, valid=2, invalid=1), episode("c", False, "truncated", valid=0, invalid=4)]
+    good = [
+        episode("a", True),
+        episode("b", False, valid=2, invalid=1),
+        episode("c", False, "truncated", valid=0, invalid=4),
+    ]
     summary = summarise([*good, episode("d", False, "error"), episode("e", False, "error")])
     assert (summary.episodes, summary.errors, summary.tasks) == (3, 2, 3)
     assert summary.success == summary.score == pytest.approx(1 / 3) and summary.wilson == wilson(1, 3)
     assert summary.steps == pytest.approx(8 / 3) and summary.invalid == pytest.approx(5 / 8)
     assert summary.truncated == pytest.approx(1 / 3)
-    assert summary.extra == {"f1": pytest.approx(1 / 3)}, "an episode that never answered has f1 0; text and flags have no mean"
+    assert summary.extra == {"f1": pytest.approx(1 / 3)}, (
+        "an episode that never answered has f1 0; text and flags have no mean"
+    )
     assert summary.clustered is None
 
 

@@ -19,7 +19,9 @@ power = pytest.importorskip("statsmodels.stats.power")
 @given(st.integers(1, 5_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 @settings(max_examples=200, deadline=None)
 def test_wilson_is_that_of_statsmodels(counts: tuple[int, int]) -> None:
-    assert wilson(*counts) == pytest.approx(proportion.proportion_confint(*counts, method="wilson"), abs=1e-12)
+    assert wilson(*counts) == pytest.approx(
+        proportion.proportion_confint(*counts, method="wilson"), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -33,13 +35,26 @@ def test_the_bootstrap_is_that_of_scipy(seed: int) -> None:
         return s.sum(axis) / n.sum(axis)
 
     theirs = scipy_stats.bootstrap(
-        (sums, sizes), mean, paired=True, vectorized=True, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+        (sums, sizes),
+        mean,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=20_000,
+        rng=np.random.default_rng(1),
     ).confidence_interval
-    assert cluster_bootstrap([[float(x) for x in v] for v in values]) == pytest.approx((theirs.low, theirs.high), abs=0.012)
+    assert cluster_bootstrap([[float(x) for x in v] for v in values]) == pytest.approx(
+        (theirs.low, theirs.high), abs=0.012
+    )
 
 
 @given(st.floats(0.05, 1.0), st.integers(20, 2_000), st.sampled_from([0.5, 0.8, 0.9]))
 @settings(max_examples=50, deadline=None)
 def test_the_detectable_effect_is_that_of_statsmodels(deviation: float, tasks: int, wanted: float) -> None:
-    theirs = power.NormalIndPower(ddof=0).solve_power(effect_size=None, nobs1=tasks, alpha=0.05, power=wanted, ratio=0) * deviation
+    theirs = (
+        power.NormalIndPower(ddof=0).solve_power(
+            effect_size=None, nobs1=tasks, alpha=0.05, power=wanted, ratio=0
+        )
+        * deviation
+    )
     assert minimal_detectable_effect(deviation, tasks, power=wanted) == pytest.approx(theirs, rel=1e-3)

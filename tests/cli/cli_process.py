@@ -21,7 +21,9 @@ Call = Callable[..., tuple[int, str, str]]
 def run_process(folder: Path, *arguments: str, stdin: str | bytes = "") -> "subprocess.CompletedProcess[str]":
     """Run ``python -m tstar_envs`` in a folder, with ``stdin`` as what is typed."""
     typed = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run([*COMMAND, *arguments], cwd=folder, env=ENVIRONMENT, input=typed, capture_output=True, timeout=120)
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env=ENVIRONMENT, input=typed, capture_output=True, timeout=120
+    )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

@@ -16,7 +16,11 @@ ENV = "tstar/Sokoban-easy"
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Evaluations of random (twice as many tasks under another name) and the oracle, through the command line."""
     folder = tmp_path_factory.mktemp("played")
-    for name, more in (("random", "--tasks 10 --samples 2"), ("oracle", "--tasks 10"), ("longer", "--tasks 15 --seed 1")):
+    for name, more in (
+        ("random", "--tasks 10 --samples 2"),
+        ("oracle", "--tasks 10"),
+        ("longer", "--tasks 15 --seed 1"),
+    ):
         agent = "random" if name == "longer" else name
         done = run_process(folder, *f"eval --env {ENV} --agent {agent} {more} --out {name}.jsonl".split())
         assert done.returncode == 0, done.stderr
@@ -47,9 +51,17 @@ def test_a_real_pair(folder: Path) -> None:
     assert f"{ENV} (mini, rules 6), split test: 10 tasks, success" in done.stdout
     assert "oracle - random: decided, oracle is better" in done.stdout and "0.0020" in done.stdout
     data = json.loads(run_process(folder, "compare", "oracle.jsonl", "random.jsonl", "--json").stdout)
-    assert (data["env"], data["tier"], data["rules_version"], data["split"], data["tasks"]) == (ENV, "mini", "6", "test", 10)
+    assert (data["env"], data["tier"], data["rules_version"], data["split"], data["tasks"]) == (
+        ENV,
+        "mini",
+        "6",
+        "test",
+        10,
+    )
     told = [(a["name"], a["mean"], a["episodes"], a["options"]) for a in data["agents"]]
-    assert told == [("oracle", 1, 10, {}), ("random", 0.05, 20, {})], "random solves a task in one of its two samples"
+    assert told == [("oracle", 1, 10, {}), ("random", 0.05, 20, {})], (
+        "random solves a task in one of its two samples"
+    )
     (one,) = data["comparisons"]
     assert one["difference"] == pytest.approx(0.95) and one["high"] == 1.0 and 0.8 <= one["low"] < 0.95
     assert one["p"] == one["p_holm"] == 2 / 2**10 and one["deviation"] == pytest.approx(0.5 / 10**0.5)
@@ -60,7 +72,11 @@ def test_score_and_equal_agents(call: Call, folder: Path) -> None:
     shutil.copy("random.jsonl", "again.jsonl")
     shutil.copy("random.jsonl.config.json", "again.jsonl.config.json")
     code, out, _ = call("random.jsonl", "again.jsonl", "--metric", "score")
-    assert code == 0 and "10 tasks, score" in out and "no number of further tasks would decide a difference of 0" in out
+    assert (
+        code == 0
+        and "10 tasks, score" in out
+        and "no number of further tasks would decide a difference of 0" in out
+    )
     assert "random (again.jsonl)" in out, "two files of one agent are told apart"
 
 
@@ -69,9 +85,14 @@ def test_undecided_says_how_many_more_tasks(call: Call) -> None:
     lost = {f"sokoban-easy-mini-test-000{n}" for n in (1, 5)}
     rewrite(Path("half.jsonl"), lambda r: r.update(agent="half", success=r["task"] not in lost))
     code, out, _ = call("oracle.jsonl", "half.jsonl")
-    assert code == 0 and "+20.0%" in out and "0.5000" in out and "not recorded" in out, "half has no settings file"
+    assert code == 0 and "+20.0%" in out and "0.5000" in out and "not recorded" in out, (
+        "half has no settings file"
+    )
     # d = .2, s = .4216: (1.96 s / d)^2 = 17.1, (2.80 s / d)^2 = 34.9
-    assert "not decided; about 8 more tasks would decide it if the difference stays as it is (25 for an 80 % chance of it)" in out
+    assert (
+        "not decided; about 8 more tasks would decide it if the difference stays as it is (25 for an 80 % chance of it)"
+        in out
+    )
 
 
 def test_three_agents_are_corrected(call: Call) -> None:
@@ -89,7 +110,10 @@ def test_another_task_set_is_refused_and_the_overlap_offered(call: Call) -> None
     assert code == 2 and not out
     assert "another task set: oracle.jsonl has 10 of 15 tasks; longer.jsonl has 15 of 15 tasks" in err
     assert "10 tasks are in all: --overlap compares those" in err
-    for arguments in (("oracle.jsonl", "longer.jsonl", "--overlap"), ("--overlap", "oracle.jsonl", "longer.jsonl")):
+    for arguments in (
+        ("oracle.jsonl", "longer.jsonl", "--overlap"),
+        ("--overlap", "oracle.jsonl", "longer.jsonl"),
+    ):
         code, out, _ = call(*arguments)
         assert code == 0 and "split test: 10 tasks" in out and "not all have them: 5 of random" in out
 
@@ -98,7 +122,11 @@ def test_no_common_task_is_refused(call: Call) -> None:
     rewrite(Path("longer.jsonl"), lambda r: r.update(task=r["task"].replace("test-0", "test-9")))
     for more in ((), ("--overlap",)):
         code, _, err = call("oracle.jsonl", "longer.jsonl", *more)
-        assert code == 2 and "no task has a result in all files" in err and "sokoban-easy-mini-test-9000 to " in err
+        assert (
+            code == 2
+            and "no task has a result in all files" in err
+            and "sokoban-easy-mini-test-9000 to " in err
+        )
         assert "Play the same tasks" in err
 
 
@@ -117,7 +145,10 @@ def test_what_differs_is_refused_by_name(call: Call, field: str, value: str, wha
     for more in ((), ("--overlap",), ("--any-options",)):
         code, out, err = call("oracle.jsonl", "random.jsonl", *more)
         assert code == 2 and not out
-        assert f"another {what}: random.jsonl has {value!r}, oracle.jsonl has {before!r}" in err and f"under the same {what}" in err
+        assert (
+            f"another {what}: random.jsonl has {value!r}, oracle.jsonl has {before!r}" in err
+            and f"under the same {what}" in err
+        )
     _, _, err = call("random.jsonl", "oracle.jsonl", "longer.jsonl", "--overlap")
     assert "What can be compared: oracle.jsonl longer.jsonl" in err
     with open("mixed.jsonl", "w") as mixed:
@@ -130,7 +161,10 @@ def test_other_options_are_refused_unless_asked_for(call: Call) -> None:
     config = Path("random.jsonl.config.json")
     config.write_text(json.dumps({**json.loads(config.read_text()), "options": {"horizon": 40}}))
     code, _, err = call("oracle.jsonl", "random.jsonl")
-    assert code == 2 and 'other options: random.jsonl was played with {"horizon": 40}, oracle.jsonl with {}' in err
+    assert (
+        code == 2
+        and 'other options: random.jsonl was played with {"horizon": 40}, oracle.jsonl with {}' in err
+    )
     assert "--options-of" in err and "--any-options" in err
     code, out, _ = call("oracle.jsonl", "random.jsonl", "--any-options")
     assert code == 0 and "horizon=40" in out
@@ -139,9 +173,14 @@ def test_other_options_are_refused_unless_asked_for(call: Call) -> None:
 
 
 def test_a_task_whose_contents_changed_is_refused(call: Call) -> None:
-    rewrite(Path("random.jsonl"), lambda r: r.update(first_observation=r["first_observation"].replace("O", "0")))
+    rewrite(
+        Path("random.jsonl"), lambda r: r.update(first_observation=r["first_observation"].replace("O", "0"))
+    )
     code, _, err = call("oracle.jsonl", "random.jsonl")
-    assert code == 2 and "task 'sokoban-easy-mini-test-0000' begins differently in random.jsonl and oracle.jsonl" in err
+    assert (
+        code == 2
+        and "task 'sokoban-easy-mini-test-0000' begins differently in random.jsonl and oracle.jsonl" in err
+    )
     assert call("oracle.jsonl", "random.jsonl", "--any-options")[0] == 0
 
 
@@ -152,10 +191,19 @@ def test_errors_enter_nothing_and_are_named(call: Call) -> None:
 
     rewrite(Path("oracle.jsonl"), fail)
     code, _, err = call("oracle.jsonl", "random.jsonl")
-    assert code == 2 and "oracle.jsonl has 8 of 10 tasks, and 2 that ended in errors alone (eval again repeats them)" in err
+    assert (
+        code == 2
+        and "oracle.jsonl has 8 of 10 tasks, and 2 that ended in errors alone (eval again repeats them)"
+        in err
+    )
     code, out, _ = call("oracle.jsonl", "random.jsonl", "--overlap", "--json")
     data = json.loads(out)
-    assert code == 0 and data["tasks"] == 8 and data["agents"][0]["errors"] == 2 and data["agents"][0]["mean"] == 1.0
+    assert (
+        code == 0
+        and data["tasks"] == 8
+        and data["agents"][0]["errors"] == 2
+        and data["agents"][0]["mean"] == 1.0
+    )
     rewrite(Path("oracle.jsonl"), lambda r: r.update(ended="error", error="E: down"))
     code, _, err = call("oracle.jsonl", "random.jsonl")
     assert code == 2 and "oracle.jsonl holds only episodes that ended in an error" in err

@@ -33,12 +33,17 @@ raise SystemExit(main(sys.argv[1:]))
 """
 
 
-def doctor(folder: Path, *arguments: str, path: tuple[Path, ...] = (ROOT,), bare: bool = False) -> subprocess.CompletedProcess[str]:
+def doctor(
+    folder: Path, *arguments: str, path: tuple[Path, ...] = (ROOT,), bare: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Run it in a process that has no network; ``bare`` leaves site-packages out."""
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "TSTAR_DATA": str(folder / "data"), "ALFWORLD_DATA": str(folder),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "TSTAR_DATA": str(folder / "data"),
+        "ALFWORLD_DATA": str(folder),
         "HOME": str(folder),
-    }  # fmt: skip
+    }
     command = [sys.executable, "-W", "error", *(["-S"] if bare else []), "-c", ALONE, "doctor", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -47,7 +52,10 @@ def report(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, dict[s
     """Section -> thing -> finding."""
     told = json.loads(done.stdout)
     assert told["format"] == 1 and told["ok"] is (done.returncode == 0)
-    return {name: {finding["what"]: finding for finding in told[name]} for name in ("packages", "data", "environments")}
+    return {
+        name: {finding["what"]: finding for finding in told[name]}
+        for name in ("packages", "data", "environments")
+    }
 
 
 def link_core(folder: Path) -> None:
@@ -63,8 +71,12 @@ def link_core(folder: Path) -> None:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue  # for another version of Python
-        left += [read_requirement(text).name for text in distribution.requires or [] if "extra ==" not in text]
-        for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+        left += [
+            read_requirement(text).name for text in distribution.requires or [] if "extra ==" not in text
+        ]
+        for top in {
+            file.parts[0] for file in distribution.files or [] if file.parts[0] not in ("..", "__pycache__")
+        }:
             if not (folder / top).exists():
                 (folder / top).symlink_to(Path(str(distribution.locate_file(top))))
 
@@ -73,15 +85,26 @@ def test_everything_is_installed_here(tmp_path: Path) -> None:
     done = doctor(tmp_path, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = report(done)
-    assert {name: finding["status"] for name, finding in found["environments"].items()} == {entry.id: "ok" for entry in list_envs()}
-    assert sum(finding["seconds"] for finding in found["environments"].values()) < 30  # alone on a laptop it takes three
+    assert {name: finding["status"] for name, finding in found["environments"].items()} == {
+        entry.id: "ok" for entry in list_envs()
+    }
+    assert (
+        sum(finding["seconds"] for finding in found["environments"].values()) < 30
+    )  # alone on a laptop it takes three
     packages = found["packages"]
-    assert packages["core"]["status"] == packages["extra search"]["status"] == packages["extra webshop"]["status"] == "ok"
+    assert (
+        packages["core"]["status"]
+        == packages["extra search"]["status"]
+        == packages["extra webshop"]["status"]
+        == "ok"
+    )
     assert f"numpy {metadata.version('numpy')}" in packages["core"]["detail"]
     assert "extra all" not in packages and "extra dev" not in packages
     data = found["data"]
     assert data["WebShop's original products"]["mend"].endswith("scripts/fetch_data webshop")
-    assert {finding["status"] for name, finding in data.items() if name != "data folder"} == {"missing"} and len(data) == 11
+    assert {finding["status"] for name, finding in data.items() if name != "data folder"} == {
+        "missing"
+    } and len(data) == 11
 
 
 def test_with_the_core_alone_what_needs_an_extra_is_missing_and_nothing_is_broken(tmp_path: Path) -> None:
@@ -93,14 +116,19 @@ def test_with_the_core_alone_what_needs_an_extra_is_missing_and_nothing_is_broke
     for entry in list_envs():
         finding = found["environments"][entry.id]
         assert finding["status"] == ("missing" if entry.extra else "ok"), finding
-        assert finding["mend"] == (f"in a clone run: pip install -c constraints.txt -e '.[{entry.extra}]'" if entry.extra else "")
+        assert finding["mend"] == (
+            f"in a clone run: pip install -c constraints.txt -e '.[{entry.extra}]'" if entry.extra else ""
+        )
     assert found["packages"]["core"]["status"] == "ok"
     lacking = {name: finding for name, finding in found["packages"].items() if name.startswith("extra ")}
     assert {finding["status"] for finding in lacking.values()} == {"missing"}
     assert "faiss-cpu" in lacking["extra train"]["detail"] and "'.[train]'" in lacking["extra train"]["mend"]
     lines = doctor(tmp_path, path=(ROOT, tmp_path / "core"), bare=True).stdout.splitlines()
     assert "12 of 20 environments can be played here; 8 need an extra (see above); nothing is broken" in lines
-    assert any(re.match(r"  missing  tstar/WebShop: needs the package rapidfuzz .*'\.\[webshop\]'", line) for line in lines)
+    assert any(
+        re.match(r"  missing  tstar/WebShop: needs the package rapidfuzz .*'\.\[webshop\]'", line)
+        for line in lines
+    )
 
 
 def test_broken_data_and_an_old_package_are_told_and_are_a_failure(tmp_path: Path) -> None:
@@ -121,27 +149,47 @@ def test_broken_data_and_an_old_package_are_told_and_are_a_failure(tmp_path: Pat
     found = report(done)
     played = found["environments"]
     assert played["tstar/Sokoban-easy"]["status"] == played["tstar/ALFWorld"]["status"] == "broken"
-    assert "EOFError" in played["tstar/Sokoban-easy"]["detail"] and "panel v1" in played["tstar/ALFWorld"]["detail"]
+    assert (
+        "EOFError" in played["tstar/Sokoban-easy"]["detail"]
+        and "panel v1" in played["tstar/ALFWorld"]["detail"]
+    )
     assert played["tstar/Sokoban-hard"]["status"] == played["tstar/HotpotQA"]["status"] == "ok"
-    assert found["packages"]["core"]["status"] == "broken" and "numpy >=1.26 (here is 1.0)" in found["packages"]["core"]["detail"]
+    assert (
+        found["packages"]["core"]["status"] == "broken"
+        and "numpy >=1.26 (here is 1.0)" in found["packages"]["core"]["detail"]
+    )
     assert found["packages"]["extra webshop"]["status"] == "missing", "an extra is a choice"
     assert "rapidfuzz >=3 (here is 2.15.1)" in found["packages"]["extra webshop"]["detail"]
 
 
-def test_public_data_that_are_here_are_found_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    questions, shop, games = tmp_path / "data/search_qa", tmp_path / "data/webshop", tmp_path / "json_2.1.1/train/one"
+def test_public_data_that_are_here_are_found_and_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions, shop, games = (
+        tmp_path / "data/search_qa",
+        tmp_path / "data/webshop",
+        tmp_path / "json_2.1.1/train/one",
+    )
     for folder in (questions / "nq", shop, games):
         folder.mkdir(parents=True)
-    for file in (questions / "corpus.jsonl", questions / "nq/test.jsonl", shop / "items_shuffle.json", games / "game.tw-pddl"):
+    for file in (
+        questions / "corpus.jsonl",
+        questions / "nq/test.jsonl",
+        shop / "items_shuffle.json",
+        games / "game.tw-pddl",
+    ):
         file.write_text("not what it should be")
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     data = {finding.what: finding for finding in examine_data()}
     here = {name for name, finding in data.items() if finding.status == "ok"}
     assert here == {
-        "data folder", "passages of the public question sets", "public questions of nq", "WebShop's original products",
+        "data folder",
+        "passages of the public question sets",
+        "public questions of nq",
+        "WebShop's original products",
         "ALFWorld's published games",
-    }  # fmt: skip
+    }
     assert data["public questions of nq"].detail == str(questions / "nq/test.jsonl")
     monkeypatch.setenv("TSTAR_DATA", str(shop / "items_shuffle.json"))
     folder = next(examine_data())
@@ -151,37 +199,74 @@ def test_public_data_that_are_here_are_found_and_not_read(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("version", "bounds", "fits"),
     [
-        ("2.13.0+cpu", ">=2.9", True), ("1.4.0", ">=1.1,<2", True), ("2.0", ">=1.1,<2", False), ("2", "==2.0.0", True),
-        ("1.12.3", ">=1.12,<1.13", True), ("1.13", ">=1.12,<1.13", False), ("3.0rc1", ">=3", True), ("0.4.2", "<=0.4.1", False),
-        ("7", "", True), ("10.0", ">9.9", True),
+        ("2.13.0+cpu", ">=2.9", True),
+        ("1.4.0", ">=1.1,<2", True),
+        ("2.0", ">=1.1,<2", False),
+        ("2", "==2.0.0", True),
+        ("1.12.3", ">=1.12,<1.13", True),
+        ("1.13", ">=1.12,<1.13", False),
+        ("3.0rc1", ">=3", True),
+        ("0.4.2", "<=0.4.1", False),
+        ("7", "", True),
+        ("10.0", ">9.9", True),
     ],
-)  # fmt: skip
+)
 def test_versions_and_bounds(version: str, bounds: str, fits: bool) -> None:
     from packaging.specifiers import SpecifierSet
 
-    assert does(version, bounds) is fits is SpecifierSet(bounds, prereleases=True).contains(version.replace("rc1", ""))
+    assert (
+        does(version, bounds)
+        is fits
+        is SpecifierSet(bounds, prereleases=True).contains(version.replace("rc1", ""))
+    )
 
 
 def test_requirements_of_the_clone_and_of_an_installed_distribution_are_the_same(tmp_path: Path) -> None:
     asked = requirements()
     assert asked is not None
-    assert [r.name for r in asked[""]] == ["gymnasium", "numpy", "rich", "tyro"] and asked[""][0].bounds == ">=1.1,<2"
-    assert read_requirement("textworld[pddl]>=1.7,<2; extra == 'x'") == Requirement("textworld", ("pddl",), ">=1.7,<2")
+    assert [r.name for r in asked[""]] == ["gymnasium", "numpy", "rich", "tyro"] and asked[""][
+        0
+    ].bounds == ">=1.1,<2"
+    assert read_requirement("textworld[pddl]>=1.7,<2; extra == 'x'") == Requirement(
+        "textworld", ("pddl",), ">=1.7,<2"
+    )
     assert {"faiss-cpu", "rapidfuzz", "torch", "peft"} <= {r.name for r in expanded(asked, "lora")}
-    shutil.copytree(ROOT / "tstar_envs", tmp_path / "tstar_envs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "tstar_envs", tmp_path / "tstar_envs", ignore=shutil.ignore_patterns("__pycache__")
+    )
     script = "from tstar_envs.doctor.packages import requirements; print(requirements())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     told = [f"Requires-Dist: {r.name}{r.bounds}" for r in asked[""]]
     for extra, of in asked.items():
         inner = [f"{r.name}{'[' + ','.join(r.extras) + ']' if r.extras else ''}{r.bounds}" for r in of]
-        told += [f"Provides-Extra: {extra}", *(f'Requires-Dist: {text}; extra == "{extra}"' for text in inner)] if extra else []
+        told += (
+            [f"Provides-Extra: {extra}", *(f'Requires-Dist: {text}; extra == "{extra}"' for text in inner)]
+            if extra
+            else []
+        )
     info = tmp_path / "tstar-0.1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", "Name: tstar", "Version: 0.1.0", *told, ""]))
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    (info / "METADATA").write_text(
+        "\n".join(["Metadata-Version: 2.1", "Name: tstar", "Version: 0.1.0", *told, ""])
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == repr(asked)
     shutil.rmtree(info)
     bare = {**environment, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(tmp_path / "core")))}
     link_core(tmp_path / "core")
-    done = subprocess.run([sys.executable, "-S", "-c", script], cwd=tmp_path, env=bare, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        cwd=tmp_path,
+        env=bare,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "None"

@@ -61,13 +61,17 @@ def base(*more: str) -> tuple[str, ...]:
 
 
 def test_figures_and_records(tmp_path: Path) -> None:
-    done = run_process(tmp_path, *base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl"))
+    done = run_process(
+        tmp_path, *base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl")
+    )
     assert (done.returncode, done.stderr) == (0, "")
     header = "tstar/HotpotQA (mini, rules 3), split valid, agent oracle"
     for text in (header, "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
         assert text in done.stdout
     episodes = list(read_episodes(tmp_path / "runs" / "o.jsonl"))
-    assert len(episodes) == 20 and all(e.success and e.ended == "terminated" and e.agent == "oracle" for e in episodes)
+    assert len(episodes) == 20 and all(
+        e.success and e.ended == "terminated" and e.agent == "oracle" for e in episodes
+    )
     config = json.loads((tmp_path / "runs" / "o.jsonl.config.json").read_text())
     assert config["env"] == "tstar/HotpotQA" and config["split"] == "valid" and config["seed"] == 0
 
@@ -82,9 +86,20 @@ def test_a_service_that_goes_away_costs_no_score(run: Run, tmp_path: Path) -> No
     """Killed in the middle of a run: what failed is told, in no rate, and played again once the service is back."""
     (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
     with ServiceProcess() as service:
-        command = base("--agent", "slow_agent:Slow", "--tasks", "12", "--option", f"retriever={service.url}", "--out", "o.jsonl")
+        command = base(
+            "--agent",
+            "slow_agent:Slow",
+            "--tasks",
+            "12",
+            "--option",
+            f"retriever={service.url}",
+            "--out",
+            "o.jsonl",
+        )
         path = tmp_path / "o.jsonl"
-        with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True) as process:
+        with subprocess.Popen(
+            [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True
+        ) as process:
             while not path.exists() or path.read_bytes().count(b"\n") < 3:
                 assert process.poll() is None, "it ended before the service did"
                 time.sleep(0.01)
@@ -96,7 +111,9 @@ def test_a_service_that_goes_away_costs_no_score(run: Run, tmp_path: Path) -> No
         assert process.returncode == 2 and len(failed) == 5 and "stopped after 5 episodes in a row" in err
         assert service.url in err and "python -m retriever serve" in err
         assert "100.0%" in out and f"{12 - len(episodes)} not played yet" in out
-        assert all(e.error.startswith("RetrieverError: ") and e.reward == 0.0 and not e.success for e in failed)
+        assert all(
+            e.error.startswith("RetrieverError: ") and e.reward == 0.0 and not e.success for e in failed
+        )
         service.start()
         done = run(*command)
     assert done.returncode == 0 and f"resuming: {good} of 12" in done.stdout and "100.0%" in done.stdout
@@ -106,14 +123,18 @@ def test_a_service_that_goes_away_costs_no_score(run: Run, tmp_path: Path) -> No
 
 def comparable(path: Path) -> list[str]:
     """The records without what the clock says."""
-    return sorted(replace(e, steps=[replace(s, seconds=0.0) for s in e.steps]).to_json() for e in read_episodes(path))
+    return sorted(
+        replace(e, steps=[replace(s, seconds=0.0) for s in e.steps]).to_json() for e in read_episodes(path)
+    )
 
 
 def test_killed_runs_go_on_where_they_stopped(run: Run, tmp_path: Path) -> None:
     (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
     command = base("--agent", "slow_agent:Slow", "--tasks", "30", "--seed", "3", "--out", "killed.jsonl")
     path = tmp_path / "killed.jsonl"
-    with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+    ) as process:
         while not path.exists() or path.read_bytes().count(b"\n") < 5:
             assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.01)
@@ -127,12 +148,29 @@ def test_killed_runs_go_on_where_they_stopped(run: Run, tmp_path: Path) -> None:
     assert path.read_bytes().startswith(before), "what was written stays"
     whole = run(*base("--agent", "slow_agent:Slow", "--tasks", "30", "--seed", "3", "--out", "whole.jsonl"))
     assert comparable(path) == comparable(tmp_path / "whole.jsonl") and len(comparable(path)) == 30
-    assert done.stdout.split("┌")[1].split("└")[0] == whole.stdout.split("┌")[1].split("└")[0], "the same table"
+    assert done.stdout.split("┌")[1].split("└")[0] == whole.stdout.split("┌")[1].split("└")[0], (
+        "the same table"
+    )
     assert "topk=1" in whole.stdout, "what the agent wishes of its environment is shown"
     finished = path.read_bytes()
     assert "resuming: 30 of 30" in run(*command).stdout and path.read_bytes() == finished
-    more = run(*base("--agent", "slow_agent:Slow", "--tasks", "31", "--samples", "2", "--seed", "3", "--out", "killed.jsonl"))
-    assert "resuming: 30 of 62" in more.stdout and len(comparable(path)) == 62, "more tasks and samples extend a file"
+    more = run(
+        *base(
+            "--agent",
+            "slow_agent:Slow",
+            "--tasks",
+            "31",
+            "--samples",
+            "2",
+            "--seed",
+            "3",
+            "--out",
+            "killed.jsonl",
+        )
+    )
+    assert "resuming: 30 of 62" in more.stdout and len(comparable(path)) == 62, (
+        "more tasks and samples extend a file"
+    )
 
 
 def test_ctrl_c_says_how_to_go_on(run: Run, tmp_path: Path) -> None:
@@ -141,7 +179,9 @@ def test_ctrl_c_says_how_to_go_on(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "o.jsonl"
     # A shell that starts the tests in the background makes them ignore SIGINT, and children inherit that.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    started = subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True, preexec_fn=heard)
+    started = subprocess.Popen(
+        [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True, preexec_fn=heard
+    )
     with started as process:
         while not path.exists() or path.read_bytes().count(b"\n") < 2:
             assert process.poll() is None, "it ended before it could be interrupted"
@@ -157,21 +197,36 @@ def test_ctrl_c_says_how_to_go_on(run: Run, tmp_path: Path) -> None:
 def test_a_level_that_cannot_be_won_is_no_failure_of_the_expert(run: Run, tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_text("######\n#$ ..#\n# @$ #\n######\n\n#######\n# @$ .#\n#######\n")
     done = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--option", "levels=levels.txt")
-    assert done.returncode == 1 and "the expert knows no way to win task 'levels.txt:0' from here: it cannot be won" in done.stdout
+    assert (
+        done.returncode == 1
+        and "the expert knows no way to win task 'levels.txt:0' from here: it cannot be won" in done.stdout
+    )
     assert "1 (1 tasks)" in done.stdout and "100.0%" in done.stdout
 
 
 def test_how_far_episodes_came(run: Run, tmp_path: Path) -> None:
     """One move each: one of two pushes to the target, and one to the wall, away from which no push leads."""
-    (tmp_path / "agents.py").write_text("def half(o, i):\n    return 'Right'\ndef lost(o, i):\n    return 'Up'\n")
+    (tmp_path / "agents.py").write_text(
+        "def half(o, i):\n    return 'Right'\ndef lost(o, i):\n    return 'Up'\n"
+    )
     (tmp_path / "half.txt").write_text("#######\n#     #\n#@$ . #\n#     #\n#######\n")
     (tmp_path / "lost.txt").write_text("#######\n#     #\n# $ . #\n# @   #\n#######\n")
     command = ("eval", "--env", "sokoban-easy", "--option", "horizon=1", "--out")
     for name, expected in (("half", 0.5), ("lost", 0.0)):
-        done = run(*command, f"{name}.jsonl", "--agent", f"agents:{name}", "--option", f"levels={name}.txt", "--progress")
+        done = run(
+            *command,
+            f"{name}.jsonl",
+            "--agent",
+            f"agents:{name}",
+            "--option",
+            f"levels={name}.txt",
+            "--progress",
+        )
         assert done.returncode == 0 and f"mean progress │ {expected:.3f}" in " ".join(done.stdout.split())
         (episode,) = read_episodes(tmp_path / f"{name}.jsonl")
-        assert episode.extra == {"progress": expected}, "the shortest solution of a level by path is not known"
+        assert episode.extra == {"progress": expected}, (
+            "the shortest solution of a level by path is not known"
+        )
     refused = run(*command, "half.jsonl", "--agent", "agents:half", "--option", "levels=half.txt")
     assert refused.returncode == 2 and "progress was true, now not set" in refused.stderr
     done = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "3", "--progress")
@@ -180,10 +235,27 @@ def test_how_far_episodes_came(run: Run, tmp_path: Path) -> None:
 
 def test_user_options_stand_above_the_agents(run: Run, tmp_path: Path) -> None:
     (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
-    done = run(*base("--agent", "slow_agent:Slow", "--tasks", "1", "--option", "topk=2", "--option", "horizon=3", "--out", "o.jsonl"))
+    done = run(
+        *base(
+            "--agent",
+            "slow_agent:Slow",
+            "--tasks",
+            "1",
+            "--option",
+            "topk=2",
+            "--option",
+            "horizon=3",
+            "--out",
+            "o.jsonl",
+        )
+    )
     assert "options: topk=2, horizon=3" in done.stdout
     (episode,) = read_episodes(tmp_path / "o.jsonl")
-    assert "Doc 2" in episode.steps[0].observation and "Doc 3" not in episode.steps[0].observation and len(episode.steps) <= 3
+    assert (
+        "Doc 2" in episode.steps[0].observation
+        and "Doc 3" not in episode.steps[0].observation
+        and len(episode.steps) <= 3
+    )
 
 
 def test_errors_are_counted_apart_and_played_again(run: Run, tmp_path: Path) -> None:
@@ -191,7 +263,11 @@ def test_errors_are_counted_apart_and_played_again(run: Run, tmp_path: Path) -> 
     (tmp_path / "flaky.py").write_text(agent)
     command = base("--agent", "flaky:act", "--tasks", "9", "--out", "f.jsonl")
     first = run(*command)
-    assert first.returncode == 1 and "3 episodes ended in an error" in first.stdout and "6 (6 tasks)" in first.stdout
+    assert (
+        first.returncode == 1
+        and "3 episodes ended in an error" in first.stdout
+        and "6 (6 tasks)" in first.stdout
+    )
     assert [e.ended for e in read_episodes(tmp_path / "f.jsonl")].count("error") == 3
     run(*command)
     third = run(*command)
@@ -201,7 +277,18 @@ def test_errors_are_counted_apart_and_played_again(run: Run, tmp_path: Path) -> 
 
 
 def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path, hurried: None) -> None:
-    done = run(*base("--agent", "oracle", "--tasks", "50", "--option", "retriever=http://127.0.0.1:9", "--out", "d.jsonl"))
+    done = run(
+        *base(
+            "--agent",
+            "oracle",
+            "--tasks",
+            "50",
+            "--option",
+            "retriever=http://127.0.0.1:9",
+            "--out",
+            "d.jsonl",
+        )
+    )
     assert done.returncode == 2 and done.stderr.startswith("error: stopped after 5 episodes in a row")
     assert "python -m retriever serve" in done.stderr and "success" not in done.stdout
     assert {e.ended for e in read_episodes(tmp_path / "d.jsonl")} == {"error"}
@@ -216,14 +303,25 @@ def test_other_settings_are_refused(run: Run, tmp_path: Path) -> None:
 
 
 def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "limited.py").write_text("def act(observation, info):\n    return 'finish[' + 'x' * 900 + ']'\n")
+    (tmp_path / "limited.py").write_text(
+        "def act(observation, info):\n    return 'finish[' + 'x' * 900 + ']'\n"
+    )
     command = base("--agent", "limited:act", "--tasks", "20", "--out", "full.jsonl")
     limit = 20_000  # bytes per file: from there on every write fails, as on a full disk
     done = subprocess.run(
-        [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60,
+        [*COMMAND, *command],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
-    )  # fmt: skip
-    assert done.returncode == 2 and done.stderr.startswith("error: full.jsonl cannot be written: ") and "make room" in done.stderr
+    )
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("error: full.jsonl cannot be written: ")
+        and "make room" in done.stderr
+    )
     assert "Traceback" not in done.stderr
     written = len(list(read_episodes(tmp_path / "full.jsonl")))
     assert 0 < written < 20
@@ -235,20 +333,32 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("eval", "--env", "sokobann", "--agent", "random"), "unknown environment 'sokobann'; did you mean sokoban-"),
-        (base("--agent", "gpt"), "random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object"),
+        (
+            ("eval", "--env", "sokobann", "--agent", "random"),
+            "unknown environment 'sokobann'; did you mean sokoban-",
+        ),
+        (
+            base("--agent", "gpt"),
+            "random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object",
+        ),
         (base("--agent", "nowhere:x"), "no module 'nowhere'"),
         (base("--agent", "random", "--tasks", "0"), "--tasks must be from 1 to 1000"),
         (base("--agent", "random", "--tasks", "5000"), "--tasks must be from 1 to 1000"),
         (base("--agent", "random", "--samples", "0"), "--samples must be at least 1"),
         (base("--agent", "random", "--split", "dev"), "'train', 'valid', 'test'"),
-        (base("--agent", "random", "--option", "topkk=1"), "no option 'topkk'; valid: data, explain_invalid, horizon"),
+        (
+            base("--agent", "random", "--option", "topkk=1"),
+            "no option 'topkk'; valid: data, explain_invalid, horizon",
+        ),
         (base("--agent", "random", "--option", "split=train"), "--split"),
         (base("--agent", "random", "--out", "/"), "not a regular file"),
         (base("--agent", "random", "--option", "horizon=0"), "horizon must be"),
         (base("--agent", "random", "--temperature", "0.5"), "agent 'random' takes no temperature, got 0.5"),
         (base("--agent", "tiny", "--temperature", "-1"), "temperature must be a number of 0 or more, got -1"),
-        (base("--agent", "tiny", "--temperature", "nan"), "temperature must be a number of 0 or more, got nan"),
+        (
+            base("--agent", "tiny", "--temperature", "nan"),
+            "temperature must be a number of 0 or more, got nan",
+        ),
     ],
 )
 def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
@@ -280,9 +390,14 @@ def test_a_temperature_is_told_kept_and_part_of_the_settings(run: Run, tmp_path:
 
 
 def test_few_episodes_with_a_dead_service_say_why(call: Call, hurried: None) -> None:
-    code, out, _ = call(*base("--agent", "oracle", "--tasks", "2", "--option", "retriever=http://127.0.0.1:9"))
+    code, out, _ = call(
+        *base("--agent", "oracle", "--tasks", "2", "--option", "retriever=http://127.0.0.1:9")
+    )
     assert code == 1 and "2 episodes ended in an error" in out
-    assert "the last one, on hotpotqa-mini-test-0001: RetrieverError" in out and "python -m retriever serve" in out
+    assert (
+        "the last one, on hotpotqa-mini-test-0001: RetrieverError" in out
+        and "python -m retriever serve" in out
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to act as a full disk")
@@ -290,13 +405,20 @@ def test_a_full_disk_at_the_start_is_told_with_path_and_remedy(call: Call, tmp_p
     command = base("--agent", "oracle", "--tasks", "1", "--out", "o.jsonl")
     (tmp_path / "o.jsonl.config.json.tmp").symlink_to("/dev/full")
     code, out, err = call(*command)
-    assert (code, out) == (2, "") and "o.jsonl.config.json cannot be written: No space left" in err and "Make room" in err
+    assert (
+        (code, out) == (2, "")
+        and "o.jsonl.config.json cannot be written: No space left" in err
+        and "Make room" in err
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (base("--agent", "random", "--bogus", "3"), "'--bogus' is no option or argument of this command; valid: --env, --agent, --split"),
+        (
+            base("--agent", "random", "--bogus", "3"),
+            "'--bogus' is no option or argument of this command; valid: --env, --agent, --split",
+        ),
         (("list", "--bogus"), "'--bogus'"),
     ],
 )
@@ -309,18 +431,28 @@ def test_one_evaluation_a_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
     command = base("--agent", "slow_agent:Slow", "--tasks", "200", "--out", "o.jsonl")
     path = tmp_path / "o.jsonl"
-    with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+    ) as process:
         while not path.exists() or path.read_bytes().count(b"\n") < 2:
             assert process.poll() is None, "it ended before a second one could start"
             time.sleep(0.01)
         second = run(*command)
-        assert second.returncode == 2 and f"o.jsonl is being written by process {process.pid} on" in second.stderr
+        assert (
+            second.returncode == 2
+            and f"o.jsonl is being written by process {process.pid} on" in second.stderr
+        )
         assert "choose another --out" in second.stderr and second.stderr.count("\n") == 1
         process.kill()
     lines = len(list(read_episodes(path)))
     third = run(*base("--agent", "slow_agent:Slow", "--tasks", str(lines + 1), "--out", "o.jsonl"))
-    assert third.returncode == 0 and f"resuming: {lines} of {lines + 1}" in third.stdout, "the lock of a dead process is taken over"
-    assert sorted(p.name for p in tmp_path.iterdir() if "o.jsonl" in p.name) == ["o.jsonl", "o.jsonl.config.json"]
+    assert third.returncode == 0 and f"resuming: {lines} of {lines + 1}" in third.stdout, (
+        "the lock of a dead process is taken over"
+    )
+    assert sorted(p.name for p in tmp_path.iterdir() if "o.jsonl" in p.name) == [
+        "o.jsonl",
+        "o.jsonl.config.json",
+    ]
 
 
 def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run, tmp_path: Path) -> None:
@@ -330,7 +462,10 @@ def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run,
     )
     done = run(*base("--agent", "wishes:Wishes", "--tasks", "1"))
     told = " ".join(done.stdout.split())
-    assert "agent wishes:Wishes asks for options of its own (topk=1)" in told and "--options-of wishes:Wishes" in told
+    assert (
+        "agent wishes:Wishes asks for options of its own (topk=1)" in told
+        and "--options-of wishes:Wishes" in told
+    )
     same = run(*base("--agent", "wishes:plain", "--tasks", "1", "--options-of", "wishes:Wishes"))
     assert "options: topk=1" in same.stdout and "of its own" not in same.stdout
     overridden = run(*base("--agent", "wishes:Wishes", "--tasks", "1", "--topk", "3"))
@@ -344,6 +479,8 @@ def test_an_agent_that_asks_for_the_expert_is_told_what_it_may_know(run: Run, tm
         "class Open(Cheat):\n    privileged = True\n"
     )
     done = run(*base("--agent", "cheat:Cheat", "--tasks", "1"))
-    assert done.returncode == 1 and "an agent is not shown 'oracle' of its environment" in " ".join(done.stdout.split())
+    assert done.returncode == 1 and "an agent is not shown 'oracle' of its environment" in " ".join(
+        done.stdout.split()
+    )
     said = run(*base("--agent", "cheat:Open", "--tasks", "1"))
     assert said.returncode == 0 and "privileged" in said.stdout and "100.0%" in said.stdout

@@ -45,9 +45,13 @@ def chat(url: str, *more: str, agent: str = "chat", env: str = "sokoban-easy") -
 
 def test_killed_and_resumed_nothing_is_lost_or_played_twice(run: Run, tmp_path: Path) -> None:
     with serving(lambda body, number: MOVE, delay=0.01) as served:
-        command = chat(served.url, "--tasks", "40", "--concurrency", "4", "--out", "k.jsonl", "--option", "horizon=4")
+        command = chat(
+            served.url, "--tasks", "40", "--concurrency", "4", "--out", "k.jsonl", "--option", "horizon=4"
+        )
         path = tmp_path / "k.jsonl"
-        with subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            [*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+        ) as process:
             while not path.exists() or path.read_bytes().count(b"\n") < 9:
                 assert process.poll() is None, "it ended before it could be killed"
                 time.sleep(0.005)
@@ -60,14 +64,26 @@ def test_killed_and_resumed_nothing_is_lost_or_played_twice(run: Run, tmp_path: 
         assert len(served.requests) - asked == (40 - len(before)) * 4, "only what was missing is asked for"
     episodes = list(read_episodes(path))
     assert [e.to_json() for e in episodes[: len(before)]] == [e.to_json() for e in before]
-    assert len({(e.task, e.sample) for e in episodes}) == len(episodes) == 40 and all(len(e.calls) == len(e.steps) == 4 for e in episodes)
+    assert len({(e.task, e.sample) for e in episodes}) == len(episodes) == 40 and all(
+        len(e.calls) == len(e.steps) == 4 for e in episodes
+    )
 
 
 def test_ctrl_c_ends_requests_that_never_answer(tmp_path: Path) -> None:
     with serving(lambda body, number: MOVE if number < 8 else Raw(hold=30.0)) as served:
-        command = chat(served.url, "--tasks", "20", "--concurrency", "4", "--out", "c.jsonl", "--option", "horizon=1")
+        command = chat(
+            served.url, "--tasks", "20", "--concurrency", "4", "--out", "c.jsonl", "--option", "horizon=1"
+        )
         heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        started = subprocess.Popen([*COMMAND, *command], cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1, text=True, preexec_fn=heard)
+        started = subprocess.Popen(
+            [*COMMAND, *command],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            stdout=-1,
+            stderr=-1,
+            text=True,
+            preexec_fn=heard,
+        )
         with started as process:
             while len(served.requests) < 12:
                 time.sleep(0.01)
@@ -75,38 +91,87 @@ def test_ctrl_c_ends_requests_that_never_answer(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
             assert time.monotonic() - began < 10 and (process.returncode, err) == (130, "")
-    assert "12 not played yet" in out and "goes on from here" in out and len(list(read_episodes(tmp_path / "c.jsonl"))) == 8
+    assert (
+        "12 not played yet" in out
+        and "goes on from here" in out
+        and len(list(read_episodes(tmp_path / "c.jsonl"))) == 8
+    )
 
 
 def test_the_table_tells_what_it_cost_and_what_failed(run: Run, tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
-    prices.write_text('currency = "EUR"\nas_of = "2026-11"\n[models]\n"gpt-4o-mini" = { input = 1000, output = 10000 }\n')
+    prices.write_text(
+        'currency = "EUR"\nas_of = "2026-11"\n[models]\n"gpt-4o-mini" = { input = 1000, output = 10000 }\n'
+    )
 
     def answer(body: object, number: int) -> object:
         return completion("" if number % 2 else MOVE, given=1000)
 
     with serving(answer) as served:  # type: ignore[arg-type]
-        command = ("--tasks", "2", "--concurrency", "1", "--option", "horizon=2", "--prices", str(prices), "--out", "o.jsonl")
+        command = (
+            "--tasks",
+            "2",
+            "--concurrency",
+            "1",
+            "--option",
+            "horizon=2",
+            "--prices",
+            str(prices),
+            "--out",
+            "o.jsonl",
+        )
         done = run(*chat(served.url, *command))
     assert done.returncode == 0 and "the replies did not parse │ 2 episodes" in done.stdout
     # Four requests of 1,000 tokens, and answers of 5, 0, 5 and 0 words.
-    assert "4,000 in, 10 out" in done.stdout and "4.10 EUR (prices of 2026-11)" in done.stdout and "none was solved" in done.stdout
+    assert (
+        "4,000 in, 10 out" in done.stdout
+        and "4.10 EUR (prices of 2026-11)" in done.stdout
+        and "none was solved" in done.stdout
+    )
     settings = json.loads((tmp_path / "o.jsonl.config.json").read_text())["agent_settings"]
-    assert settings == {"model": "gpt-4o-mini", "temperature": 0.0, "max_tokens": 1024, "context_tokens": 24000, "tools": False}
+    assert settings == {
+        "model": "gpt-4o-mini",
+        "temperature": 0.0,
+        "max_tokens": 1024,
+        "context_tokens": 24000,
+        "tools": False,
+    }
     with serving(answer) as served:  # type: ignore[arg-type]
-        other = run(*chat(served.url, "--tasks", "2", "--max-tokens", "9", "--option", "horizon=2", "--out", "o.jsonl"))
+        other = run(
+            *chat(
+                served.url, "--tasks", "2", "--max-tokens", "9", "--option", "horizon=2", "--out", "o.jsonl"
+            )
+        )
     assert other.returncode == 2 and "agent_settings.max_tokens was 1024, now 9" in other.stderr
 
 
 def test_errors_of_an_endpoint_are_in_no_rate_and_are_repeated(run: Run, tmp_path: Path) -> None:
     broken = Raw(400, b"{}", {"Content-Type": "application/json"})
-    command = ("--tasks", "6", "--concurrency", "1", "--option", "horizon=1", "--out", "o.jsonl", "--base-url")
+    command = (
+        "--tasks",
+        "6",
+        "--concurrency",
+        "1",
+        "--option",
+        "horizon=1",
+        "--out",
+        "o.jsonl",
+        "--base-url",
+    )
     with serving(lambda body, number: broken if number in (1, 4) else MOVE) as served:
         first = run(*chat(served.url, *command, served.url))
-        assert first.returncode == 1 and "the endpoint failed" in first.stdout and "2 episodes (in no rate)" in first.stdout
+        assert (
+            first.returncode == 1
+            and "the endpoint failed" in first.stdout
+            and "2 episodes (in no rate)" in first.stdout
+        )
         assert "HTTP 400" in first.stdout and "4 (4 tasks)" in first.stdout
         again = run(*chat(served.url, *command, served.url))
-    assert again.returncode == 0 and "resuming: 4 of 6" in again.stdout and "the endpoint failed" not in again.stdout
+    assert (
+        again.returncode == 0
+        and "resuming: 4 of 6" in again.stdout
+        and "the endpoint failed" not in again.stdout
+    )
 
 
 @pytest.mark.parametrize("method", ["chat", "direct", "react", "reflexion", "search-o1"])
@@ -114,26 +179,54 @@ def test_a_dry_run_sends_nothing_and_its_estimate_holds(run: Run, method: str) -
     env = "hotpotqa"
     with serving(lambda body, number: MOVE) as served:
         told = run(*chat(served.url, "--tasks", "7", "--dry-run", agent=method, env=env))
-        assert told.returncode == 0 and not served.requests and "USD" in told.stdout and "nothing is sent" in told.stdout
-        rows = [line.replace(",", "").replace("│", " ").split() for line in told.stdout.splitlines() if line.startswith("│ ")]
+        assert (
+            told.returncode == 0
+            and not served.requests
+            and "USD" in told.stdout
+            and "nothing is sent" in told.stdout
+        )
+        rows = [
+            line.replace(",", "").replace("│", " ").split()
+            for line in told.stdout.splitlines()
+            if line.startswith("│ ")
+        ]
         expert, most = ([float(cell) for cell in row if cell.replace(".", "").isdigit()] for row in rows)
         run(*chat(served.url, "--tasks", "7", agent=method, env=env))
         asked = len(served.requests)
     assert expert[0] <= most[0] and expert[1] <= most[1] and asked <= most[0]
-    assert method == "search-o1" or asked == most[0], "a model that never answers takes all its turns and attempts"
+    assert method == "search-o1" or asked == most[0], (
+        "a model that never answers takes all its turns and attempts"
+    )
 
 
 def test_a_dry_run_of_an_agent_without_requests(run: Run) -> None:
     told = run("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "3", "--dry-run")
-    assert told.returncode == 0 and "3 episodes of 20 turns at most; agent random sends no requests" in told.stdout
+    assert (
+        told.returncode == 0
+        and "3 episodes of 20 turns at most; agent random sends no requests" in told.stdout
+    )
 
 
 def test_a_panel_is_named_in_table_settings_and_records(run: Run, tmp_path: Path) -> None:
     part = tstar_envs.panel("v1")["sokoban-easy"]
-    done = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--panel", "v1", "--tasks", "5", "--out", "o.jsonl")
+    done = run(
+        "eval",
+        "--env",
+        "sokoban-easy",
+        "--agent",
+        "oracle",
+        "--panel",
+        "v1",
+        "--tasks",
+        "5",
+        "--out",
+        "o.jsonl",
+    )
     assert done.returncode == 0 and f"v1 {part.hash} (the first 5 of 200 tasks)" in done.stdout
     episodes = list(read_episodes(tmp_path / "o.jsonl"))
-    assert [e.task for e in episodes] == list(part.tasks[:5]) and {e.panel for e in episodes} == {f"v1 {part.hash}"}
+    assert [e.task for e in episodes] == list(part.tasks[:5]) and {e.panel for e in episodes} == {
+        f"v1 {part.hash}"
+    }
     assert json.loads((tmp_path / "o.jsonl.config.json").read_text())["panel"] == f"v1 {part.hash}"
     other = run("eval", "--env", "sokoban-easy", "--agent", "oracle", "--panel", "v1", "--split", "valid")
     assert other.returncode == 2 and "panel v1 is made of test tasks: leave --split valid out" in other.stderr
@@ -153,11 +246,29 @@ def test_a_suite_is_one_table_and_a_file_for_each_environment(run: Run, tmp_path
 
 
 def test_a_person_plays_line_by_line(tmp_path: Path) -> None:
-    command = ("eval", "--env", "sokoban-easy", "--agent", "human", "--tasks", "1", "--option", "horizon=3", "--out", "me.jsonl")
+    command = (
+        "eval",
+        "--env",
+        "sokoban-easy",
+        "--agent",
+        "human",
+        "--tasks",
+        "1",
+        "--option",
+        "horizon=3",
+        "--out",
+        "me.jsonl",
+    )
     done = run_process(tmp_path, *command, stdin="Up\nThought: hm\nLeft\n")
-    assert done.returncode == 0 and "You are the player in a Sokoban room" in done.stderr and "[turn 3 of 3]" in done.stderr
+    assert (
+        done.returncode == 0
+        and "You are the player in a Sokoban room" in done.stderr
+        and "[turn 3 of 3]" in done.stderr
+    )
     (episode,) = read_episodes(tmp_path / "me.jsonl")
-    assert [step.reply for step in episode.steps] == ["Up", "Thought: hm", "Left"] and all(step.seconds > 0 for step in episode.steps)
+    assert [step.reply for step in episode.steps] == ["Up", "Thought: hm", "Left"] and all(
+        step.seconds > 0 for step in episode.steps
+    )
     left = run_process(tmp_path, *command[:-1], "left.jsonl", stdin="Up\n")
     assert left.returncode == 1 and "the person left: the input has ended" in left.stdout
 
@@ -178,14 +289,32 @@ def test_a_program_plays(run: Run, tmp_path: Path) -> None:
         (("--env", "nq", "--agent", "chat"), "--model NAME"),
         (("--env", "nq", "--agent", "chat", "--model", "m"), "set OPENAI_API_KEY"),
         (("--env", "nq", "--agent", "random", "--model", "m"), "takes no --model"),
-        (("--env", "nq", "--agent", "random", "--concurrency", "0"), "--concurrency must be 1 or more, got 0"),
+        (
+            ("--env", "nq", "--agent", "random", "--concurrency", "0"),
+            "--concurrency must be 1 or more, got 0",
+        ),
         (("--env", "nq", "--agent", "human", "--concurrency", "2"), "a person plays one episode at a time"),
-        (("--env", "nq", "--agent", "chat", "--model", "m", *URL, "--request", "x"), "--request takes KEY=VALUE, got 'x'"),
-        (("--env", "nq", "--agent", "react", "--model", "m", *URL, "--tools"), "react writes its actions as text"),
-        (("--env", "sokoban-easy", "--agent", "search-o1", "--model", "m", *URL), "search-o1 plays question sets only"),
+        (
+            ("--env", "nq", "--agent", "chat", "--model", "m", *URL, "--request", "x"),
+            "--request takes KEY=VALUE, got 'x'",
+        ),
+        (
+            ("--env", "nq", "--agent", "react", "--model", "m", *URL, "--tools"),
+            "react writes its actions as text",
+        ),
+        (
+            ("--env", "sokoban-easy", "--agent", "search-o1", "--model", "m", *URL),
+            "search-o1 plays question sets only",
+        ),
         (("--env", "nq", "--agent", "random", "--prices", "no.toml"), "no.toml"),
-        (("--env", "nq", "--agent", "chat", "--model", "m", *URL, "--max-tokens", "0"), "must be 1 or more, got 0"),
-        (("--env", "nq", "--agent", "chat", "--model", "m", *URL, "--timeout", "0"), "timeout must be above 0"),
+        (
+            ("--env", "nq", "--agent", "chat", "--model", "m", *URL, "--max-tokens", "0"),
+            "must be 1 or more, got 0",
+        ),
+        (
+            ("--env", "nq", "--agent", "chat", "--model", "m", *URL, "--timeout", "0"),
+            "timeout must be above 0",
+        ),
     ],
 )
 def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:

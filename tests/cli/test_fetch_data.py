@@ -21,7 +21,11 @@ def test_alfworld(tmp_path: Path) -> None:
     out = tmp_path / "data"
     done = fetch("alfworld", "--out", str(out), "--mirror", tmp_path.as_uri())
     assert done.returncode == 0, done.stderr
-    assert sorted(p.name for p in (out / "json_2.1.1/train/a/trial_1").iterdir()) == ["file0", "file1", "file2"]
+    assert sorted(p.name for p in (out / "json_2.1.1/train/a/trial_1").iterdir()) == [
+        "file0",
+        "file1",
+        "file2",
+    ]
     assert f"set ALFWORLD_DATA={out}" in done.stdout
     again = fetch("alfworld", "--out", str(out), "--mirror", tmp_path.as_uri())
     assert again.returncode == 0 and again.stdout.count("there already") == 3
@@ -48,7 +52,9 @@ def test_webshop(tmp_path: Path) -> None:
     digest = hashlib.sha256((out / "items_shuffle.json").read_bytes()).hexdigest()
     assert f"sha256 {digest}" in done.stdout and digest in (out / ".items_shuffle.json.done").read_text()
     assert done.stdout.count("not the file that others have used (") == 3
-    assert fetch("webshop", "--out", str(out), "--mirror", tmp_path.as_uri()).stdout.count("there already") == 3
+    assert (
+        fetch("webshop", "--out", str(out), "--mirror", tmp_path.as_uri()).stdout.count("there already") == 3
+    )
     (tmp_path / "items_ins_v2_1000.json").write_bytes(b"{}")
     (tmp_path / "items_shuffle_1000.json").write_text("<!DOCTYPE html>Quota exceeded")
     other = fetch("webshop-1000", "--out", str(tmp_path / "other"), "--mirror", tmp_path.as_uri())

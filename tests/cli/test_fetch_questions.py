@@ -17,13 +17,23 @@ from tstar_envs.envs.search_qa.tasks import load_set
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "qa"
 LICENCES = {
-    "nq": "CC BY-SA 3.0", "triviaqa": "Apache-2.0", "popqa": "MIT", "hotpotqa": "CC BY-SA 4.0", "2wikimultihopqa": "Apache-2.0",
-    "musique": "CC BY 4.0", "bamboogle": "licence not verified",
-}  # fmt: skip
+    "nq": "CC BY-SA 3.0",
+    "triviaqa": "Apache-2.0",
+    "popqa": "MIT",
+    "hotpotqa": "CC BY-SA 4.0",
+    "2wikimultihopqa": "Apache-2.0",
+    "musique": "CC BY 4.0",
+    "bamboogle": "licence not verified",
+}
 SETS = {
-    "nq": ("train", "dev", "test"), "triviaqa": ("train", "dev", "test"), "popqa": ("test",), "hotpotqa": ("train", "dev"),
-    "2wikimultihopqa": ("train", "dev"), "musique": ("train", "dev"), "bamboogle": ("test",),
-}  # fmt: skip
+    "nq": ("train", "dev", "test"),
+    "triviaqa": ("train", "dev", "test"),
+    "popqa": ("test",),
+    "hotpotqa": ("train", "dev"),
+    "2wikimultihopqa": ("train", "dev"),
+    "musique": ("train", "dev"),
+    "bamboogle": ("test",),
+}
 
 
 class Mirror:
@@ -78,12 +88,17 @@ def mirror() -> Iterator[Mirror]:
 
 
 def lines(count: int, first: int = 0) -> bytes:
-    made = ({"id": f"q{n}", "question": f"who is {n}", "golden_answers": [f"name {n}"]} for n in range(first, first + count))
+    made = (
+        {"id": f"q{n}", "question": f"who is {n}", "golden_answers": [f"name {n}"]}
+        for n in range(first, first + count)
+    )
     return "".join(json.dumps(line) + "\n" for line in made).encode()
 
 
 def corpus(*titles: str) -> bytes:
-    passages = b"".join(json.dumps({"id": str(n), "contents": f'"{t}"\ntext'}).encode() + b"\n" for n, t in enumerate(titles))
+    passages = b"".join(
+        json.dumps({"id": str(n), "contents": f'"{t}"\ntext'}).encode() + b"\n" for n, t in enumerate(titles)
+    )
     return gzip.compress(passages, mtime=0)
 
 
@@ -104,7 +119,9 @@ def test_each_set_is_playable_as_it_comes(name: str, mirror: Mirror, tmp_path: P
     done = fetch(name, "--out", str(out), "--mirror", mirror.url)
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
-    assert re.search(f"; .*: {re.escape(LICENCES[name])}.*FlashRAG_datasets.: licence not verified", told[0]), "before the download"
+    assert re.search(
+        f"; .*: {re.escape(LICENCES[name])}.*FlashRAG_datasets.: licence not verified", told[0]
+    ), "before the download"
     assert "while its publisher counts" in done.stdout and "scripts/fetch_data wiki18" in done.stdout
     assert fetch("wiki18", "--out", str(out), "--mirror", mirror.url).returncode == 0
     assert not hidden(out)
@@ -114,7 +131,9 @@ def test_each_set_is_playable_as_it_comes(name: str, mirror: Mirror, tmp_path: P
     info = env.reset(options={"task": 0})[1]
     assert env.step(f"finish[{found.tasks[info['task_id']].golden_answers[0]}]")[1] == 1.0
     before = list(mirror.asked)
-    assert fetch(name, "--out", str(out), "--mirror", mirror.url).stdout.count("there already") == len(SETS[name])
+    assert fetch(name, "--out", str(out), "--mirror", mirror.url).stdout.count("there already") == len(
+        SETS[name]
+    )
     assert mirror.asked == before
 
 
@@ -124,10 +143,18 @@ def test_a_download_that_breaks_off_goes_on(mirror: Mirror, tmp_path: Path) -> N
     command = ("popqa", "--out", str(tmp_path), "--mirror", mirror.url)
     for kept in (100_000, 300_000):
         done = fetch(*command)
-        assert done.returncode == 2 and f"broke off after {kept:,} of {len(content):,} bytes" in done.stderr and "to go on" in done.stderr
+        assert (
+            done.returncode == 2
+            and f"broke off after {kept:,} of {len(content):,} bytes" in done.stderr
+            and "to go on" in done.stderr
+        )
         assert not (tmp_path / "popqa" / "test.jsonl").exists()
     done = fetch(*command)
-    assert done.returncode == 0 and "going on after 300,000 bytes" in done.stdout and "publisher" not in done.stdout
+    assert (
+        done.returncode == 0
+        and "going on after 300,000 bytes" in done.stdout
+        and "publisher" not in done.stdout
+    )
     assert (tmp_path / "popqa" / "test.jsonl").read_bytes() == content and not hidden(tmp_path)
     assert [wanted for _, wanted in mirror.asked] == [None, "bytes=100000-", "bytes=300000-"]
 
@@ -147,17 +174,27 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(second: bytes, mirror: Mi
     ("content", "message"),
     [
         (b"<html>Sign in</html>", "line 1: not JSON"),
-        (lines(3) + b'{"id": "x", "question": "who", "golden_answers": []}\n', "line 4: field 'golden_answers' holds no answer"),
+        (
+            lines(3) + b'{"id": "x", "question": "who", "golden_answers": []}\n',
+            "line 4: field 'golden_answers' holds no answer",
+        ),
         (lines(3) + lines(1), "repeats the id 'q0'"),
         (b"", "it holds no question"),
         (b"\xff\xfe\x00", "not a text file"),
         (lines(2)[:-20] + b"\n", "line 2: not JSON"),
     ],
 )
-def test_what_is_no_question_file_is_refused(content: bytes, message: str, mirror: Mirror, tmp_path: Path) -> None:
+def test_what_is_no_question_file_is_refused(
+    content: bytes, message: str, mirror: Mirror, tmp_path: Path
+) -> None:
     mirror.files["nq/train.jsonl"] = content
     done = fetch("nq", "--out", str(tmp_path), "--mirror", mirror.url)
-    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and message in done.stderr
+        and done.stderr.count("\n") == 1
+        and "Traceback" not in done.stderr
+    )
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
@@ -174,7 +211,9 @@ def test_a_damaged_corpus_is_refused(content: bytes, mirror: Mirror, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_several_at_once_into_the_default_folder(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_at_once_into_the_default_folder(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path))
     for name in ("popqa", "bamboogle"):
         mirror.files[f"{name}/test.jsonl"] = lines(5)

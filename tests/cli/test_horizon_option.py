@@ -15,20 +15,40 @@ def test_a_task_beyond_the_solver_is_an_error_of_its_own(tmp_path: Path) -> None
     hall = "\n".join(["#" * 14, *["#" + " " * 12 + "#"] * 9, "#  $ $ $ $   #", "#@ . . . .   #", "#" * 14])
     (tmp_path / "levels.txt").write_text(f"{hall}\n\n{NEAR}")
     done = run_process(
-        tmp_path, "eval", "--env", "sokoban-easy", "--agent", "oracle", "--option", "levels=levels.txt", "--option", "horizon=optimal*2",
-        "--option", "solver_states=5", "--out", "r.jsonl",
-    )  # fmt: skip
+        tmp_path,
+        "eval",
+        "--env",
+        "sokoban-easy",
+        "--agent",
+        "oracle",
+        "--option",
+        "levels=levels.txt",
+        "--option",
+        "horizon=optimal*2",
+        "--option",
+        "solver_states=5",
+        "--out",
+        "r.jsonl",
+    )
     assert "Traceback" not in done.stdout + done.stderr and "solver_states" in done.stdout + done.stderr, done
-    won = [(episode.task, episode.success) for episode in read_episodes(tmp_path / "r.jsonl") if not episode.error]
+    won = [
+        (episode.task, episode.success)
+        for episode in read_episodes(tmp_path / "r.jsonl")
+        if not episode.error
+    ]
     assert won == [("levels.txt:1", True)] and done.returncode == 1
 
 
 @pytest.mark.parametrize(
-    "command", [("play", "sokoban-medium"), ("eval", "--env", "blocksworld-stack", "--agent", "oracle", "--tasks", "2")]
+    "command",
+    [("play", "sokoban-medium"), ("eval", "--env", "blocksworld-stack", "--agent", "oracle", "--tasks", "2")],
 )
 def test_on_the_command_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     done = run_process(tmp_path, *command, "--option", "horizon=optimal*1.5", stdin="hint\nquit\n")
     assert done.returncode == 0 and "Traceback" not in done.stderr, done
     assert "The number of turns is limited" in done.stdout or "horizon=optimal*1.5" in done.stdout
     refused = run_process(tmp_path, *command, "--option", "horizon=optimal*.5")
-    assert refused.returncode == 2 and "'optimal*k' with k from 1, got 'optimal*.5'" in refused.stdout + refused.stderr
+    assert (
+        refused.returncode == 2
+        and "'optimal*k' with k from 1, got 'optimal*.5'" in refused.stdout + refused.stderr
+    )

@@ -35,14 +35,23 @@ def test_list_shows_every_environment(run: Run) -> None:
         tier, sizes = entry.load_class().survey(**entry.kwargs)
         splits = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
         assert all(text in row for text in (entry.family, str(entry.horizon), entry.extra, splits, tier))
-    assert "train 2,000, valid 500, test 1,000" in done.stdout and "train 2,000, valid 200, test 400" in done.stdout
+    assert (
+        "train 2,000, valid 500, test 1,000" in done.stdout
+        and "train 2,000, valid 200, test 400" in done.stdout
+    )
     assert "train 1,667, valid 167, test 334" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", ["list", "play --help"])
 def test_into_a_closed_pipe(arguments: str) -> None:
     shell = f"{' '.join(COMMAND)} {arguments} | true"
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {shell}"], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {shell}"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stderr == ""
 
 
@@ -54,20 +63,52 @@ def test_help_is_there_and_light(run: Run) -> None:
 
 
 def test_a_whole_game(run: Run) -> None:
-    typed = ["hint", "Thought: first the person", "search[Torwick Hesbel]", "undo", "undo", "help", "nonsense", "finish[Ebsel]", "hint",
-             "search[too late]", "undo", "restart", "Thought: I give up\tnow", "Action: finish[Bredra]", "quit", "never read"]  # fmt: skip
+    typed = [
+        "hint",
+        "Thought: first the person",
+        "search[Torwick Hesbel]",
+        "undo",
+        "undo",
+        "help",
+        "nonsense",
+        "finish[Ebsel]",
+        "hint",
+        "search[too late]",
+        "undo",
+        "restart",
+        "Thought: I give up\tnow",
+        "Action: finish[Bredra]",
+        "quit",
+        "never read",
+    ]
     done = run("play", "hotpotqa", "--task", TASK, "--topk", "1", stdin="\n".join(typed))
     assert (done.returncode, done.stderr) == (0, "")
     shown = iter(done.stdout.splitlines())
     for expected in (
-        "Answer the question by searching", f"task {TASK} (test)", "Question: What is the name of the country", "commands: hint",
-        "Thought: I need to find Torwick Hesbel first.", "Action: search[Torwick Hesbel]",  # hint
-        "Doc 1 (Title: Torwick Hesbel)", "Question: What is", "nothing to undo", "commands: hint",
-        "Invalid action", "The answer is right.", "solved after 2 of 6 steps, score 1.00",
-        "no hint", "the episode is over", "Invalid action",  # undo shows the observation before the answer
-        "Question: What is", "The answer is wrong.", "not solved after 1 of 6 steps, score 0.00", "bye",
-    ):  # fmt: skip
-        assert any(expected in line for line in shown), f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
+        "Answer the question by searching",
+        f"task {TASK} (test)",
+        "Question: What is the name of the country",
+        "commands: hint",
+        "Thought: I need to find Torwick Hesbel first.",
+        "Action: search[Torwick Hesbel]",  # hint
+        "Doc 1 (Title: Torwick Hesbel)",
+        "Question: What is",
+        "nothing to undo",
+        "commands: hint",
+        "Invalid action",
+        "The answer is right.",
+        "solved after 2 of 6 steps, score 1.00",
+        "no hint",
+        "the episode is over",
+        "Invalid action",  # undo shows the observation before the answer
+        "Question: What is",
+        "The answer is wrong.",
+        "not solved after 1 of 6 steps, score 0.00",
+        "bye",
+    ):
+        assert any(expected in line for line in shown), (
+            f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
+        )
     assert "Doc 2" not in done.stdout
 
 
@@ -76,7 +117,9 @@ def test_horizon_ends_a_game(run: Run) -> None:
     assert "out of steps after 2 of 2 steps, score 0.00" in done.stdout and done.returncode == 0
 
 
-@pytest.mark.parametrize("typed", ["", "search[a]", "Thought: unfinished", "\n\n", b"\xff\xfe\x00\n", "\x1b[31mred\n"])
+@pytest.mark.parametrize(
+    "typed", ["", "search[a]", "Thought: unfinished", "\n\n", b"\xff\xfe\x00\n", "\x1b[31mred\n"]
+)
 def test_end_of_input_is_a_clean_end(run: Run, typed: str | bytes) -> None:
     done = run("play", "tstar/HotpotQA", "--seed", "1", stdin=typed)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.rstrip().endswith("bye")
@@ -84,7 +127,9 @@ def test_end_of_input_is_a_clean_end(run: Run, typed: str | bytes) -> None:
 
 
 def test_seed_draws_the_task(run: Run) -> None:
-    first, second, third = (run("play", "hotpotqa", "--split", "valid", "--seed", seed).stdout for seed in ("1", "1", "2"))
+    first, second, third = (
+        run("play", "hotpotqa", "--split", "valid", "--seed", seed).stdout for seed in ("1", "1", "2")
+    )
     assert first == second != third and "(valid)" in first
 
 
@@ -92,7 +137,9 @@ def test_ctrl_c_is_a_clean_end(tmp_path: Path) -> None:
     command, pipe = [*COMMAND, "play", "hotpotqa"], subprocess.PIPE
     # A shell that starts the tests in the background makes them ignore SIGINT, and children inherit that.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heard) as game:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heard
+    ) as game:
         assert game.stdout is not None and game.stdin is not None and game.stderr is not None
         shown = b""
         while b"action> " not in shown:
@@ -109,7 +156,15 @@ def test_ctrl_c_is_a_clean_end(tmp_path: Path) -> None:
 
 
 def test_a_game_survives_a_dead_search_service(run: Run) -> None:
-    done = run("play", "hotpotqa", "--task", TASK, "--retriever", "http://127.0.0.1:9", stdin="search[x]\nfinish[Ebsel]\n")
+    done = run(
+        "play",
+        "hotpotqa",
+        "--task",
+        TASK,
+        "--retriever",
+        "http://127.0.0.1:9",
+        stdin="search[x]\nfinish[Ebsel]\n",
+    )
     assert "python -m retriever serve" in done.stdout and "try again" in done.stdout
     assert "solved after 1 of 6 steps" in done.stdout and done.returncode == 0
 
@@ -123,7 +178,10 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
         (("play", "hotpotqa", "--split", "dev"), "'train', 'valid', 'test'"),
         (("play", "hotpotqa", "--topk", "0"), "topk must be"),
         (("play", "hotpotqa", "--retriever", "elastic"), "'hashed', 'bm25'"),
-        (("play", "hotpotqa", "--option", "colour=red"), "no option 'colour'; valid: data, explain_invalid, horizon, normalizer"),
+        (
+            ("play", "hotpotqa", "--option", "colour=red"),
+            "no option 'colour'; valid: data, explain_invalid, horizon, normalizer",
+        ),
         (("play", "hotpotqa", "--option", "topk"), "key=value"),
         (("play", "hotpotqa", "--option", "topk=many"), "topk must be a whole number"),
         (("play", "hotpotqa", "--option", "split=train"), "--split"),
@@ -137,7 +195,8 @@ def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], messag
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(("plya",), "play"), (("eval", "--env", "a", "--agent", "b", "--sede", "3"), "--seed"), ((), "list")]
+    ("arguments", "message"),
+    [(("plya",), "play"), (("eval", "--env", "a", "--agent", "b", "--sede", "3"), "--seed"), ((), "list")],
 )
 def test_mistyped_commands_name_the_right_ones(run: Run, arguments: tuple[str, ...], message: str) -> None:
     done = run(*arguments)

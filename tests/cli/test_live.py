@@ -10,7 +10,19 @@ from tstar_envs.cli.live import Live
 
 
 def episode(success: bool, *calls: Call, ended: str = "terminated") -> Episode:
-    return Episode("e", "mini", "t", "test", "1", "a", "", "", success=success, ended=ended, calls=[call.record() for call in calls])
+    return Episode(
+        "e",
+        "mini",
+        "t",
+        "test",
+        "1",
+        "a",
+        "",
+        "",
+        success=success,
+        ended=ended,
+        calls=[call.record() for call in calls],
+    )
 
 
 def test_success_errors_speed_and_money(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +36,9 @@ def test_success_errors_speed_and_money(monkeypatch: pytest.MonkeyPatch) -> None
     live.add(episode(False, Call("act", 1.0, 1_000_000, 500), ended="error"))
     assert live.text() == "success 50.0%, 1 errors, 100 tokens/s, 2.00 USD, 7.01 USD left", "errors cost too"
     live.add(episode(True, Call("act", 1.0)))
-    assert live.text() == "success 66.7%, 1 errors, 100 tokens/s", "what one request cost is not known, so neither is the sum"
+    assert live.text() == "success 66.7%, 1 errors, 100 tokens/s", (
+        "what one request cost is not known, so neither is the sum"
+    )
 
 
 def test_an_agent_that_asks_nobody_has_no_tokens() -> None:

@@ -20,10 +20,14 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-8][0-9;]*m")
 def play(folder: Path, *arguments: str, typed: str, **variables: str) -> str:
     """What a person sees at a terminal who types these lines."""
     ours, theirs = pty.openpty()
-    environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    environment = {
+        name: value for name, value in ENVIRONMENT.items() if name not in ("NO_COLOR", "FORCE_COLOR")
+    }
     environment.update({"TERM": "xterm-256color", **variables})
     command = [*COMMAND, "play", *arguments]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as game:
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as game:
         os.close(theirs)
         os.write(ours, typed.encode())
         shown = b""
@@ -53,38 +57,84 @@ def run(tmp_path: Path) -> Run:
 
 def test_sokoban_in_colour(tmp_path: Path, corridor: list[str]) -> None:
     shown = play(tmp_path, *corridor, typed="d\njump\nh\nd\nq\n")
-    dim, box, on_target, player, target = (f"\x1b[{code}m" for code in ("2;39", "1;33", "1;32", "1;36", "1;35"))
+    dim, box, on_target, player, target = (
+        f"\x1b[{code}m" for code in ("2;39", "1;33", "1;32", "1;36", "1;35")
+    )
     assert f"{dim}#_\x1b[0m{player}P\x1b[0m{box}X\x1b[0m{dim}_\x1b[0m{target}O\x1b[0m{dim}#\x1b[0m" in shown
     assert f"{dim}#___\x1b[0m{player}P\x1b[0m{on_target}√\x1b[0m{dim}#\x1b[0m" in shown
-    assert "\x1b[31mInvalid action: the action must be Up, Down, Left or Right.\x1b[0m\n\x1b[2;39m#######" in shown
+    assert (
+        "\x1b[31mInvalid action: the action must be Up, Down, Left or Right.\x1b[0m\n\x1b[2;39m#######"
+        in shown
+    )
     assert "Thought: " in shown and "\x1b[33mAction: Right\x1b[0m" in shown
     assert shown.index("solved after 3 of 20 steps, score 1.00") < shown.index("the expert needs 2 steps")
 
 
 def test_blocks_have_their_colours(tmp_path: Path) -> None:
     shown = play(tmp_path, "blocksworld-stack", "--task", "3", typed="1\nq\n")
-    assert "the hand is currently holding the \x1b[34mblue\x1b[0m block" in shown and "the \x1b[31mred\x1b[0m block" in shown
+    assert (
+        "the hand is currently holding the \x1b[34mblue\x1b[0m block" in shown
+        and "the \x1b[31mred\x1b[0m block" in shown
+    )
     assert "step 1 of 40. Goal: the magenta block" in shown, "the goal stays in sight"
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_colour_where_none_is_wanted(tmp_path: Path, corridor: list[str], variables: dict[str, str]) -> None:
+def test_no_colour_where_none_is_wanted(
+    tmp_path: Path, corridor: list[str], variables: dict[str, str]
+) -> None:
     shown = play(tmp_path, *corridor, typed="jump\nh\nq\n", **variables)
     assert COLOUR.search(shown) is None and "#_PX_O#" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
 
 
 def test_keys_numbers_and_words(run: Run, corridor: list[str]) -> None:
-    typed = ["w", "s", "up", "\x1b[B", "↑", "Thought: the numbers", "1", "ad", "undo", "r", "d d", "u", "RIGHT", "?", "quit"]
+    typed = [
+        "w",
+        "s",
+        "up",
+        "\x1b[B",
+        "↑",
+        "Thought: the numbers",
+        "1",
+        "ad",
+        "undo",
+        "r",
+        "d d",
+        "u",
+        "RIGHT",
+        "?",
+        "quit",
+    ]
     done = run("play", *corridor, stdin="\n".join(typed))
     assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
     shown = iter(done.stdout.splitlines())
     for expected in (
-        "keys: w Up, s Down, a Left, d Right, or the arrow keys, then Enter", "#_P___#", "#_PX_O#", "#_P___#",
-        "#_PX_O#", "#_P___#", "actions: 1 Down, 2 Left, 3 Right",
-        "#_PX_O#", "step 7 of 20", "#P_X_O#", "step 8 of 20", "#_PX_O#", "#P_X_O#", "#_PX_O#",  # undo; restart
-        "#__PXO#", "#___P√#", "solved after 2 of 20", "the expert needs 2 steps", "#__PXO#", "#___P√#", "solved after 2", "keys: w Up",
-    ):  # fmt: skip
-        assert any(expected in line for line in shown), f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
+        "keys: w Up, s Down, a Left, d Right, or the arrow keys, then Enter",
+        "#_P___#",
+        "#_PX_O#",
+        "#_P___#",
+        "#_PX_O#",
+        "#_P___#",
+        "actions: 1 Down, 2 Left, 3 Right",
+        "#_PX_O#",
+        "step 7 of 20",
+        "#P_X_O#",
+        "step 8 of 20",
+        "#_PX_O#",
+        "#P_X_O#",
+        "#_PX_O#",  # undo; restart
+        "#__PXO#",
+        "#___P√#",
+        "solved after 2 of 20",
+        "the expert needs 2 steps",
+        "#__PXO#",
+        "#___P√#",
+        "solved after 2",
+        "keys: w Up",
+    ):
+        assert any(expected in line for line in shown), (
+            f"{expected!r} is missing, or out of order, in:\n{done.stdout}"
+        )
 
 
 def test_arrows_in_one_line(run: Run, corridor: list[str]) -> None:
@@ -94,12 +144,17 @@ def test_arrows_in_one_line(run: Run, corridor: list[str]) -> None:
 
 def test_a_number_too_large_costs_nothing(run: Run, corridor: list[str]) -> None:
     done = run("play", *corridor, stdin="9\n0\ndd\n")
-    assert "there is no action 9: they have the numbers 1 to 4" in done.stdout and "solved after 2 of 20" in done.stdout
+    assert (
+        "there is no action 9: they have the numbers 1 to 4" in done.stdout
+        and "solved after 2 of 20" in done.stdout
+    )
 
 
 def test_a_shaped_reward_is_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("#########\n# @$.$ .#\n#########\n")
-    done = run("play", "sokoban-easy", "--option", "levels=two.txt", "--option", "reward=shaped", stdin="d\nq\n")
+    done = run(
+        "play", "sokoban-easy", "--option", "levels=two.txt", "--option", "reward=shaped", stdin="d\nq\n"
+    )
     assert "reward +0.50" in done.stdout
 
 
@@ -120,15 +175,27 @@ def test_a_push_that_loses_is_told(run: Run, tmp_path: Path) -> None:
     done = run("play", *trap, "--option", "show_dead=True", stdin="w\nw\nu\nq\n")
     assert done.stdout.count("lost: no solution is left from here (undo or restart)") == 1
     done = run("play", *trap, stdin="w\nw\nhint\n")
-    assert "lost:" not in done.stdout and "no hint: this state cannot be won any more: undo or restart" in done.stdout
+    assert (
+        "lost:" not in done.stdout
+        and "no hint: this state cannot be won any more: undo or restart" in done.stdout
+    )
     done = run("play", *trap, "--option", "end_when_lost=True", stdin="w\nw\nu\nhint\nq\n")
-    assert "not solved after 2 of 20 steps" in done.stdout and "the last step ended it: undo takes it back" in done.stdout
-    assert "so I need to stand" in done.stdout.partition("undo takes it back")[2], "after undo it can be won again"
+    assert (
+        "not solved after 2 of 20 steps" in done.stdout
+        and "the last step ended it: undo takes it back" in done.stdout
+    )
+    assert "so I need to stand" in done.stdout.partition("undo takes it back")[2], (
+        "after undo it can be won again"
+    )
 
 
 def test_a_level_beyond_the_solver(run: Run, corridor: list[str]) -> None:
-    done = run("play", *corridor, "--option", "solver_states=1", "--option", "horizon=1", stdin="hint\nw\nhint\n")
-    assert done.stdout.count("raise solver_states") == 2 and done.returncode == 0, "hint says why, and so does the end"
+    done = run(
+        "play", *corridor, "--option", "solver_states=1", "--option", "horizon=1", stdin="hint\nw\nhint\n"
+    )
+    assert done.stdout.count("raise solver_states") == 2 and done.returncode == 0, (
+        "hint says why, and so does the end"
+    )
     assert "out of steps after 1 of 1 steps" in done.stdout
 
 
@@ -144,12 +211,31 @@ def test_keys_without_enter(tmp_path: Path, corridor: list[str]) -> None:
     # Up, down, letters that mean nothing, rules, hint, right, undo; a typed line; keys again and to the end; nothing more can be played.
     shown = screens(play(tmp_path, *corridor, "--keys", typed="\x1b[A\x1bOBxé?hdu\njump\nkeys\nDddq"))
     steps = [next((line for line in screen.splitlines() if line.startswith("step ")), "") for screen in shown]
-    assert [step[:7].strip() for step in steps] == ["", "step 0", "step 1", "step 2", "step 3", "step 2", "step 3", "step 4", "step 5"]
+    assert [step[:7].strip() for step in steps] == [
+        "",
+        "step 0",
+        "step 1",
+        "step 2",
+        "step 3",
+        "step 2",
+        "step 3",
+        "step 4",
+        "step 5",
+    ]
     assert "u undo, h hint" in shown[1] and "task corridor.txt:0" in shown[1]
     assert "u undo, h hint" in shown[2] and "#_P___#\n#__X_O#" in shown[2], "up is up"
-    assert "You are the player" in shown[3] and "Action: Right" in shown[3] and "#__PXO#" in shown[4] and "#_PX_O#" in shown[5]
+    assert (
+        "You are the player" in shown[3]
+        and "Action: Right" in shown[3]
+        and "#__PXO#" in shown[4]
+        and "#_PX_O#" in shown[5]
+    )
     assert "Invalid action" in shown[5] and "keys" in shown[5], "a line was typed in between"
-    assert "solved after 5 of 20 steps" in shown[8] and "the episode is over" in shown[8] and shown[8].rstrip().endswith("bye")
+    assert (
+        "solved after 5 of 20 steps" in shown[8]
+        and "the episode is over" in shown[8]
+        and shown[8].rstrip().endswith("bye")
+    )
 
 
 @pytest.mark.parametrize("leave", ["\x1b", "\n"])
@@ -164,7 +250,9 @@ def test_leaving_the_keys_gives_lines_back(tmp_path: Path, corridor: list[str], 
 
     # A shell that starts the tests in the background makes them ignore SIGINT, and children inherit that.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    game = subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=heard)
+    game = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=heard
+    )
     try:
         wait_for(ours, b"; u undo")  # the legend
         assert not reads_lines(), "keys are read at once and not shown"
@@ -194,6 +282,13 @@ def test_keys_need_a_terminal_and_keys(run: Run, tmp_path: Path, corridor: list[
     done = run("play", *corridor, "--keys", stdin="d\n")
     assert done.returncode == 2 and "the input is a file or a pipe" in done.stderr
     done = run("play", *corridor, stdin="keys\ndd\n")
-    assert done.returncode == 0 and "the input is a file or a pipe" in done.stdout and "solved after 2" in done.stdout
+    assert (
+        done.returncode == 0
+        and "the input is a file or a pipe" in done.stdout
+        and "solved after 2" in done.stdout
+    )
     done = run("play", "blocksworld-stack", "--keys", stdin="")
-    assert (done.returncode, done.stdout) == (2, "") and "tstar/Blocksworld-stack has no keys: type its actions" in done.stderr
+    assert (done.returncode, done.stdout) == (
+        2,
+        "",
+    ) and "tstar/Blocksworld-stack has no keys: type its actions" in done.stderr

@@ -29,7 +29,10 @@ class Chat(QuietHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append({"path": self.path, "key": self.headers["Authorization"], **body})
-        reply = {"role": "assistant", "content": "<think>Perhaps Up?</think>\nThought: Down it is.\nAction: **Down**."}
+        reply = {
+            "role": "assistant",
+            "content": "<think>Perhaps Up?</think>\nThought: Down it is.\nAction: **Down**.",
+        }
         answer = json.dumps({"choices": [{"message": reply}]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
@@ -44,20 +47,36 @@ def endpoint() -> Iterator[str]:
 
 
 def test_the_agent_of_the_page_on_benchmarks_plays(endpoint: str, tmp_path: Path) -> None:
-    code = next(block for block in re.findall(r"```python\n(.*?)```", BENCHMARK, re.DOTALL) if "class ChatAgent" in block)
+    code = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", BENCHMARK, re.DOTALL)
+        if "class ChatAgent" in block
+    )
     assert len([line for line in code.splitlines() if line.strip()]) <= 14
     (tmp_path / "my_agent.py").write_text(code)
     chosen = "--env sokoban-easy --agent my_agent:ChatAgent --tasks 2 --out o.jsonl"
     command = [sys.executable, "-m", "tstar_envs", "eval", *chosen.split()]
-    environment = {**os.environ, "BASE_URL": endpoint, "MODEL": "some", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {
+        **os.environ,
+        "BASE_URL": endpoint,
+        "MODEL": "some",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     first = Chat.asked[0]
-    assert first["path"] == "/v1/chat/completions" and first["model"] == "some" and first["key"] == "Bearer none"
+    assert (
+        first["path"] == "/v1/chat/completions" and first["model"] == "some" and first["key"] == "Bearer none"
+    )
     rules = gym.make("tstar/Sokoban-easy").unwrapped.prompt()
-    assert first["messages"][0] == {"role": "system", "content": rules} and first["messages"][1]["role"] == "user"
+    assert (
+        first["messages"][0] == {"role": "system", "content": rules}
+        and first["messages"][1]["role"] == "user"
+    )
     episodes = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert len(episodes) == 2 and all(step["action"] == "Down" for episode in episodes for step in episode["steps"])
+    assert len(episodes) == 2 and all(
+        step["action"] == "Down" for episode in episodes for step in episode["steps"]
+    )
 
 
 def test_the_queries_of_the_readme_find_what_they_name() -> None:

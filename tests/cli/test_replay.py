@@ -63,42 +63,72 @@ def different(call: Call, *arguments: str) -> tuple[dict[str, Any], list[dict[st
 
 @pytest.mark.parametrize("env", ["hotpotqa", "webshop", "alfworld", "blocksworld-unstack", "sokoban-medium"])
 def test_what_was_played_is_found_again(call: Call, env: str) -> None:
-    assert call("eval", "--env", env, "--agent", "random", "--tasks", "4", "--samples", "2", "--out", "o.jsonl")[0] == 0
+    assert (
+        call("eval", "--env", env, "--agent", "random", "--tasks", "4", "--samples", "2", "--out", "o.jsonl")[
+            0
+        ]
+        == 0
+    )
     assert call("eval", "--env", env, "--agent", "oracle", "--tasks", "40", "--out", "expert.jsonl")[0] == 0
     told, changes = different(call)
     steps = sum(len(episode.steps) for episode in read_episodes(Path("o.jsonl")))
     assert not changes and (told["recordings"], told["as_recorded"], told["steps"]) == (8, 8, steps)
     code, out, _ = call("replay", "expert.jsonl")
-    assert code == 0 and "40 of 40 recordings are as they were" in out and "options: defaults (from expert.jsonl.config.json)" in out
+    assert (
+        code == 0
+        and "40 of 40 recordings are as they were" in out
+        and "options: defaults (from expert.jsonl.config.json)" in out
+    )
 
 
 def test_the_recorded_options_are_played_and_others_where_they_are_given(call: Call) -> None:
     chosen = ("--option", "observation=grid_coords", "--option", "horizon=7")
-    assert call("eval", "--env", "sokoban-hard", "--agent", "random", "--tasks", "3", *chosen, "--out", "o.jsonl")[0] == 0
+    assert (
+        call(
+            "eval", "--env", "sokoban-hard", "--agent", "random", "--tasks", "3", *chosen, "--out", "o.jsonl"
+        )[0]
+        == 0
+    )
     assert not different(call)[1]
     told, longer = different(call, "--option", "horizon=9")
     assert told["options"] == {"observation": "grid_coords", "horizon": 9}
-    assert [(d["step"], d["changes"]) for d in longer] == [(7, [{"what": "ended", "old": "truncated", "new": "goes on"}])] * 3
+    assert [(d["step"], d["changes"]) for d in longer] == [
+        (7, [{"what": "ended", "old": "truncated", "new": "goes on"}])
+    ] * 3
     _, shorter = different(call, "--option", "horizon=5")
-    assert [(d["step"], d["changes"]) for d in shorter] == [(5, [{"what": "ended", "old": "goes on", "new": "truncated"}])] * 3
+    assert [(d["step"], d["changes"]) for d in shorter] == [
+        (5, [{"what": "ended", "old": "goes on", "new": "truncated"}])
+    ] * 3
     _, painted = different(call, "--option", "observation=coords")
-    assert [(d["step"], d["reply"], [c["what"] for c in d["changes"]]) for d in painted] == [(0, "", ["first_observation"])] * 3
+    assert [(d["step"], d["reply"], [c["what"] for c in d["changes"]]) for d in painted] == [
+        (0, "", ["first_observation"])
+    ] * 3
     Path("o.jsonl.config.json").unlink()
     code, out, _ = call("replay", "o.jsonl", "--option", "horizon=7", "--show", "2")
     assert code == 1 and "no o.jsonl.config.json is beside the file" in out
-    assert out.count("differs at the reset") == 2 and "and 1 more" in out and "first_observation (3)" in out.splitlines()[-1]
+    assert (
+        out.count("differs at the reset") == 2
+        and "and 1 more" in out
+        and "first_observation (3)" in out.splitlines()[-1]
+    )
     assert different(call, *chosen)[1] == []
 
 
 FIELDS: dict[str, tuple[int, str, Any]] = {
-    "observation": (1, "observation", "something else"), "action": (0, "action", "Sideways"), "validity": (2, "action_valid", False),
-    "state key": (1, "state_key", "0" * 32), "tag": (0, "modifies_state", True), "thought": (3, "thought", "hm"),
-}  # fmt: skip
+    "observation": (1, "observation", "something else"),
+    "action": (0, "action", "Sideways"),
+    "validity": (2, "action_valid", False),
+    "state key": (1, "state_key", "0" * 32),
+    "tag": (0, "modifies_state", True),
+    "thought": (3, "thought", "hm"),
+}
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_first_step_that_differs_is_named_with_old_and_new(call: Call, name: str) -> None:
-    assert call("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "3", "--out", "o.jsonl")[0] == 0
+    assert (
+        call("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "3", "--out", "o.jsonl")[0] == 0
+    )
     number, what, value = FIELDS[name]
 
     def change(records: list[dict[str, Any]]) -> None:
@@ -112,7 +142,12 @@ def test_the_first_step_that_differs_is_named_with_old_and_new(call: Call, name:
     assert (found["line"], found["step"], found["attempt"]) == (2, wanted + 1, 0) and told["as_recorded"] == 2
     assert found["changes"] == [{"what": what, "old": value, "new": was[wanted]}]
     code, out, _ = call("replay", "o.jsonl")
-    assert code == 1 and f"differs at step {wanted + 1}, after" in out and f"{what} was {value!r}" in out and repr(was[wanted])[:60] in out
+    assert (
+        code == 1
+        and f"differs at step {wanted + 1}, after" in out
+        and f"{what} was {value!r}" in out
+        and repr(was[wanted])[:60] in out
+    )
 
 
 def test_rewards_success_and_ends_are_compared_at_the_end(call: Call) -> None:
@@ -130,22 +165,40 @@ def test_rewards_success_and_ends_are_compared_at_the_end(call: Call) -> None:
     _, found = different(call)
     steps = [len(episode.steps) for episode in read_episodes(Path("o.jsonl"))]
     assert [(d["line"], d["step"], d["changes"][0]["what"]) for d in found] == [
-        (1, steps[0], "reward"), (2, steps[1], "success"), (3, steps[2], "ended"), (4, steps[3], "f1"),
-    ]  # fmt: skip
+        (1, steps[0], "reward"),
+        (2, steps[1], "success"),
+        (3, steps[2], "ended"),
+        (4, steps[3], "f1"),
+    ]
     assert found[3]["changes"] == [{"what": "f1", "old": 0.25, "new": 1.0}]
 
 
-def test_changed_rules_are_found_where_they_change_the_game(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "20", "--out", "o.jsonl")[0] == 0
+def test_changed_rules_are_found_where_they_change_the_game(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        call("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "20", "--out", "o.jsonl")[0]
+        == 0
+    )
     move = rules.move
-    monkeypatch.setattr(rules, "move", lambda room, state, direction: (state, -1) if direction == 3 else move(room, state, direction))
+    monkeypatch.setattr(
+        rules,
+        "move",
+        lambda room, state, direction: (state, -1) if direction == 3 else move(room, state, direction),
+    )
     told, found = different(call)
-    goes_right = [any(step.action == "Right" for step in episode.steps) for episode in read_episodes(Path("o.jsonl"))]
-    assert [d["line"] for d in found] == [line for line, does in enumerate(goes_right, start=1) if does] and 0 < len(found) < 20
+    goes_right = [
+        any(step.action == "Right" for step in episode.steps) for episode in read_episodes(Path("o.jsonl"))
+    ]
+    assert [d["line"] for d in found] == [
+        line for line, does in enumerate(goes_right, start=1) if does
+    ] and 0 < len(found) < 20
     first = next(d for d in found)
     episode = list(read_episodes(Path("o.jsonl")))[first["line"] - 1]
     assert first["step"] == next(n for n, step in enumerate(episode.steps, start=1) if step.action == "Right")
-    assert {"observation", "state_key"} <= {change["what"] for change in first["changes"]} and "Right" in first["reply"]
+    assert {"observation", "state_key"} <= {
+        change["what"] for change in first["changes"]
+    } and "Right" in first["reply"]
 
     def crash(room: Any, state: Any, direction: int) -> Any:
         if direction == 0:
@@ -159,7 +212,19 @@ def test_changed_rules_are_found_where_they_change_the_game(call: Call, monkeypa
 
 
 def test_another_rules_version_tier_or_panel_is_said_first(call: Call) -> None:
-    play = ("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "2", "--panel", "v1", "--out", "o.jsonl")
+    play = (
+        "eval",
+        "--env",
+        "sokoban-easy",
+        "--agent",
+        "random",
+        "--tasks",
+        "2",
+        "--panel",
+        "v1",
+        "--out",
+        "o.jsonl",
+    )
     assert call(*play)[0] == 0
     assert call("replay", "o.jsonl")[1].startswith("o.jsonl: 2 episodes of tstar/Sokoban-easy by random")
 
@@ -170,32 +235,66 @@ def test_another_rules_version_tier_or_panel_is_said_first(call: Call) -> None:
     code, out, _ = call("replay", "o.jsonl")
     first, second, third, fourth = out.splitlines()[:4]
     assert code == 0, "what is played is as it was"
-    assert (first, second) == ("rules version: recorded under 5 and 6, here it is 6", "tier: recorded under full and mini, here it is mini")
-    assert third.startswith("panel: recorded under v1 0123 and v1 ") and fourth.startswith("o.jsonl: 2 episodes")
+    assert (first, second) == (
+        "rules version: recorded under 5 and 6, here it is 6",
+        "tier: recorded under full and mini, here it is mini",
+    )
+    assert third.startswith("panel: recorded under v1 0123 and v1 ") and fourth.startswith(
+        "o.jsonl: 2 episodes"
+    )
     told, _ = different(call)
     assert told["recorded"]["rules version"] == {"recorded": ["5", "6"], "here": "6"}
 
 
 def test_earlier_attempts_are_replayed_too(call: Call) -> None:
-    assert call("eval", "--env", "sokoban-easy", "--agent", "some_agents:Learns", "--tasks", "2", "--out", "o.jsonl")[0] == 0
+    assert (
+        call(
+            "eval",
+            "--env",
+            "sokoban-easy",
+            "--agent",
+            "some_agents:Learns",
+            "--tasks",
+            "2",
+            "--out",
+            "o.jsonl",
+        )[0]
+        == 0
+    )
     told, found = different(call)
     episodes = list(read_episodes(Path("o.jsonl")))
-    assert not found and told["recordings"] == 4 and all(len(episode.attempts) == 1 and episode.success for episode in episodes)
-    assert told["steps"] == sum(len(episode.steps) + len(episode.attempts[0]["steps"]) for episode in episodes)
+    assert (
+        not found
+        and told["recordings"] == 4
+        and all(len(episode.attempts) == 1 and episode.success for episode in episodes)
+    )
+    assert told["steps"] == sum(
+        len(episode.steps) + len(episode.attempts[0]["steps"]) for episode in episodes
+    )
 
     def change(records: list[dict[str, Any]]) -> None:
         records[1]["attempts"][0]["steps"][4]["invalid_reason"] = "no reason"
 
     edit(Path("o.jsonl"), change)
     _, (one,) = different(call)
-    assert (one["line"], one["attempt"], one["step"], one["changes"][0]["what"]) == (2, 0, 5, "invalid_reason")
+    assert (one["line"], one["attempt"], one["step"], one["changes"][0]["what"]) == (
+        2,
+        0,
+        5,
+        "invalid_reason",
+    )
     edit(Path("o.jsonl"), lambda records: records[0]["attempts"][0].pop("reward"))
     code, _, err = call("replay", "o.jsonl")
     assert code == 2 and "line 1: attempt 1 is damaged" in err
 
 
 def test_an_episode_that_ended_in_an_error_is_played_as_far_as_it_goes(call: Call) -> None:
-    assert call("eval", "--env", "alfworld", "--agent", "some_agents:Tires", "--tasks", "3", "--out", "o.jsonl")[0] == 1
+    assert (
+        call("eval", "--env", "alfworld", "--agent", "some_agents:Tires", "--tasks", "3", "--out", "o.jsonl")[
+            0
+        ]
+        == 1
+    )
     assert [len(episode.steps) for episode in read_episodes(Path("o.jsonl"))] == [3, 3, 3]
     told, found = different(call)
     assert not found and told["steps"] == 9 and told["as_recorded"] == 3
@@ -204,7 +303,22 @@ def test_an_episode_that_ended_in_an_error_is_played_as_far_as_it_goes(call: Cal
 
 
 def test_an_episode_that_the_trainer_cut_is_not_expected_to_end(call: Call) -> None:
-    assert call("eval", "--env", "nq", "--agent", "random", "--tasks", "2", "--option", "horizon=3", "--out", "o.jsonl")[0] == 0
+    assert (
+        call(
+            "eval",
+            "--env",
+            "nq",
+            "--agent",
+            "random",
+            "--tasks",
+            "2",
+            "--option",
+            "horizon=3",
+            "--out",
+            "o.jsonl",
+        )[0]
+        == 0
+    )
     Path("o.jsonl.config.json").unlink()
 
     def cut(records: list[dict[str, Any]]) -> None:
@@ -216,12 +330,17 @@ def test_an_episode_that_the_trainer_cut_is_not_expected_to_end(call: Call) -> N
     told, found = different(call)
     assert not found and told["steps"] == 2
     edit(Path("o.jsonl"), lambda records: records[0].update(extra={}))
-    assert [d["changes"] for d in different(call)[1]] == [[{"what": "ended", "old": "truncated", "new": "goes on"}]]
+    assert [d["changes"] for d in different(call)[1]] == [
+        [{"what": "ended", "old": "truncated", "new": "goes on"}]
+    ]
 
 
 def test_options_of_a_training_run_come_from_its_folder(call: Call) -> None:
     options = ("--option", "horizon=3", "--topk", "1")
-    assert call("eval", "--env", "nq", "--agent", "random", "--tasks", "20", *options, "--out", "o.jsonl")[0] == 0
+    assert (
+        call("eval", "--env", "nq", "--agent", "random", "--tasks", "20", *options, "--out", "o.jsonl")[0]
+        == 0
+    )
     Path("o.jsonl").rename("episodes.jsonl")
     settings: dict[str, Any] = {"env_options": {"topk": 1}, "training_options": {}, "rollout": {"horizon": 3}}
     Path("config.json").write_text(json.dumps(settings))
@@ -235,16 +354,23 @@ def test_options_of_a_training_run_come_from_its_folder(call: Call) -> None:
     assert code == 2 and "not the settings of a training run" in err
 
 
-def test_what_cannot_be_played_is_told_apart_from_what_differs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_played_is_told_apart_from_what_differs(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert call("eval", "--env", "hotpotqa", "--agent", "oracle", "--tasks", "3", "--out", "o.jsonl")[0] == 0
     edit(Path("o.jsonl"), lambda records: records[1].update(task="gone"))
     told, found = different(call)
     assert not found and told["as_recorded"] == 2 and [f["task"] for f in told["failed"]] == ["gone"]
     assert "UnknownTask: no task 'gone'" in told["failed"][0]["error"]
-    monkeypatch.setattr("tstar_envs.envs.search_qa.http_searcher.HttpSearcher", partial(HttpSearcher, tries=1, pause_seconds=0.0))
+    monkeypatch.setattr(
+        "tstar_envs.envs.search_qa.http_searcher.HttpSearcher",
+        partial(HttpSearcher, tries=1, pause_seconds=0.0),
+    )
     code, out, _ = call("replay", "o.jsonl", "--option", "retriever=http://127.0.0.1:9")
     assert code == 1 and out.count("could not be played beyond step 0: RetrieverError") == 2
-    assert out.splitlines()[-1] == "0 of 3 recordings are as they were (0 steps played); 3 could not be played"
+    assert (
+        out.splitlines()[-1] == "0 of 3 recordings are as they were (0 steps played); 3 could not be played"
+    )
 
 
 def test_refusals(call: Call) -> None:
@@ -258,8 +384,12 @@ def test_refusals(call: Call) -> None:
     Path("o.jsonl").write_text("junk\n")
     refused("line 1: not an episode record", "o.jsonl")
     for env in ("sokoban-easy", "blocksworld-stack"):
-        assert call("eval", "--env", env, "--agent", "random", "--tasks", "1", "--out", f"{env}.jsonl")[0] == 0
-    Path("o.jsonl").write_text(Path("sokoban-easy.jsonl").read_text() + Path("blocksworld-stack.jsonl").read_text())
+        assert (
+            call("eval", "--env", env, "--agent", "random", "--tasks", "1", "--out", f"{env}.jsonl")[0] == 0
+        )
+    Path("o.jsonl").write_text(
+        Path("sokoban-easy.jsonl").read_text() + Path("blocksworld-stack.jsonl").read_text()
+    )
     refused("mixes episodes of tstar/Sokoban-easy and tstar/Blocksworld-stack", "o.jsonl")
     refused("no option 'topk'", "sokoban-easy.jsonl", "--option", "topk=1")
     refused("--show must be at least 0", "sokoban-easy.jsonl", "--show", "-1")

@@ -33,7 +33,13 @@ def test_a_page_of_real_evaluations(folder: Path) -> None:
     done = run_process(folder, "report", "runs", "--out", "pages/page.html", "--title", "First page")
     assert done.returncode == 0 and not done.stderr and "pages/page.html: 2 evaluations" in done.stdout
     html = (folder / "pages" / "page.html").read_text()
-    told = "<h1>First page</h1>", "6 of 200 tasks of panel v1", "decided, <bdi>oracle</bdi> is better", "asks no model", "holds 12 of"
+    told = (
+        "<h1>First page</h1>",
+        "6 of 200 tasks of panel v1",
+        "decided, <bdi>oracle</bdi> is better",
+        "asks no model",
+        "holds 12 of",
+    )
     for part in told:
         assert part in html, part
     assert [path.name for path in (folder / "pages").iterdir()] == ["page.html"]
@@ -43,23 +49,52 @@ def test_an_agent_behind_an_endpoint(folder: Path, call: Call, capsys: pytest.Ca
     pytest.importorskip("openai")
 
     def answer(body: Body, number: int) -> str:
-        return "next time I push" if "You did not solve" in body["messages"][-1]["content"] else "Thought: up.\nAction: Up"
+        return (
+            "next time I push"
+            if "You did not solve" in body["messages"][-1]["content"]
+            else "Thought: up.\nAction: Up"
+        )
 
     with serving(answer) as served:
-        played = [*PLAY, "--agent", "reflexion", "--model", "gpt-4o-mini", "--base-url", served.url, "--out", "chat/easy.jsonl"]
+        played = [
+            *PLAY,
+            "--agent",
+            "reflexion",
+            "--model",
+            "gpt-4o-mini",
+            "--base-url",
+            served.url,
+            "--out",
+            "chat/easy.jsonl",
+        ]
         assert call_main(capsys, *played, "--option", "horizon=2")[0] == 0
-    Path("prices.toml").write_text('currency = "EUR"\nas_of = "2031-05"\n[models]\n"gpt-4o-mini" = { input = 1000, output = 1000 }\n')
+    Path("prices.toml").write_text(
+        'currency = "EUR"\nas_of = "2031-05"\n[models]\n"gpt-4o-mini" = { input = 1000, output = 1000 }\n'
+    )
     assert call("chat/easy.jsonl", "runs", "--out", "chat.html", "--prices", "prices.toml")[0] == 0
     html = Path("chat.html").read_text()
-    for part in ("reflexion gpt-4o-mini", "2031-05 in EUR", "none solved", "next time I push", "horizon=2", "under different options"):
+    for part in (
+        "reflexion gpt-4o-mini",
+        "2031-05 in EUR",
+        "none solved",
+        "next time I push",
+        "horizon=2",
+        "under different options",
+    ):
         assert part in html, part
     row = html[html.index('<section id="cost"') :]
     row = row[row.index("<bdi>reflexion gpt-4o-mini</bdi>") :]
     cells = [cell.replace(",", "") for cell in re.findall(r"<td>(.*?)</td>", row[: row.index("</tr>")])]
     assert cells[0] == str(len(served.requests)) == str(6 * (4 * 2 + 3)) and cells[1] == "0"
-    calls = [call for line in Path("chat/easy.jsonl").read_text().splitlines() for call in json.loads(line)["calls"]]
+    calls = [
+        call
+        for line in Path("chat/easy.jsonl").read_text().splitlines()
+        for call in json.loads(line)["calls"]
+    ]
     given, answered = (sum(call[name] for call in calls) for name in ("input_tokens", "output_tokens"))
-    assert cells[2:5] == [str(given), "0", str(answered)] and cells[7] == f"{(given + answered) / 1000:.2f} EUR"
+    assert (
+        cells[2:5] == [str(given), "0", str(answered)] and cells[7] == f"{(given + answered) / 1000:.2f} EUR"
+    )
 
 
 def test_what_cannot_be_meant(call: Call, folder: Path) -> None:

@@ -36,7 +36,10 @@ def test_the_extra_is_named_with_the_command_that_installs_it(call: Call):
         (["--env", "sokoban-easy", "--option", "horizn=3"], "tstar/Sokoban-easy has no option 'horizn'"),
         (["--env", "sokoban-easy", "--option", "split=train"], "use --split train"),
         (["--env", "sokoban-easy", "--port", "70000"], "--port must be from 0 to 65535, got 70000"),
-        (["--env", "sokoban-easy", "--host", "no.such.host.invalid"], "cannot listen on no.such.host.invalid port 8000"),
+        (
+            ["--env", "sokoban-easy", "--host", "no.such.host.invalid"],
+            "cannot listen on no.such.host.invalid port 8000",
+        ),
         (["--env", "sokoban-easy", "--prt", "1"], "'--prt' is no option"),
     ],
 )
@@ -50,7 +53,10 @@ def test_a_port_that_is_taken_is_told(call: Call):
         port = taken.getsockname()[1]
         code, out, error = call("serve", "--env", "sokoban-easy", "--port", str(port))
     assert code == 2 and out == ""
-    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use; choose another --port or --host" in error
+    assert (
+        f"cannot listen on 127.0.0.1 port {port}: Address already in use; choose another --port or --host"
+        in error
+    )
 
 
 def test_the_adapter_itself_says_what_it_lacks(call: Call):

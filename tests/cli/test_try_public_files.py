@@ -24,7 +24,15 @@ STACKED = "(on b a) (clear b) (handempty)"
 def look(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-W", "error", str(ROOT / "scripts" / "try_public_files.py"), *arguments]
     environment = {**ENVIRONMENT, "TSTAR_DATA": str(folder / "tstar_data")}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def put(path: Path, content: Any) -> Path:
@@ -40,11 +48,19 @@ def commands(said: str) -> list[str]:
 def test_levels_good_bad_solved_and_long(tmp_path: Path) -> None:
     far = "#" * 75 + "\n#@$" + " " * 71 + ".#\n" + "#" * 76 + "\n"
     put(tmp_path / "levels/one.xsb", f"; 1\n{LEVEL}\n{far}\n#####\n#@* #\n#####\n")
-    put(tmp_path / "levels/deep/two.txt", "#####\n#@$ #\n#####\n\n######\n#@$$.#\n######\n\n######\n#@$ .#\n#####\n")
+    put(
+        tmp_path / "levels/deep/two.txt",
+        "#####\n#@$ #\n#####\n\n######\n#@$$.#\n######\n\n######\n#@$ .#\n#####\n",
+    )
     done = look(tmp_path, "levels")
     assert done.returncode == 0 and not done.stderr, done
-    assert "6 loaded, 4 usable, 2 refused, 1 solved at the start, above the horizon of 60 steps: 1 of 4 looked at" in done.stdout
-    assert re.search(r"refused 2 x a level needs .*1 boxes and 0 targets \(levels/deep/two\.txt, line 1\)", done.stdout), done.stdout
+    assert (
+        "6 loaded, 4 usable, 2 refused, 1 solved at the start, above the horizon of 60 steps: 1 of 4 looked at"
+        in done.stdout
+    )
+    assert re.search(
+        r"refused 2 x a level needs .*1 boxes and 0 targets \(levels/deep/two\.txt, line 1\)", done.stdout
+    ), done.stdout
     (command,) = commands(done.stdout)
     assert command.endswith("--option levels=levels --option skip_bad=true --option 'horizon=optimal*2'")
     played = run_process(tmp_path, *command.replace("'", "").split()[3:])
@@ -57,14 +73,22 @@ def test_problems_in_a_split_folder(tmp_path: Path) -> None:
     put(tmp_path / "train/handless.pddl", PROBLEM.format(init="(on b a) (clear b)"))
     (tmp_path / "train/folder.pddl").mkdir()
     done = look(tmp_path, ".")
-    assert done.returncode == 0 and "2 loaded, 1 usable, 1 refused" in done.stdout and "3-operator domain" in done.stdout, done
+    assert (
+        done.returncode == 0
+        and "2 loaded, 1 usable, 1 refused" in done.stdout
+        and "3-operator domain" in done.stdout
+    ), done
     assert "--split train" in commands(done.stdout)[0]
 
 
 def test_a_shop(tmp_path: Path) -> None:
     shop = ROOT / "tests" / "data" / "webshop"
     done = look(tmp_path, str(shop))
-    assert done.returncode == 0 and "webshop: " in done.stdout and re.search(r"\d+ usable, 0 refused", done.stdout), done
+    assert (
+        done.returncode == 0
+        and "webshop: " in done.stdout
+        and re.search(r"\d+ usable, 0 refused", done.stdout)
+    ), done
     put(tmp_path / "shop/items_shuffle.json", "[{]")
     done = look(tmp_path, "shop")
     assert done.returncode == 1 and "items_shuffle.json" in done.stdout and "0 usable" in done.stdout, done
@@ -113,7 +137,9 @@ def test_questions_under_any_name(tmp_path: Path) -> None:
     made = lines[0].replace("/YOUR/CORPUS.jsonl", str(tmp_path / "corpus.jsonl"))
     subprocess.run(made, shell=True, cwd=tmp_path, check=True)
     command = lines[1].replace("python", sys.executable, 1)
-    played = subprocess.run(command, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    played = subprocess.run(
+        command, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+    )
     assert played.returncode == 0 and "1 (1 tasks)" in played.stdout, played
 
 
@@ -122,7 +148,9 @@ def test_a_folder_of_questions_as_the_suite_reads_them(tmp_path: Path) -> None:
     (tmp_path / "qa/hotpotqa.test.jsonl.gz").write_bytes(gzip.compress(json.dumps(QUESTION).encode()))
     put(tmp_path / "qa/corpus.jsonl", {"id": "0", "contents": '"She"\nShe did it.'})
     done = look(tmp_path, "qa")
-    assert done.returncode == 0 and commands(done.stdout)[0].endswith("--env hotpotqa --agent random --option data=qa"), done
+    assert done.returncode == 0 and commands(done.stdout)[0].endswith(
+        "--env hotpotqa --agent random --option data=qa"
+    ), done
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,16 @@ from tstar_envs import TextEnv, list_envs
 # As ``pytestmark`` of a module: each of its tests runs once per registered environment, under its id.
 FOR_EVERY_ENV = pytest.mark.parametrize("entry", list_envs(), ids=[entry.id for entry in list_envs()])
 
-GARBAGE = ("", "Action:", "jump up and down", "<answer></answer>", "Thought: hm", "search[", "\x00\ud800", "]]]][[[[")
+GARBAGE = (
+    "",
+    "Action:",
+    "jump up and down",
+    "<answer></answer>",
+    "Thought: hm",
+    "search[",
+    "\x00\ud800",
+    "]]]][[[[",
+)
 
 
 def make(env_id: str, **options: Any) -> TextEnv[Any, Any]:

@@ -47,7 +47,9 @@ class Lamps(TextEnv[int, State]):
             return tuple(Outcome(state, "Nothing happens.", action, "say: flip NUMBER", score=0.0))
         after = tuple(lamp != (place == int(number)) for place, lamp in enumerate(state, start=1))
         won = all(after)
-        return tuple(Outcome(after, self._text(after), f"flip {number}", "", number, won, won, self._score_of(after)))
+        return tuple(
+            Outcome(after, self._text(after), f"flip {number}", "", number, won, won, self._score_of(after))
+        )
 
     def _score_of(self, state: State) -> float:
         return float(all(state))
@@ -163,9 +165,14 @@ class Raises(Lamps):
 def entry_of(cls: type[Lamps]) -> EnvEntry:
     """Of the table."""
     return EnvEntry(
-        id=f"mine/{cls.__name__}", family="lamps", entry_point=f"lamps:{cls.__name__}", horizon=12, rules_version="1", extra="",
+        id=f"mine/{cls.__name__}",
+        family="lamps",
+        entry_point=f"lamps:{cls.__name__}",
+        horizon=12,
+        rules_version="1",
+        extra="",
         summary="turn all lamps on",
-    )  # fmt: skip
+    )
 
 
 # What each is for: the check that must find it.

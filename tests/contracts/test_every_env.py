@@ -17,18 +17,38 @@ import pytest
 from contract_walk import FOR_EVERY_ENV, GARBAGE, digest, make, reply_for, walk
 from gymnasium.utils.env_checker import check_env
 
-from tstar_envs import EnvEntry, ResetNeeded, TextEnv, UnknownOption, UnknownTask, find_entry, list_envs, parse_reply
+from tstar_envs import (
+    EnvEntry,
+    ResetNeeded,
+    TextEnv,
+    UnknownOption,
+    UnknownTask,
+    find_entry,
+    list_envs,
+    parse_reply,
+)
 
 pytestmark = FOR_EVERY_ENV
 ROOT = Path(__file__).resolve().parents[2]
 ALWAYS: dict[str, Any] = {
-    "task_id": str, "split": str, "instruction": str, "step": int, "horizon": int, "admissible_actions": (list, type(None)),
-    "success": bool, "score": float,
-}  # fmt: skip
+    "task_id": str,
+    "split": str,
+    "instruction": str,
+    "step": int,
+    "horizon": int,
+    "admissible_actions": (list, type(None)),
+    "success": bool,
+    "score": float,
+}
 AFTER_STEP: dict[str, Any] = {
-    "thought": str, "action": str, "action_valid": bool, "invalid_reason": str, "modifies_state": bool, "effect_key": str,
+    "thought": str,
+    "action": str,
+    "action_valid": bool,
+    "invalid_reason": str,
+    "modifies_state": bool,
+    "effect_key": str,
     "state_key": str,
-}  # fmt: skip
+}
 
 # Families in which the agent moves about: that changes the state, and its key, but can be undone and is no effect.
 MOVING = {"sokoban", "webshop"}
@@ -60,7 +80,10 @@ def test_table_and_class_agree(entry: EnvEntry) -> None:
     assert env.metadata["rules_version"] == entry.rules_version
     assert env.horizon == entry.horizon
     assert env.splits == entry.splits
-    assert entry.load_class().survey(**entry.kwargs) == (env.tier, {s: len(env.task_ids(s)) for s in env.splits})
+    assert entry.load_class().survey(**entry.kwargs) == (
+        env.tier,
+        {s: len(env.task_ids(s)) for s in env.splits},
+    )
 
 
 def test_instances_agree(entry: EnvEntry) -> None:
@@ -88,7 +111,9 @@ def elsewhere() -> list[dict[str, str]]:
         script = Path(__file__).with_name("contract_walk.py")
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
         ids = [entry.id for entry in list_envs()]
-        done = subprocess.run([sys.executable, str(script), *ids], env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, str(script), *ids], env=environment, capture_output=True, text=True, check=True
+        )
         found.append(dict(zip(ids, done.stdout.split(), strict=True)))
     return found
 
@@ -110,10 +135,14 @@ def test_info_along_a_walk(entry: EnvEntry) -> None:
         assert observation in env.observation_space
         assert info["thought"] == parse_reply(reply).thought
         changed = env.state_key() != before
-        assert info["modifies_state"] <= changed <= info["action_valid"], "an effect shows in the key, and an invalid action has none"
+        assert info["modifies_state"] <= changed <= info["action_valid"], (
+            "an effect shows in the key, and an invalid action has none"
+        )
         if entry.family not in MOVING:
             assert changed == info["modifies_state"]
-        assert not info["modifies_state"] or env.modifies_state(info["action"]), "as executed implies the static predicate"
+        assert not info["modifies_state"] or env.modifies_state(info["action"]), (
+            "as executed implies the static predicate"
+        )
         assert 0.0 <= env.progress() <= 1.0
         assert reward == (info["score"] if terminated or truncated else 0.0)
         if terminated or truncated:
@@ -197,7 +226,9 @@ def test_snapshot_of_a_finished_episode(entry: EnvEntry) -> None:
         env.step("anything")
 
 
-@pytest.mark.parametrize("part", [pytest.param(4, id="a quarter"), pytest.param(1, id="every task", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "part", [pytest.param(4, id="a quarter"), pytest.param(1, id="every task", marks=pytest.mark.slow)]
+)
 def test_oracle_wins_every_task_of_every_split(entry: EnvEntry, part: int) -> None:
     env = make(entry.id)
     for split in env.splits:
@@ -212,7 +243,10 @@ def test_oracle_wins_every_task_of_every_split(entry: EnvEntry, part: int) -> No
                 progress.append(env.progress())
                 over = terminated or truncated
             assert info["success"] and reward == 1.0, task
-            assert progress[0] == 0.0 and progress[-1] == 1.0 and progress == sorted(progress), (task, progress)
+            assert progress[0] == 0.0 and progress[-1] == 1.0 and progress == sorted(progress), (
+                task,
+                progress,
+            )
 
 
 def test_oracle_is_deterministic_and_draws_nothing(entry: EnvEntry) -> None:
@@ -250,7 +284,9 @@ def test_a_split_that_it_does_not_have_is_refused_by_name(entry: EnvEntry) -> No
     for wrong in {"train", "valid", "dev"} - set(entry.splits):
         with pytest.raises(UnknownOption) as caught:
             env.task_ids(wrong)
-        assert all(repr(name) in str(caught.value) for name in (*entry.splits, wrong)) and "\n" not in str(caught.value)
+        assert all(repr(name) in str(caught.value) for name in (*entry.splits, wrong)) and "\n" not in str(
+            caught.value
+        )
         with pytest.raises(UnknownOption, match="split must be one of"):
             make(entry.id, split=wrong)
     if "train" not in entry.splits:
@@ -265,7 +301,10 @@ def test_splits_share_no_task(entry: EnvEntry) -> None:
     assert sum(map(len, sets)) == len(set().union(*sets)) > 0
 
 
-@pytest.mark.parametrize("wrong", [{"split": "dev"}, {"horizon": 0}, {"horizon": True}, {"prompt_style": "xml"}, {"no_such_option": 1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"split": "dev"}, {"horizon": 0}, {"horizon": True}, {"prompt_style": "xml"}, {"no_such_option": 1}],
+)
 def test_wrong_options_are_named(entry: EnvEntry, wrong: dict[str, Any]) -> None:
     with pytest.raises(UnknownOption) as caught:
         make(entry.id, **wrong)

@@ -12,9 +12,34 @@ from tstar_envs import EnvEntry, TextEnv, render_reply
 pytestmark = FOR_EVERY_ENV
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()))  # surrogates and null bytes too
 PIECES = st.sampled_from(
-    ["Thought:", "Action:", "action 1:", "\n", " ", "**", "<think>", "</think>", "<action>", "</action>", "<search>", "</search>",
-     "<answer>", "</answer>", "search[", "finish[", "click[", "go to ", "]", "[", "up", "\x00", "\ud800", "İ", "a" * 1000]
-)  # fmt: skip
+    [
+        "Thought:",
+        "Action:",
+        "action 1:",
+        "\n",
+        " ",
+        "**",
+        "<think>",
+        "</think>",
+        "<action>",
+        "</action>",
+        "<search>",
+        "</search>",
+        "<answer>",
+        "</answer>",
+        "search[",
+        "finish[",
+        "click[",
+        "go to ",
+        "]",
+        "[",
+        "up",
+        "\x00",
+        "\ud800",
+        "İ",
+        "a" * 1000,
+    ]
+)
 REPLIES = st.one_of(ANY_TEXT, st.lists(st.one_of(PIECES, ANY_TEXT), max_size=12).map("".join))
 FUTURE = 1_000_000
 _made: dict[str, TextEnv[Any, Any]] = {}
@@ -59,10 +84,18 @@ def test_any_string(entry: EnvEntry, reply: str) -> None:
     check_reply(entry, reply)
 
 
-@pytest.mark.parametrize("unit", ["a", " ", "\n", "\x00", "\ud800", "[", "]", "search[", "finish[x", "<think>", "Action:", "action ", "İ"])
+@pytest.mark.parametrize(
+    "unit",
+    ["a", " ", "\n", "\x00", "\ud800", "[", "]", "search[", "finish[x", "<think>", "Action:", "action ", "İ"],
+)
 def test_hundred_kilobytes(entry: EnvEntry, unit: str) -> None:
     long = unit * (100_000 // len(unit))
-    for reply in (long, f"Action: search[{long}]", f"Action: finish[{long}]", f"<think>{long}</think><action>{long}</action>"):
+    for reply in (
+        long,
+        f"Action: search[{long}]",
+        f"Action: finish[{long}]",
+        f"<think>{long}</think><action>{long}</action>",
+    ):
         check_reply(entry, reply)
 
 

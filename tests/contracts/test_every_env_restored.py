@@ -12,9 +12,12 @@ from tstar_envs import EnvEntry, Snapshot, TextEnv, UnknownOption, UnknownTask
 from tstar_envs.envs.sokoban.env import SokobanEnv
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "sokoban": {"observation": "coords"}, "blocksworld": {"names": "mystery"}, "alfworld": {"go_modifies": False},
-    "webshop": {"page_size": 3}, "search_qa": {"topk": 1},
-}  # fmt: skip
+    "sokoban": {"observation": "coords"},
+    "blocksworld": {"names": "mystery"},
+    "alfworld": {"go_modifies": False},
+    "webshop": {"page_size": 3},
+    "search_qa": {"topk": 1},
+}
 
 
 def untouched(env: TextEnv[Any, Any], snapshot: Any, error: type[Exception], message: str) -> None:
@@ -40,18 +43,28 @@ def test_a_damaged_snapshot_is_refused_and_the_episode_goes_on(entry: EnvEntry) 
 
 @FOR_EVERY_ENV
 def test_options_that_a_state_depends_on_must_be_the_same(entry: EnvEntry) -> None:
-    env, other, same = make(entry.id), make(entry.id, **OPTIONS[entry.family]), make(entry.id, horizon=99, prompt_style="tags")
+    env, other, same = (
+        make(entry.id),
+        make(entry.id, **OPTIONS[entry.family]),
+        make(entry.id, horizon=99, prompt_style="tags"),
+    )
     for player in (env, other, same):
         player.reset(options={"task": 0})
     name, value = next(iter(OPTIONS[entry.family].items()))
     said = f"other options .*{name}=.* there and {value} here"
     untouched(other, env.snapshot(), UnknownOption, said)
-    assert same.restore(pickle.loads(pickle.dumps(env.snapshot())))[1]["horizon"] == 99, "how long it may take is no part of a state"
+    assert same.restore(pickle.loads(pickle.dumps(env.snapshot())))[1]["horizon"] == 99, (
+        "how long it may take is no part of a state"
+    )
     assert "origin" in {f.name for f in fields(Snapshot)}
 
 
 def test_a_task_of_the_same_name_in_another_folder_is_another_task(tmp_path: Path) -> None:
-    for folder, level in (("a", "######\n#@$ .#\n######\n"), ("b", "######\n#@ $.#\n######\n"), ("c", "######\n#@$ .#\n######\n")):
+    for folder, level in (
+        ("a", "######\n#@$ .#\n######\n"),
+        ("b", "######\n#@ $.#\n######\n"),
+        ("c", "######\n#@$ .#\n######\n"),
+    ):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "one.txt").write_text(level)
     a, b, c = (SokobanEnv(levels=tmp_path / folder) for folder in "abc")
@@ -59,7 +72,9 @@ def test_a_task_of_the_same_name_in_another_folder_is_another_task(tmp_path: Pat
         env.reset(options={"task": "one.txt:0"})
     a.step("Right")
     untouched(b, a.snapshot(), UnknownOption, "task 'one.txt:0' has other data there than here")
-    assert c.restore(a.snapshot())[0] == a.snapshot().observation, "equal data are the same task, wherever they stand"
+    assert c.restore(a.snapshot())[0] == a.snapshot().observation, (
+        "equal data are the same task, wherever they stand"
+    )
 
 
 def test_a_snapshot_of_another_family_is_named() -> None:

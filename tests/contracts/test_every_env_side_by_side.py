@@ -23,9 +23,17 @@ def test_group_equals_single_environments(entry: EnvEntry) -> None:
     turn = 0
     while any(running):
         # Rows differ, so that they end at different times: row 0 follows the expert, others wander.
-        replies = [(env.oracle() if row == 0 else reply_for(env, turn + row)) if running[row] else None for row, env in enumerate(singles)]
-        stepped = [env.step(reply) if reply is not None else (None,) * 5 for env, reply in zip(singles, replies, strict=True)]
-        assert [list(column) for column in group.step(replies)] == [list(column) for column in zip(*stepped, strict=True)]
+        replies = [
+            (env.oracle() if row == 0 else reply_for(env, turn + row)) if running[row] else None
+            for row, env in enumerate(singles)
+        ]
+        stepped = [
+            env.step(reply) if reply is not None else (None,) * 5
+            for env, reply in zip(singles, replies, strict=True)
+        ]
+        assert [list(column) for column in group.step(replies)] == [
+            list(column) for column in zip(*stepped, strict=True)
+        ]
         running = [on and not (s[2] or s[3]) for on, s in zip(running, stepped, strict=True)]
         assert group.running == running
         turn += 1
@@ -48,7 +56,9 @@ def test_replay_brings_each_row_to_the_end_of_its_prefix(entry: EnvEntry) -> Non
     assert group.running == [True] * len(group)
     replies = [env.oracle() for env in singles]
     stepped = [env.step(str(reply)) for reply, env in zip(replies, singles, strict=True)]
-    assert [list(column) for column in group.step(replies)] == [list(column) for column in zip(*stepped, strict=True)]
+    assert [list(column) for column in group.step(replies)] == [
+        list(column) for column in zip(*stepped, strict=True)
+    ]
     with pytest.raises(UnknownOption, match="4 prefixes"):
         group.replay(prefixes[:1])
     group.replay([["x"] * 5, [], [], []])
@@ -128,7 +138,9 @@ def test_vector_environments(entry: EnvEntry, kind: str, mode: AutoresetMode) ->
     if kind == "sync":
         vector = gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
     else:
-        vector = gym.vector.AsyncVectorEnv(makers, shared_memory=mode != AutoresetMode.DISABLED, autoreset_mode=mode)
+        vector = gym.vector.AsyncVectorEnv(
+            makers, shared_memory=mode != AutoresetMode.DISABLED, autoreset_mode=mode
+        )
     reference = Reference(entry, 2, mode)
     try:
         observations, infos = vector.reset(seed=seeds)
@@ -138,9 +150,18 @@ def test_vector_environments(entry: EnvEntry, kind: str, mode: AutoresetMode) ->
             replies = [reply_for(env, number + row) for row, env in enumerate(reference.envs)]
             expected = reference.step(replies)
             observations, rewards, terminated, truncated, infos = vector.step(tuple(replies))
-            assert list(zip(observations, rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)) == expected
+            assert (
+                list(
+                    zip(observations, rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
+                )
+                == expected
+            )
             if mode == AutoresetMode.SAME_STEP and any(reference.over):
-                assert all(isinstance(infos["final_obs"][row], str) for row, over in enumerate(reference.over) if over)
+                assert all(
+                    isinstance(infos["final_obs"][row], str)
+                    for row, over in enumerate(reference.over)
+                    if over
+                )
             if mode == AutoresetMode.DISABLED and any(reference.over):
                 mask = np.array(reference.over)
                 fresh, _ = vector.reset(options={"reset_mask": mask})

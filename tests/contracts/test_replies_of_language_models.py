@@ -42,14 +42,35 @@ THOUGHT_OF = [  # {a} is to be played, {b} is only thought of
     "<think>x</think><action>{a}</action>\nObservation: fine\n<think>and <action>{b}</action></think><action>{b}</action>",
 ]
 AROUND = [
-    "Action: {a}.", "Action: `{a}`", "Action: **{a}**", 'Action: "{a}"', "Action:\n```\n{a}\n```", "```text\n{a}\n```",
-    "Action: {a}<|im_end|>", "1. Action: {a}", "<action> {a}. </action>",
-    "Thought: x\nAction: {a}</s>", "{a}<|eot_id|>\n<|start_header_id|>user", "Thought：x\nAction：{a}", "- Action: {a}",
-    "### Action\n: x\nAction: {a}", "> Action 1: {a}", '{{"action": "{a}"}}', '```json\n{{"thought": "hm", "action": "{a}"}}\n```',
-    'Action: {{"action": "{a}"}}', "<action>\n```\n{a}\n```\n</action>", "Action: <action>{a}</action>", "Action: Action: {a}",
-    "<action>{a}\nThis helps.", "\\boxed{{{a}}}", "Action: [{a}]", "({a})", "• {a}", "<think>x</think> Action: {a}",
+    "Action: {a}.",
+    "Action: `{a}`",
+    "Action: **{a}**",
+    'Action: "{a}"',
+    "Action:\n```\n{a}\n```",
+    "```text\n{a}\n```",
+    "Action: {a}<|im_end|>",
+    "1. Action: {a}",
+    "<action> {a}. </action>",
+    "Thought: x\nAction: {a}</s>",
+    "{a}<|eot_id|>\n<|start_header_id|>user",
+    "Thought：x\nAction：{a}",
+    "- Action: {a}",
+    "### Action\n: x\nAction: {a}",
+    "> Action 1: {a}",
+    '{{"action": "{a}"}}',
+    '```json\n{{"thought": "hm", "action": "{a}"}}\n```',
+    'Action: {{"action": "{a}"}}',
+    "<action>\n```\n{a}\n```\n</action>",
+    "Action: <action>{a}</action>",
+    "Action: Action: {a}",
+    "<action>{a}\nThis helps.",
+    "\\boxed{{{a}}}",
+    "Action: [{a}]",
+    "({a})",
+    "• {a}",
+    "<think>x</think> Action: {a}",
     "Thought: x Action: {a}<end_of_turn>",
-]  # fmt: skip
+]
 
 
 def played(env: TextEnv[Any, Any], reply: str) -> tuple[str, str, str]:
@@ -94,15 +115,22 @@ def test_search_r1s_style_reads_closed_pairs_alone() -> None:
     env = SearchQAEnv(prompt_style="search_r1")
     env.reset(options={"task": 0})
     for wrong in (
-        "<think>x</think><answer> Oslo", "<think>x</think><search>Oslo</answer>", "<think><answer>Oslo</answer></think>",
-        "Action: search[Oslo]", "search[Oslo]", "<SEARCH>Oslo</SEARCH>", "<action>search[Oslo]</action>", "<search></search>",
+        "<think>x</think><answer> Oslo",
+        "<think>x</think><search>Oslo</answer>",
+        "<think><answer>Oslo</answer></think>",
+        "Action: search[Oslo]",
+        "search[Oslo]",
+        "<SEARCH>Oslo</SEARCH>",
+        "<action>search[Oslo]</action>",
+        "<search></search>",
         '{"action": "search[Oslo]"}',
-    ):  # fmt: skip
+    ):
         assert played(env, wrong)[2], wrong
     for right in (
-        "<search> Oslo </search>", "<think>maybe <answer>B</answer>\n</think>\n<search>\nOslo</search><answer>B</answer>",
+        "<search> Oslo </search>",
+        "<think>maybe <answer>B</answer>\n</think>\n<search>\nOslo</search><answer>B</answer>",
         "<answer>a <search>Oslo</search>",
-    ):  # fmt: skip
+    ):
         assert played(env, right)[0] == "search[Oslo]", right
     # As the expression of its code, which takes seconds here: no closing tag in twenty thousand.
     assert played(env, "<search>" * 20_000)[2]
@@ -134,8 +162,13 @@ def test_webshop_and_alfworld_are_lenient_but_for_the_modes_of_their_originals()
     assert listed["action"] == "search[lamp table]"
     product = listed["admissible_actions"][-1]
     code = product.removeprefix("click[").removesuffix("]")
-    for form in (f"click[ {code} ]", f"CLICK[{code.upper()}]", f'click["{code}"] - it fits', f"`{product}`",
-    f'{{"action": "{product}"}}'):
+    for form in (
+        f"click[ {code} ]",
+        f"CLICK[{code.upper()}]",
+        f'click["{code}"] - it fits',
+        f"`{product}`",
+        f'{{"action": "{product}"}}',
+    ):
         assert played(shop, form)[0] == product, form
     for form in ("click[no such thing]", "open[it]", "search[ ]", "click"):
         assert played(shop, form)[2], form
@@ -145,7 +178,11 @@ def test_webshop_and_alfworld_are_lenient_but_for_the_modes_of_their_originals()
     house = make("tstar/ALFWorld", strict=True)
     observation, info = house.reset(options={"task": 0})
     command = info["admissible_actions"][0]
-    assert played(house, f"Action: {command}.")[2] and played(house, f"`{command}`")[2] and not played(house, f"Action: {command}")[2]
+    assert (
+        played(house, f"Action: {command}.")[2]
+        and played(house, f"`{command}`")[2]
+        and not played(house, f"Action: {command}")[2]
+    )
 
 
 @FOR_EVERY_ENV
@@ -162,4 +199,7 @@ def test_the_agent_may_be_told_why(entry: EnvEntry) -> None:
 
 @given(st.text())
 def test_taking_off_is_done_once_and_for_all(text: str) -> None:
-    assert plain_action(plain_action(text)) == plain_action(text) or text.count("[") + text.count("(") + text.count("{") > 3
+    assert (
+        plain_action(plain_action(text)) == plain_action(text)
+        or text.count("[") + text.count("(") + text.count("{") > 3
+    )

@@ -43,7 +43,10 @@ def test_the_hash_is_over_what_the_tasks_hold_and_not_over_how_they_are_shown(en
 
 
 def test_options_reach_the_environment_and_are_no_part_of_the_hash():
-    plain, other = task_set("sokoban-easy", limit=2), task_set("sokoban-easy", limit=2, observation="grid_coords")
+    plain, other = (
+        task_set("sokoban-easy", limit=2),
+        task_set("sokoban-easy", limit=2, observation="grid_coords"),
+    )
     assert plain.hash == other.hash
     texts = {tasks.make().reset(options={"task": tasks.ids[0]})[0] for tasks in (plain, other)}
     assert len(texts) == 2

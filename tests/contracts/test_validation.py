@@ -25,11 +25,16 @@ def own(monkeypatch):
         del gym.registry[added]
 
 
-@pytest.mark.parametrize("env", ["Sokoban-easy", "Blocksworld-stack", "HotpotQA", "WebShop", "ALFWorld", "Bamboogle"])
+@pytest.mark.parametrize(
+    "env", ["Sokoban-easy", "Blocksworld-stack", "HotpotQA", "WebShop", "ALFWorld", "Bamboogle"]
+)
 def test_the_suites_environments_pass(env):
     made = grade(subject_of(env, tasks=4))
     assert made.verdict == "pass", [r for r in made.results if r.finding.status != "pass"]
-    assert made.figures["semantic.oracle_max"]["least"] == 1.0 and made.figures["semantic.floor_gap"]["measured_floor"] < 0.5
+    assert (
+        made.figures["semantic.oracle_max"]["least"] == 1.0
+        and made.figures["semantic.floor_gap"]["measured_floor"] < 0.5
+    )
 
 
 def test_an_environment_of_ones_own_passes(own):
@@ -50,7 +55,10 @@ def test_an_environment_that_raises_is_told_of_and_the_other_checks_go_on(own):
     made = grade(subject_of("own_lamps:mine/Raises"))
     found = {r.check.id: r.finding for r in made.results}
     assert made.verdict == "fail" and len(found) == len(CHECKS)
-    assert found["runtime.state_contract"].status == "error" and "four lamps" in found["runtime.state_contract"].evidence[0]
+    assert (
+        found["runtime.state_contract"].status == "error"
+        and "four lamps" in found["runtime.state_contract"].evidence[0]
+    )
     assert found["runtime.task_declaration_accuracy"].status == "pass"
 
 
@@ -60,13 +68,20 @@ def test_the_report_in_openenvs_form_holds_what_was_found(own):
     assert report["verdict"] == "fail" and report["levels_run"] == [1, 2, 3]
     assert report["manifest"]["capabilities"]["declared_tools"] == ["flip"]
     by_id = {row["check_id"]: row for row in report["results"]}
-    assert by_id["semantic.oracle_max"]["status"] == "fail" and by_id["semantic.oracle_max"]["measured"]["oracle_reward"] == 0.0
+    assert (
+        by_id["semantic.oracle_max"]["status"] == "fail"
+        and by_id["semantic.oracle_max"]["measured"]["oracle_reward"] == 0.0
+    )
     assert json.loads(json.dumps(report)) == report
 
 
 def test_an_id_of_ones_own_is_found_by_its_module_and_refused_where_it_is_taken(own):
     entry = find_entry("own_lamps:mine/lamps")
-    assert entry.id == "own_lamps:mine/Lamps" and entry.name == "lamps" and find_entry("Lamps").id == "mine/Lamps"
+    assert (
+        entry.id == "own_lamps:mine/Lamps"
+        and entry.name == "lamps"
+        and find_entry("Lamps").id == "mine/Lamps"
+    )
     register(entry_of(Lamps))  # again: nothing happens
     assert sum(e.id == "mine/Lamps" for e in list_envs()) == 1
     with pytest.raises(UnknownOption, match="registered already, as lamps:Lamps"):

@@ -19,22 +19,40 @@ from tstar_envs.stable_random import StableRandom
 
 # ALFWorld's own, with another help and another way to put an object down.
 GRAMMAR = alfworld_file("data/alfred.twl2", "the tests")
-GRAMMAR = re.sub(r'("help.feedback": \[\s*\{\s*"rhs": )"[^"]*"', r'\1"\\nAsk\\n  somebody\\n"', GRAMMAR).replace("UNKNOWN GOAL", "TASK")
+GRAMMAR = re.sub(
+    r'("help.feedback": \[\s*\{\s*"rhs": )"[^"]*"', r'\1"\\nAsk\\n  somebody\\n"', GRAMMAR
+).replace("UNKNOWN GOAL", "TASK")
 DOMAIN = alfworld_file("data/alfred.pddl", "the tests")
 PLACES = {
-    "table": "t", "cabinet": "o", "fridge": "o", "microwave": "o", "sinkbasin": "t",
-}  # fmt: skip
+    "table": "t",
+    "cabinet": "o",
+    "fridge": "o",
+    "microwave": "o",
+    "sinkbasin": "t",
+}
 
 
 def game_text(facts: Facts, goal: Goal, move: str = "move") -> str:
-    put = {"You move the {o.name} to": f"You {move} the {{o.name}} to", '"move {o} to {r}"': f'"{move} {{o}} to {{r}}"'}
+    put = {
+        "You move the {o.name} to": f"You {move} the {{o.name}} to",
+        '"move {o} to {r}"': f'"{move} {{o}} to {{r}}"',
+    }
     grammar = GRAMMAR.replace("TASK", "win")
     for old, new in put.items():
         grammar = grammar.replace(old, new)
-    return json.dumps({"pddl_domain": DOMAIN, "grammar": grammar, "pddl_problem": write_problem(facts, goal, "small"), "solvable": True})
+    return json.dumps(
+        {
+            "pddl_domain": DOMAIN,
+            "grammar": grammar,
+            "pddl_problem": write_problem(facts, goal, "small"),
+            "solvable": True,
+        }
+    )
 
 
-def kitchen(goal: Goal, seed: int = 0, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife"), shared: bool = False) -> Facts:
+def kitchen(
+    goal: Goal, seed: int = 0, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife"), shared: bool = False
+) -> Facts:
     """A room with a table, a cabinet, a fridge, a microwave and a basin; things are anywhere but where the goal wants them."""
     draw = StableRandom(f"kitchen/{seed}")
     facts = Facts(agent_location="loc_bar_9")
@@ -52,23 +70,34 @@ def kitchen(goal: Goal, seed: int = 0, objects: tuple[str, ...] = ("mug", "mug",
         places = [
             p
             for p in PLACES
-            if (p != goal.receptacle_kind or kind != goal.object_kind) and (kind != "desklamp" or p in ("table", "cabinet"))
+            if (p != goal.receptacle_kind or kind != goal.object_kind)
+            and (kind != "desklamp" or p in ("table", "cabinet"))
         ]
         place = raw[draw.choice(places)]
         facts.inside.add((thing, place))
         facts.object_locations.add((thing, facts.receptacle_location[place]))
-        for ability in ["toggleable"] if kind == "desklamp" else ["pickupable", "cleanable", "heatable", "coolable"]:
+        for ability in (
+            ["toggleable"] if kind == "desklamp" else ["pickupable", "cleanable", "heatable", "coolable"]
+        ):
             facts.abilities[ability].add(thing)
         if kind == "egg":
             facts.abilities["sliceable"].add(thing)
         if kind == "mug":
             facts.abilities["isreceptacleobject"].add(thing)
-        facts.fits |= {(p, kind) for p in PLACES if kind != "desklamp" and not (kind == "knife" and p in ("fridge", "microwave"))}
+        facts.fits |= {
+            (p, kind)
+            for p in PLACES
+            if kind != "desklamp" and not (kind == "knife" and p in ("fridge", "microwave"))
+        }
     return facts
 
 
-def small_game(goal: Goal, seed: int = 0, shared: bool = False, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife")) -> Game:
-    return build_game(kitchen(goal, seed, objects, shared), goal, "Your task is to: win.", Wording(help="Ask\n  somebody\n"))
+def small_game(
+    goal: Goal, seed: int = 0, shared: bool = False, objects: tuple[str, ...] = ("mug", "mug", "egg", "knife")
+) -> Game:
+    return build_game(
+        kitchen(goal, seed, objects, shared), goal, "Your task is to: win.", Wording(help="Ask\n  somebody\n")
+    )
 
 
 def breadth_first(game: Game, start: State, most: int = 14) -> int | None:
@@ -97,6 +126,10 @@ def remembering_original(patch: pytest.MonkeyPatch) -> None:
     from textworld.envs.pddl import textgen
     from textworld.logic import Rule
 
-    for owner, name in ((textgen, "_parse_and_convert"), (Rule, "parse_conjunctive_query"), (fast_downward, "pddl2sas")):
+    for owner, name in (
+        (textgen, "_parse_and_convert"),
+        (Rule, "parse_conjunctive_query"),
+        (fast_downward, "pddl2sas"),
+    ):
         patch.setattr(owner, name, getattr(owner, name))  # put back afterwards
     memoise_original()

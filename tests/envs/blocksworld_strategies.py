@@ -57,7 +57,9 @@ def problems(draw: st.DrawFn, most_blocks: int = 5, places_only: bool = False) -
 
 def all_operators(blocks: int) -> list[Operator]:
     ones = [Operator(verb, b) for verb in (PICK_UP, PUT_DOWN) for b in range(blocks)]
-    return ones + [Operator(verb, b, u) for verb in OPERATORS[2:] for b in range(blocks) for u in range(blocks)]
+    return ones + [
+        Operator(verb, b, u) for verb in OPERATORS[2:] for b in range(blocks) for u in range(blocks)
+    ]
 
 
 def strips(operator: Operator) -> tuple[set[Fact], set[Fact], set[Fact]]:
@@ -84,7 +86,12 @@ def shortest(state: State, goal: Goal) -> int:
     operators = all_operators(len(state))
     steps = 0
     while not any(wanted <= facts for facts in frontier):
-        found = [frozenset(after) for facts in frontier for op in operators if (after := strips_apply(set(facts), op)) is not None]
+        found = [
+            frozenset(after)
+            for facts in frontier
+            for op in operators
+            if (after := strips_apply(set(facts), op)) is not None
+        ]
         frontier = [facts for facts in dict.fromkeys(found) if facts not in seen]
         seen.update(frontier)
         steps += 1
@@ -94,5 +101,9 @@ def shortest(state: State, goal: Goal) -> int:
 
 def held_and_below(facts: Sequence[Fact], blocks: int) -> State:
     """The state that facts describe."""
-    places = {f.block: HAND if f.predicate == HOLDING else f.under for f in facts if f.predicate in (ON, ONTABLE, HOLDING)}
+    places = {
+        f.block: HAND if f.predicate == HOLDING else f.under
+        for f in facts
+        if f.predicate in (ON, ONTABLE, HOLDING)
+    }
     return tuple(places[block] for block in range(blocks))

@@ -26,18 +26,26 @@ from tstar_envs.errors import BadData, MissingData
 
 SIZES = {"train": 3321, "valid": 232, "test": 140, "valid_unseen": 134}
 # The published games: 3,553 for training, 140 in seen and 134 in unseen rooms.
-PUBLISHED = {"train": (790, 308, 650, 459, 533, 813), "test": (35, 13, 27, 16, 25, 24), "valid_unseen": (24, 18, 31, 23, 21, 17)}
+PUBLISHED = {
+    "train": (790, 308, 650, 459, 533, 813),
+    "test": (35, 13, 27, 16, 25, 24),
+    "valid_unseen": (24, 18, 31, 23, 21, 17),
+}
 SHIPPED = load_tasks("all", "mini")
 
 
 def scenes(split: str) -> list[Scene]:
-    return [scene for task in SHIPPED.tasks.values() if task.split == split and (scene := task.scene) is not None]
+    return [
+        scene for task in SHIPPED.tasks.values() if task.split == split and (scene := task.scene) is not None
+    ]
 
 
 def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
     files = generate.build()
     generate.write(tmp_path, files, generate.SEED)
-    assert {path.name for path in tmp_path.iterdir()} | {"distribution.json"} == {path.name for path in DATA.iterdir()}
+    assert {path.name for path in tmp_path.iterdir()} | {"distribution.json"} == {
+        path.name for path in DATA.iterdir()
+    }
     assert (tmp_path / "MANIFEST.json").read_bytes() == (DATA / "MANIFEST.json").read_bytes()
     manifest = json.loads((DATA / "MANIFEST.json").read_text(encoding="utf-8"))
     for name, data in files.items():
@@ -48,7 +56,9 @@ def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
 
 def test_sizes_and_types() -> None:
     assert {split: len(ids) for split, ids in SHIPPED.by_split.items()} == SIZES
-    types = {split: Counter(SHIPPED.tasks[i].task_type for i in ids) for split, ids in SHIPPED.by_split.items()}
+    types = {
+        split: Counter(SHIPPED.tasks[i].task_type for i in ids) for split, ids in SHIPPED.by_split.items()
+    }
     counts = {split: tuple(types[split][name] for name in TASK_TYPES.values()) for split in SIZES}
     assert counts["test"] == PUBLISHED["test"] and counts["valid_unseen"] == PUBLISHED["valid_unseen"]
     assert tuple(map(sum, zip(counts["train"], counts["valid"], strict=True))) == PUBLISHED["train"]
@@ -69,13 +79,21 @@ def test_no_game_occurs_twice_and_lines_are_read_back() -> None:
     for line in lines[::50]:
         assert write_scene(read_scene(line, shipped_houses())) == f"{line}\n"
     for house in shipped_houses().values():
-        assert houses.read_house(houses.write_house(house)) == house == houses.draw_house(house.scene, generate.SEED)
+        assert (
+            houses.read_house(houses.write_house(house))
+            == house
+            == houses.draw_house(house.scene, generate.SEED)
+        )
 
 
 def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> None:
     """All that are held out; of the others a quarter, as many as make the mean length sure (the contracts play all: -m slow)."""
     lengths = []
-    for task in (SHIPPED.tasks[i] for split, ids in SHIPPED.by_split.items() for i in ids[:: 4 if split == "train" else 1]):
+    for task in (
+        SHIPPED.tasks[i]
+        for split, ids in SHIPPED.by_split.items()
+        for i in ids[:: 4 if split == "train" else 1]
+    ):
         game = load_game(task)
         state, steps = game.start, 0
         assert not game.won(state)
@@ -88,9 +106,15 @@ def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> Non
 
 def test_scenes_are_rich() -> None:
     drawn = scenes("test") + scenes("valid")
-    fixed = [sum(object_kinds()[kind].fixed for inside in scene.contents for kind in inside) for scene in drawn]
+    fixed = [
+        sum(object_kinds()[kind].fixed for inside in scene.contents for kind in inside) for scene in drawn
+    ]
     objects = [sum(map(len, scene.contents)) for scene in drawn]
-    assert sum(objects) / len(drawn) > 28 and max(objects) > 50 and sum(count > 0 for count in fixed) > len(drawn) / 2
+    assert (
+        sum(objects) / len(drawn) > 28
+        and max(objects) > 50
+        and sum(count > 0 for count in fixed) > len(drawn) / 2
+    )
     several = [max(Counter(r.kind for r in scene.house.receptacles).values()) for scene in drawn]
     assert sum(most >= 2 for most in several) > 0.95 * len(drawn) and max(several) >= 10
     shared = sum(len(house.views) < len(house.receptacles) for house in shipped_houses().values())
@@ -128,7 +152,13 @@ def test_names_of_folders_are_counted() -> None:
         "pick_heat_then_place_in_recep-EggSliced-None-Fridge-3/t",
     ]
     extra = distribution.derive([])
-    counts = distribution.derive([*told, "pick_and_place_simple-Mug-None-Desk-10/t", "pick_and_place_with_movable_recep-Egg-Pan-Sink-1/t"])
+    counts = distribution.derive(
+        [
+            *told,
+            "pick_and_place_simple-Mug-None-Desk-10/t",
+            "pick_and_place_with_movable_recep-Egg-Pan-Sink-1/t",
+        ]
+    )
     assert sum(map(Counter.total, counts.values())) == sum(map(Counter.total, extra.values())) + 1
     assert counts[distribution.PICK][distribution.Wish("B", "Mug", "Desk")] == 1
 
@@ -142,7 +172,9 @@ def test_practice_is_fresh_and_avoids_held_out_games() -> None:
     look = ALFWorldEnv.practice(3, variant="look")
     assert {look.reset(options={"task": n})[1]["task_type"] for n in range(5)} == {"look_at_obj_in_light"}
     assert (
-        list(islice(generate.fresh_scenes(1), 5)) == list(islice(generate.fresh_scenes(1), 5)) != list(islice(generate.fresh_scenes(2), 5))
+        list(islice(generate.fresh_scenes(1), 5))
+        == list(islice(generate.fresh_scenes(1), 5))
+        != list(islice(generate.fresh_scenes(2), 5))
     )
 
 
@@ -163,15 +195,26 @@ def tree(root: Path, games: dict[str, Goal], **change: str) -> Path:
 
 
 def test_a_folder_of_games(tmp_path: Path) -> None:
-    tree(tmp_path, {
-        "train/any name/a": PICK, "valid_seen/pick_and_place_simple-Mug-None-Cabinet-3/b": PICK, "valid_unseen/c": LOOK, "loose/d": LOOK,
-        "train/pick_and_place_with_movable_recep-Mug-Pan-Cabinet-1/e": PICK,
-        "train/pick_heat_then_place_in_recep-EggSliced-None-Table-1/f": PICK,
-    })  # fmt: skip
+    tree(
+        tmp_path,
+        {
+            "train/any name/a": PICK,
+            "valid_seen/pick_and_place_simple-Mug-None-Cabinet-3/b": PICK,
+            "valid_unseen/c": LOOK,
+            "loose/d": LOOK,
+            "train/pick_and_place_with_movable_recep-Mug-Pan-Cabinet-1/e": PICK,
+            "train/pick_heat_then_place_in_recep-EggSliced-None-Table-1/f": PICK,
+        },
+    )
     env = ALFWorldEnv(data=str(tmp_path))
     assert env.tier == "path" and list(env.task_ids("train")) == ["train/any name/a/game.tw-pddl"]
-    assert env.task_ids("test") == env.task_ids("valid_seen") != env.task_ids("valid_unseen") and not env.task_ids("valid")
-    assert list(env.task_ids()) == ["loose/d/game.tw-pddl", "valid_seen/pick_and_place_simple-Mug-None-Cabinet-3/b/game.tw-pddl"]
+    assert env.task_ids("test") == env.task_ids("valid_seen") != env.task_ids(
+        "valid_unseen"
+    ) and not env.task_ids("valid")
+    assert list(env.task_ids()) == [
+        "loose/d/game.tw-pddl",
+        "valid_seen/pick_and_place_simple-Mug-None-Cabinet-3/b/game.tw-pddl",
+    ]
     assert len(ALFWorldEnv(variant="look", data=str(tmp_path)).task_ids()) == 1
     for split in ("train", "valid_seen", "valid_unseen"):
         _, info = env.reset(options={"task": env.task_ids(split)[0]})
@@ -198,7 +241,9 @@ def test_unsolvable_games_are_passed_over(tmp_path: Path) -> None:
     assert len(load_tasks("all", str(tmp_path / "b")).tasks) == 1
 
 
-def test_the_published_games_are_found_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_games_are_found_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "cache"))
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "own"))
@@ -212,8 +257,11 @@ def test_the_published_games_are_found_where_they_are(tmp_path: Path, monkeypatc
     tree(tmp_path / "own" / "json_2.1.1", names)
     found = load_tasks("all", "auto")
     assert found.tier == "full" and {split: len(ids) for split, ids in found.by_split.items()} == {
-        "train": 28, "valid": 2, "test": 1, "valid_unseen": 1,
-    }, "two of thirty are held out, as 232 of 3,553 are"  # fmt: skip
+        "train": 28,
+        "valid": 2,
+        "test": 1,
+        "valid_unseen": 1,
+    }, "two of thirty are held out, as 232 of 3,553 are"
     assert load_tasks("all", "full").by_split == found.by_split
     assert ALFWorldEnv(data="auto").tier == "full" and ALFWorldEnv(data="mini").tier == "mini"
 
@@ -230,7 +278,9 @@ def test_problems_are_read_back() -> None:
         assert (read, goal) == (facts, scene.goal)
 
 
-def test_export_without_alfworld_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_without_alfworld_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tstar_envs.envs.alfworld.textworld_game.find_spec", lambda name: None)
     export._logic.cache_clear()
     task = SHIPPED.tasks[SHIPPED.by_split["test"][0]]

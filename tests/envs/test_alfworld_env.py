@@ -23,9 +23,15 @@ def make(env_id: str, **options: Any) -> TextEnv[Any, Any]:
 
 @pytest.mark.parametrize(
     ("variant", "task_type", "size"),
-    [("pick", "pick_and_place_simple", 35), ("look", "look_at_obj_in_light", 13), ("clean", "pick_clean_then_place_in_recep", 27),
-     ("heat", "pick_heat_then_place_in_recep", 16), ("cool", "pick_cool_then_place_in_recep", 25), ("pick2", "pick_two_obj_and_place", 24)],
-)  # fmt: skip
+    [
+        ("pick", "pick_and_place_simple", 35),
+        ("look", "look_at_obj_in_light", 13),
+        ("clean", "pick_clean_then_place_in_recep", 27),
+        ("heat", "pick_heat_then_place_in_recep", 16),
+        ("cool", "pick_cool_then_place_in_recep", 25),
+        ("pick2", "pick_two_obj_and_place", 24),
+    ],
+)
 def test_variants_hold_their_type(variant: str, task_type: str, size: int) -> None:
     env = make(f"tstar/ALFWorld-{variant}")
     assert len(env.task_ids("test")) == size and env.horizon == 30
@@ -35,8 +41,14 @@ def test_variants_hold_their_type(variant: str, task_type: str, size: int) -> No
 
 def test_valid_seen_is_another_name_of_test(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     env = make("tstar/ALFWorld", split="valid_seen")
-    assert env.split == "test" and env.task_ids() == env.task_ids("valid_seen") == env.task_ids("test") and len(env.task_ids()) == 140
-    assert env.reset(seed=1)[1]["split"] == "test" and env.reset(seed=1) == make("tstar/ALFWorld").reset(seed=1)
+    assert (
+        env.split == "test"
+        and env.task_ids() == env.task_ids("valid_seen") == env.task_ids("test")
+        and len(env.task_ids()) == 140
+    )
+    assert env.reset(seed=1)[1]["split"] == "test" and env.reset(seed=1) == make("tstar/ALFWorld").reset(
+        seed=1
+    )
     assert make("tstar/ALFWorld", split="valid_unseen").reset(seed=0)[1]["split"] == "valid_unseen"
     command = ["eval", "--env", "alfworld-look", "--agent", "oracle", "--tasks", "3", "--option", "data=mini"]
     for split in ("valid_seen", "valid_unseen", "valid"):
@@ -53,10 +65,19 @@ def test_tags_of_an_episode() -> None:
         action = (env.oracle() or "").split("Action: ")[1]
         before = env.state_key()
         *_, terminated, _, info = env.step(action)
-        assert info["modifies_state"] and info["effect_key"] and env.modifies_state(action) and info["state_key"] != before
+        assert (
+            info["modifies_state"]
+            and info["effect_key"]
+            and env.modifies_state(action)
+            and info["state_key"] != before
+        )
         if info["action"].startswith("clean"):
             again = env.step(action)[4]
-            assert again["action_valid"] and not again["modifies_state"] and again["state_key"] == info["state_key"]
+            assert (
+                again["action_valid"]
+                and not again["modifies_state"]
+                and again["state_key"] == info["state_key"]
+            )
         keys.append(info["effect_key"])
         if terminated:
             break
@@ -68,8 +89,12 @@ def test_tags_of_an_episode() -> None:
                 and still["state_key"] == info["state_key"]
                 and not env.modifies_state(idle)
             )
-            assert "help" not in still["admissible_actions"] and (idle != "help" or told.startswith("Available commands:"))
-    assert len(set(keys)) == len(keys) and any(key.startswith("clean ") and " with " not in key for key in keys)
+            assert "help" not in still["admissible_actions"] and (
+                idle != "help" or told.startswith("Available commands:")
+            )
+    assert len(set(keys)) == len(keys) and any(
+        key.startswith("clean ") and " with " not in key for key in keys
+    )
 
 
 def test_walking_need_not_count() -> None:
@@ -78,8 +103,17 @@ def test_walking_need_not_count() -> None:
     go = next(action for action in info["admissible_actions"] if action.startswith("go to "))
     before = env.state_key()
     info = env.step(go)[4]
-    assert info["action_valid"] and not info["modifies_state"] and info["effect_key"] == "" and info["state_key"] != before
-    assert not env.modifies_state(go) and not env.modifies_state(go.upper()) and env.modifies_state("open fridge 1")
+    assert (
+        info["action_valid"]
+        and not info["modifies_state"]
+        and info["effect_key"] == ""
+        and info["state_key"] != before
+    )
+    assert (
+        not env.modifies_state(go)
+        and not env.modifies_state(go.upper())
+        and env.modifies_state("open fridge 1")
+    )
     assert make("tstar/ALFWorld").modifies_state(go)
 
 
@@ -109,7 +143,13 @@ def test_old_prompts_keep_working() -> None:
 
 
 def test_options() -> None:
-    for option, value in (("variant", "eat"), ("backend", "unity"), ("go_modifies", 3), ("strict", "very"), ("split", "dev")):
+    for option, value in (
+        ("variant", "eat"),
+        ("backend", "unity"),
+        ("go_modifies", 3),
+        ("strict", "very"),
+        ("split", "dev"),
+    ):
         with pytest.raises(UnknownOption, match=option):
             ALFWorldEnv(**{option: value})
 

@@ -40,12 +40,21 @@ def changed(field: str, old: str, new: str) -> str:
 def test_what_is_compared_is_what_the_package_has() -> None:
     rules = _rules(alfworld_file("data/alfred.twl2", "a test"), "grammar")
     assert {name: digest(_plain_rule(rules[name])) for name in COMPARED_RULES} == COMPARED_RULES
-    actions = {name: (template, feedback) for name, template, feedback in _ACTION.findall(alfworld_file("data/alfred.twl2", "a test"))}
+    actions = {
+        name: (template, feedback)
+        for name, template, feedback in _ACTION.findall(alfworld_file("data/alfred.twl2", "a test"))
+    }
     assert {name: digest(actions[name]) for name in COMPARED_ACTIONS} == COMPARED_ACTIONS
     parts = read_definition(alfworld_file("data/alfred.pddl", "a test"), "domain", "domain")
-    operators = {str(part[1]): digest(_plain(part[2:])) for part in parts if isinstance(part, list) and part[0] == ":action"}
+    operators = {
+        str(part[1]): digest(_plain(part[2:]))
+        for part in parts
+        if isinstance(part, list) and part[0] == ":action"
+    }
     assert operators == OPERATORS
-    own = read_game(json.dumps({**GAME, "grammar": alfworld_file("data/alfred.twl2", "a test")}), "game").wording
+    own = read_game(
+        json.dumps({**GAME, "grammar": alfworld_file("data/alfred.twl2", "a test")}), "game"
+    ).wording
     assert own.answers == ANSWERS
 
 
@@ -56,14 +65,22 @@ OLD = {
 }  # as ALFWorld 0.3 said it, and ReAct's examples do
 
 
-@pytest.mark.parametrize("words", [OLD, {
-    "You arrive at {r.name}. #examineReceptacle.feedback#": "Here is {r.name} ({lend.name}).",
-    "You open the {r.name}. #examineReceptacle.feedback#": "{r.name}: open.",
-    "You close the {r.name}.": "It is closed. #examineReceptacle.feedback#",
-    "You clean the {o.name} using the {r.name}.": "{r.name} {o.name} {r.name}",
-    "You pick up the {o.name} from the {r.name}.": "Taken.",
-}])  # fmt: skip
-def test_other_words_are_read_as_the_original_engine_reads_them(words: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        OLD,
+        {
+            "You arrive at {r.name}. #examineReceptacle.feedback#": "Here is {r.name} ({lend.name}).",
+            "You open the {r.name}. #examineReceptacle.feedback#": "{r.name}: open.",
+            "You close the {r.name}.": "It is closed. #examineReceptacle.feedback#",
+            "You clean the {o.name} using the {r.name}.": "{r.name} {o.name} {r.name}",
+            "You pick up the {o.name} from the {r.name}.": "Taken.",
+        },
+    ],
+)
+def test_other_words_are_read_as_the_original_engine_reads_them(
+    words: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     data = export.game_data(small_scenes("old words", ("pick_clean_then_place_in_recep",), 1)[0], "old")
@@ -74,7 +91,10 @@ def test_other_words_are_read_as_the_original_engine_reads_them(words: dict[str,
     assert {"go", "open", "close", "take", "move", "clean"} <= set(verbs)
 
 
-@given(st.lists(st.text("{}[]#!.:oräb0 %$\\", max_size=8), min_size=1, max_size=4), st.dictionaries(st.sampled_from("orlk"), st.text()))
+@given(
+    st.lists(st.text("{}[]#!.:oräb0 %$\\", max_size=8), min_size=1, max_size=4),
+    st.dictionaries(st.sampled_from("orlk"), st.text()),
+)
 def test_a_sentence_never_is_a_format_string(texts: list[str], names: dict[str, str]) -> None:
     gaps = tuple("orlk"[n % 4] for n in range(len(texts) - 1))
     said = Phrase(tuple(texts), gaps).said({"o": "{x}", "r": "{0}", "l": "%s", "k": "", **names})
@@ -82,48 +102,86 @@ def test_a_sentence_never_is_a_format_string(texts: list[str], names: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "text", ["{a.name}: {o.name}", "{o.name!r}", "{0}", "{{o}}", "{o.name.__class__}", "[{o.name}]", "#task#", "{", "%s {r"]
+    "text",
+    [
+        "{a.name}: {o.name}",
+        "{o.name!r}",
+        "{0}",
+        "{{o}}",
+        "{o.name.__class__}",
+        "[{o.name}]",
+        "#task#",
+        "{",
+        "%s {r",
+    ],
 )
-@pytest.mark.parametrize(("rule", "of"), [
-    ("You move the {o.name} to the {r.name}.", "PutObject.feedback"), ("You close the {r.name}.", "CloseObject.feedback"),
-    ("You heat the {o.name} using the {r.name}.", "heatObject.feedback"), ("Your task is to: win.", "task"),
-    ("move {o} to {r}", "PutObject"), ("You sliced the {co.name} with the {ko.name}.", "sliceObject.feedback"),
-    ("\\nAsk\\n  somebody\\n", "help.feedback"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "of"),
+    [
+        ("You move the {o.name} to the {r.name}.", "PutObject.feedback"),
+        ("You close the {r.name}.", "CloseObject.feedback"),
+        ("You heat the {o.name} using the {r.name}.", "heatObject.feedback"),
+        ("Your task is to: win.", "task"),
+        ("move {o} to {r}", "PutObject"),
+        ("You sliced the {co.name} with the {ko.name}.", "sliceObject.feedback"),
+        ("\\nAsk\\n  somebody\\n", "help.feedback"),
+    ],
+)
 def test_what_cannot_be_worded_is_refused_when_the_game_is_loaded(text: str, rule: str, of: str) -> None:
     with pytest.raises(BadData, match=f"some file: .*{re.escape(of)}.* of the grammar says"):
         read_game(changed("grammar", rule, text), "some file")
 
 
-@pytest.mark.parametrize(("field", "old", "new", "named"), [
-    ("grammar", "This is a hot and clean {o.name}.", "This is a clean and hot {o.name}.", "examineObject.feedback"),
-    ("grammar", "The {r.name} is closed.", "{r.name}: closed.", "examineReceptacle.feedback"),
-    ("grammar", "Looking quickly around you", "Looking around you", "look.feedback"),
-    ("grammar", '"rhs": ", and "', '"rhs": " and "', "list_last_separator"),
-    ("grammar", "-= Welcome to TextWorld, ALFRED! =-", "Welcome!", "intro"),
-    ("grammar", "You turn on the {o.name}.", "You switch on the {o.name}.", "toggleObject.feedback"),
-    ("grammar", '"overview(r)"', '"overview(x)"', "overview(r)"),
-    ("grammar", '"open {r}"', '"unlock {r}"', "OpenObject"),
-    ("grammar", '"#inventory.feedback#"', '"#look.feedback#"', "inventory"),
-    ("grammar", "action look {", "action gaze {", "look"),
-    ("pddl_domain", "(canContain ?rt ?ot)", "", "putobject"),  # as in a published collection
-    ("pddl_domain", "(not (isCool ?o))", "", "heatobject"),
-    ("pddl_domain", "(:action help", "(:action jump :parameters () :effect (and)) (:action help", "jump"),
-    ("pddl_domain", "(:action SliceObject", "(:action CutObject", "cutobject"),
-    ("pddl_domain", "(define (domain", "(define ((domain", "bracket"),
-])  # fmt: skip
-def test_what_differs_from_alfworld_is_refused_by_its_name(field: str, old: str, new: str, named: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "old", "new", "named"),
+    [
+        (
+            "grammar",
+            "This is a hot and clean {o.name}.",
+            "This is a clean and hot {o.name}.",
+            "examineObject.feedback",
+        ),
+        ("grammar", "The {r.name} is closed.", "{r.name}: closed.", "examineReceptacle.feedback"),
+        ("grammar", "Looking quickly around you", "Looking around you", "look.feedback"),
+        ("grammar", '"rhs": ", and "', '"rhs": " and "', "list_last_separator"),
+        ("grammar", "-= Welcome to TextWorld, ALFRED! =-", "Welcome!", "intro"),
+        ("grammar", "You turn on the {o.name}.", "You switch on the {o.name}.", "toggleObject.feedback"),
+        ("grammar", '"overview(r)"', '"overview(x)"', "overview(r)"),
+        ("grammar", '"open {r}"', '"unlock {r}"', "OpenObject"),
+        ("grammar", '"#inventory.feedback#"', '"#look.feedback#"', "inventory"),
+        ("grammar", "action look {", "action gaze {", "look"),
+        ("pddl_domain", "(canContain ?rt ?ot)", "", "putobject"),  # as in a published collection
+        ("pddl_domain", "(not (isCool ?o))", "", "heatobject"),
+        ("pddl_domain", "(:action help", "(:action jump :parameters () :effect (and)) (:action help", "jump"),
+        ("pddl_domain", "(:action SliceObject", "(:action CutObject", "cutobject"),
+        ("pddl_domain", "(define (domain", "(define ((domain", "bracket"),
+    ],
+)
+def test_what_differs_from_alfworld_is_refused_by_its_name(
+    field: str, old: str, new: str, named: str
+) -> None:
     with pytest.raises(BadData, match=re.escape(named)) as told:
         read_game(changed(field, old, new), "some file")
     assert str(told.value).startswith("some file: ") and len(str(told.value)) < 500
 
 
-@pytest.mark.parametrize(("field", "old", "new"), [
-    ("pddl_domain", "(increase (total-cost) 5)", "(increase (total-cost) 1)"),
-    ("pddl_domain", "(:action OpenObject", ";; doors\n(:action OpenObject"),
-    ("pddl_domain", "(atLocation ?a ?l)\n            (receptacleAtLocation ?r ?l)", "(receptacleAtLocation ?r ?l) (atLocation ?a ?l)"),
-    ("grammar", "condition\": \"openable(r:receptacle) & opened", "condition\": \"openable(r:receptacle)  &   opened"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "old", "new"),
+    [
+        ("pddl_domain", "(increase (total-cost) 5)", "(increase (total-cost) 1)"),
+        ("pddl_domain", "(:action OpenObject", ";; doors\n(:action OpenObject"),
+        (
+            "pddl_domain",
+            "(atLocation ?a ?l)\n            (receptacleAtLocation ?r ?l)",
+            "(receptacleAtLocation ?r ?l) (atLocation ?a ?l)",
+        ),
+        (
+            "grammar",
+            'condition": "openable(r:receptacle) & opened',
+            'condition": "openable(r:receptacle)  &   opened',
+        ),
+    ],
+)
 def test_what_changes_no_game_is_no_difference(field: str, old: str, new: str) -> None:
     game = read_game(changed(field, old, new), "some file")
     assert game.task == "Your task is to: win."
@@ -132,13 +190,17 @@ def test_what_changes_no_game_is_no_difference(field: str, old: str, new: str) -
 def test_all_bad_games_are_told_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
     tree(tmp_path, {f"train/{name}": PICK for name in "abcdef"} | {"valid_seen/g": LOOK})
     (tmp_path / "train/b/game.tw-pddl").write_text("{", encoding="utf-8")
-    (tmp_path / "train/d/game.tw-pddl").write_text(changed("grammar", "the {o.name} to", "the {a.name} to"), encoding="utf-8")
+    (tmp_path / "train/d/game.tw-pddl").write_text(
+        changed("grammar", "the {o.name} to", "the {a.name} to"), encoding="utf-8"
+    )
     (tmp_path / "train/e/game.tw-pddl").write_bytes(b"\xff\xfe")
     (tmp_path / "train/f/game.tw-pddl").unlink()
     (tmp_path / "train/f/game.tw-pddl").mkdir()  # a folder of that name is no game
     with pytest.raises(BadData) as told:
         ALFWorldEnv(data=tmp_path)
-    assert all(f"train/{name}/game.tw-pddl: " in str(told.value) for name in "bde") and "skip_bad=True" in str(told.value)
+    assert all(
+        f"train/{name}/game.tw-pddl: " in str(told.value) for name in "bde"
+    ) and "skip_bad=True" in str(told.value)
     env = ALFWorldEnv(data=tmp_path, skip_bad=True, split="train")
     assert env.left_out.count == 3 and [name[6] for name in env.task_ids()] == ["a", "c"]
     assert len(env.task_ids("test")) == 1
@@ -157,7 +219,10 @@ def test_changed_folders_are_seen(tmp_path: Path) -> None:
     assert len(ALFWorldEnv(data=tmp_path, split="train").task_ids()) == 2 and len(first.task_ids()) == 1
     file.write_text(changed("grammar", "is to: win", "is to: lose"), encoding="utf-8")
     task = {"task": "train/a/game.tw-pddl"}
-    assert ALFWorldEnv(data=tmp_path, split="train").reset(options=task)[1]["instruction"] == "Your task is to: lose."
+    assert (
+        ALFWorldEnv(data=tmp_path, split="train").reset(options=task)[1]["instruction"]
+        == "Your task is to: lose."
+    )
     file.unlink()
     with pytest.raises(UnknownTask, match="train/a"):
         ALFWorldEnv(data=tmp_path, split="train").reset(options=task)
@@ -169,12 +234,17 @@ def hostile(folder: Path, kind: str) -> None:
     deep: Any = "(" * 5000
     crowd = GAME["pddl_problem"].replace("(:objects", "(:objects" + " o - object" * 10_001)
     texts = {
-        "deep json": '{"a":' * 5000, "deep pddl": json.dumps({**GAME, "pddl_problem": f"(define {deep}"}),
-        "digits": '{"pddl_problem": ' + "9" * 10_000 + "}", "null": "null", "empty": "", "zero": "\0\0",
+        "deep json": '{"a":' * 5000,
+        "deep pddl": json.dumps({**GAME, "pddl_problem": f"(define {deep}"}),
+        "digits": '{"pddl_problem": ' + "9" * 10_000 + "}",
+        "null": "null",
+        "empty": "",
+        "zero": "\0\0",
         "many objects": json.dumps({**GAME, "pddl_problem": crowd}),
-        "fields": json.dumps({**GAME, "grammar": None}), "rule": changed("grammar", '"rhs": ", "', '"rhs": 3'),
-        "rules": changed("grammar", "grammar :: \"\"\"\n    {\n        \"intro\"", "grammar :: \"\"\"\n    [\"intro\""),
-    }  # fmt: skip
+        "fields": json.dumps({**GAME, "grammar": None}),
+        "rule": changed("grammar", '"rhs": ", "', '"rhs": 3'),
+        "rules": changed("grammar", 'grammar :: """\n    {\n        "intro"', 'grammar :: """\n    ["intro"'),
+    }
     if kind == "pipe":
         os.mkfifo(file)
     elif kind == "link":
@@ -186,8 +256,20 @@ def hostile(folder: Path, kind: str) -> None:
 
 
 KINDS = (
-    "deep json", "deep pddl", "digits", "null", "empty", "zero", "many objects", "fields", "rule", "rules", "pipe", "link", "device",
-)  # fmt: skip
+    "deep json",
+    "deep pddl",
+    "digits",
+    "null",
+    "empty",
+    "zero",
+    "many objects",
+    "fields",
+    "rule",
+    "rules",
+    "pipe",
+    "link",
+    "device",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

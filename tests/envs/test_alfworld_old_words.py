@@ -10,7 +10,10 @@ from tstar_envs.envs.alfworld.env import ALFWorldEnv
 
 TASK = "alfworld-mini-test-0001"  # of ALFWorld-pick: put a creditcard in armchair
 GOLDEN = [
-    ("go to sidetable 2", "You arrive at sidetable 2. On the sidetable 2, you see a box 2, a creditcard 2, and a vase 3."),
+    (
+        "go to sidetable 2",
+        "You arrive at sidetable 2. On the sidetable 2, you see a box 2, a creditcard 2, and a vase 3.",
+    ),
     ("take creditcard 2 from sidetable 2", "You pick up the creditcard 2 from the sidetable 2."),
     ("go to armchair 1", "You arrive at armchair 1. On the armchair 1, you see nothing."),
     ("put creditcard 2 in/on armchair 1", "You put the creditcard 2 in/on the armchair 1."),
@@ -50,7 +53,8 @@ def test_the_rules_say_put() -> None:
     assert make(commands="put").prompt() == PROMPT
     assert "move" not in make(commands="put").prompt("tags")
     assert make().prompt() == PROMPT.replace(
-        "put O in/on R: the object that you hold", "move O to R: put the object that you hold in or on R (the same as: put O in/on R)"
+        "put O in/on R: the object that you hold",
+        "move O to R: put the object that you hold in or on R (the same as: put O in/on R)",
     )
 
 
@@ -89,7 +93,9 @@ def test_only_the_words_differ_from_new_games() -> None:
             assert [reward, over, False] == rest
             for key in ("state_key", "effect_key", "modifies_state", "success"):
                 assert info[key] == other[key]
-    assert [old.task_digest(task) for task in old.task_ids()[:6]] == [new.task_digest(task) for task in new.task_ids()[:6]]
+    assert [old.task_digest(task) for task in old.task_ids()[:6]] == [
+        new.task_digest(task) for task in new.task_ids()[:6]
+    ]
 
 
 def test_admissible_actions_say_put() -> None:
@@ -97,9 +103,14 @@ def test_admissible_actions_say_put() -> None:
     for one in (env, new):
         holding(one)
     shown, plain = (one.restore(one.snapshot())[1]["admissible_actions"] for one in (env, new))
-    assert "put creditcard 2 in/on armchair 1" in shown and not any(action.startswith("move") for action in shown)
+    assert "put creditcard 2 in/on armchair 1" in shown and not any(
+        action.startswith("move") for action in shown
+    )
     assert sorted(
-        action.replace("move", "put").replace(" to armchair", " in/on armchair") if "move" in action else action for action in plain
+        action.replace("move", "put").replace(" to armchair", " in/on armchair")
+        if "move" in action
+        else action
+        for action in plain
     ) == sorted(shown)
 
 

@@ -16,10 +16,14 @@ from tstar_envs.stable_random import StableRandom
 
 PICK = Goal("mug", "cabinet")
 GOALS = (
-    PICK, Goal("egg", "table"), Goal("mug", "", "desklamp"), Goal("mug", "cabinet", "", 2), Goal("mug",
-    "fridge", marks=frozenset({"isclean"})),
-    Goal("egg", "table", marks=frozenset({"ishot"})), Goal("mug", "microwave", marks=frozenset({"iscool"})),
-)  # fmt: skip
+    PICK,
+    Goal("egg", "table"),
+    Goal("mug", "", "desklamp"),
+    Goal("mug", "cabinet", "", 2),
+    Goal("mug", "fridge", marks=frozenset({"isclean"})),
+    Goal("egg", "table", marks=frozenset({"ishot"})),
+    Goal("mug", "microwave", marks=frozenset({"iscool"})),
+)
 
 
 def play(game: Game, *texts: str, state: State | None = None) -> tuple[State, list[str]]:
@@ -66,39 +70,90 @@ def test_a_walk_through_the_kitchen() -> None:
         "a microwave 1, a sinkbasin 1, and a table 1.\n\nYour task is to: win."
     )
     state, told = play(
-        game, "look", "inventory", "help", "go to table 1", "look", "take mug 2 from table 1", "inventory", "examine mug 2",
+        game,
+        "look",
+        "inventory",
+        "help",
+        "go to table 1",
+        "look",
+        "take mug 2 from table 1",
+        "inventory",
+        "examine mug 2",
         "move mug 2 to table 1",
-        "go to sinkbasin 1", "take knife 1 from sinkbasin 1", "go to fridge 1", "examine fridge 1", "slice egg 1 with knife 1",
+        "go to sinkbasin 1",
+        "take knife 1 from sinkbasin 1",
+        "go to fridge 1",
+        "examine fridge 1",
+        "slice egg 1 with knife 1",
         "open fridge 1",
-        "go to microwave 1", "heat knife 1 with microwave 1", "examine knife 1", "go to fridge 1", "cool knife 1 with fridge 1",
+        "go to microwave 1",
+        "heat knife 1 with microwave 1",
         "examine knife 1",
-        "close fridge 1", "go to sinkbasin 1", "clean knife 1 with sinkbasin 1", "examine knife 1", "move knife 1 to sinkbasin 1",
-    )  # fmt: skip
+        "go to fridge 1",
+        "cool knife 1 with fridge 1",
+        "examine knife 1",
+        "close fridge 1",
+        "go to sinkbasin 1",
+        "clean knife 1 with sinkbasin 1",
+        "examine knife 1",
+        "move knife 1 to sinkbasin 1",
+    )
     assert told == [
-        "You are in the middle of a room. Looking quickly around you, you see nothing.", "You are not carrying anything.",
+        "You are in the middle of a room. Looking quickly around you, you see nothing.",
+        "You are not carrying anything.",
         "Ask\n  somebody\n",
-        "You arrive at table 1. On the table 1, you see a mug 2, and a mug 1.", "You are facing the table 1. Next to it, you see nothing.",
-        "You pick up the mug 2 from the table 1.", "You are carrying: a mug 2.", "This is a normal mug 2. In it, you see nothing.",
-        "You move the mug 2 to the table 1.", "You arrive at sinkbasin 1. On the sinkbasin 1, you see a knife 1.",
-        "You pick up the knife 1 from the sinkbasin 1.", "You arrive at fridge 1. The fridge 1 is closed.", "The fridge 1 is closed.",
-        "You sliced the egg 1 with the knife 1.", "You open the fridge 1. The fridge 1 is open. In it, you see a egg 1.",
-        "You arrive at microwave 1. The microwave 1 is closed.", "You heat the knife 1 using the microwave 1.", "This is a hot knife 1.",
-        "You arrive at fridge 1. The fridge 1 is open. In it, you see a egg 1.", "You cool the knife 1 using the fridge 1.",
+        "You arrive at table 1. On the table 1, you see a mug 2, and a mug 1.",
+        "You are facing the table 1. Next to it, you see nothing.",
+        "You pick up the mug 2 from the table 1.",
+        "You are carrying: a mug 2.",
+        "This is a normal mug 2. In it, you see nothing.",
+        "You move the mug 2 to the table 1.",
+        "You arrive at sinkbasin 1. On the sinkbasin 1, you see a knife 1.",
+        "You pick up the knife 1 from the sinkbasin 1.",
+        "You arrive at fridge 1. The fridge 1 is closed.",
+        "The fridge 1 is closed.",
+        "You sliced the egg 1 with the knife 1.",
+        "You open the fridge 1. The fridge 1 is open. In it, you see a egg 1.",
+        "You arrive at microwave 1. The microwave 1 is closed.",
+        "You heat the knife 1 using the microwave 1.",
+        "This is a hot knife 1.",
+        "You arrive at fridge 1. The fridge 1 is open. In it, you see a egg 1.",
+        "You cool the knife 1 using the fridge 1.",
         "This is a cold knife 1.",
-        "You close the fridge 1.", "You arrive at sinkbasin 1. On the sinkbasin 1, you see nothing.",
+        "You close the fridge 1.",
+        "You arrive at sinkbasin 1. On the sinkbasin 1, you see nothing.",
         "You clean the knife 1 using the sinkbasin 1.",
-        "This is a cool and clean knife 1.", "You move the knife 1 to the sinkbasin 1.",
-    ]  # fmt: skip
+        "This is a cool and clean knife 1.",
+        "You move the knife 1 to the sinkbasin 1.",
+    ]
     assert state.sliced and state.held == -1
 
 
 def test_repeats_that_change_nothing_keep_the_state() -> None:
     game = laid(Goal("mug", "", "desklamp"))
-    once, _ = play(game, "go to table 1", "use desklamp 1", "take mug 1 from table 1", "go to sinkbasin 1", "clean mug 1 with sinkbasin 1")
-    for text in ("clean mug 1 with sinkbasin 1", "look", "inventory", "help", "examine mug 1", "examine sinkbasin 1"):
+    once, _ = play(
+        game,
+        "go to table 1",
+        "use desklamp 1",
+        "take mug 1 from table 1",
+        "go to sinkbasin 1",
+        "clean mug 1 with sinkbasin 1",
+    )
+    for text in (
+        "clean mug 1 with sinkbasin 1",
+        "look",
+        "inventory",
+        "help",
+        "examine mug 1",
+        "examine sinkbasin 1",
+    ):
         assert play(game, text, state=once)[0] is once
     again, told = play(game, "go to table 1", "use desklamp 1", state=once)
-    assert told[1] == "You turn on the desklamp 1." and again == once._replace(location=again.location) and game.won(again)
+    assert (
+        told[1] == "You turn on the desklamp 1."
+        and again == once._replace(location=again.location)
+        and game.won(again)
+    )
     back, _ = play(game, "go to table 1", "take mug 1 from table 1", "move mug 1 to table 1")
     assert back == game.start._replace(location=back.location), "put back where it was"
 
@@ -108,7 +163,9 @@ def test_what_was_taken_here_lies_next_to_it() -> None:
     facts.inside = {(thing, "table_bar_1") for thing in facts.object_kinds}
     facts.object_locations = {(thing, "loc_bar_0") for thing in facts.object_kinds}
     game = read_game(game_text(facts, Goal("egg", "fridge")), "shared")
-    _, told = play(game, "go to table 1", "open cabinet 1", "take mug 1 from table 1", "move mug 1 to cabinet 1", "look")
+    _, told = play(
+        game, "go to table 1", "open cabinet 1", "take mug 1 from table 1", "move mug 1 to cabinet 1", "look"
+    )
     assert told[-1] == "You are facing the cabinet 1, and table 1. Next to it, you see a mug 1."
     assert "go to cabinet 1" not in rules.situation(game, play(game, "go to table 1")[0]).commands
 
@@ -116,7 +173,12 @@ def test_what_was_taken_here_lies_next_to_it() -> None:
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.task_type}-{goal.object_kind}")
 def test_the_planner_is_as_short_as_breadth_first_search(goal: Goal) -> None:
     for seed in range(3):
-        game = small_game(goal, seed, shared=seed % 2 == 1, objects=("mug", "mug", "egg") if goal.count == 1 else ("mug", "mug"))
+        game = small_game(
+            goal,
+            seed,
+            shared=seed % 2 == 1,
+            objects=("mug", "mug", "egg") if goal.count == 1 else ("mug", "mug"),
+        )
         state, draw = game.start, StableRandom(seed)
         for _ in range(3):
             expected = breadth_first(game, state, 10)
@@ -144,7 +206,10 @@ def test_the_expert_wins_from_anywhere_in_all_wordings(goal: Goal) -> None:
             assert (planner.distance(game, state) or 0) >= (before or 0)
         while not game.won(state):
             steps = [oracle.next_step(game, state, wording) for wording in range(oracle.WORDINGS)]
-            assert len({step[0] for step in steps if step}) == oracle.WORDINGS and len({step[1] for step in steps if step}) == 1
+            assert (
+                len({step[0] for step in steps if step}) == oracle.WORDINGS
+                and len({step[1] for step in steps if step}) == 1
+            )
             step = steps[0]
             assert step is not None
             before = planner.distance(game, state)
@@ -165,20 +230,26 @@ def test_reasons() -> None:
     at_table, _ = play(game, "go to table 1")
     holding, _ = play(game, "take mug 1 from table 1", state=at_table)
     for state, typed, reason in (
-        (game.start, "dance", "is no command"), (game.start, "take mug 1", "is no command"), (game.start, "open cup 3",
-        "there is no 'cup 3'"),
-        (game.start, "open fridge 1", "go there first"), (at_table, "go to table 1", "already"), (at_table, "open table 1",
-        "cannot be opened"),
-        (at_table, "take egg 1 from table 1", "not in or on"), (holding, "take mug 2 from table 1", "holds mug 1"),
-        (at_table, "examine mug 1", "only while you hold"), (at_table, "use mug 1", "no switch"), (at_table, "open mug 1",
-        "not a receptacle"),
-        (at_table, "take table 1 from table 1", "not an object"), (at_table, "move egg 1 to table 1", "do not hold"),
-        (holding, "heat mug 1 with table 1", "microwave"), (holding, "slice egg 1 with mug 1", "no knife"),
+        (game.start, "dance", "is no command"),
+        (game.start, "take mug 1", "is no command"),
+        (game.start, "open cup 3", "there is no 'cup 3'"),
+        (game.start, "open fridge 1", "go there first"),
+        (at_table, "go to table 1", "already"),
+        (at_table, "open table 1", "cannot be opened"),
+        (at_table, "take egg 1 from table 1", "not in or on"),
+        (holding, "take mug 2 from table 1", "holds mug 1"),
+        (at_table, "examine mug 1", "only while you hold"),
+        (at_table, "use mug 1", "no switch"),
+        (at_table, "open mug 1", "not a receptacle"),
+        (at_table, "take table 1 from table 1", "not an object"),
+        (at_table, "move egg 1 to table 1", "do not hold"),
+        (holding, "heat mug 1 with table 1", "microwave"),
+        (holding, "slice egg 1 with mug 1", "no knife"),
         (holding, "slice egg 1 with knife 1", "hold"),
         (play(game, "go to cabinet 1", state=holding)[0], "move mug 1 to cabinet 1", "closed; open it first"),
         (play(game, "go to cabinet 1")[0], "close cabinet 1", "closed already"),
         (play(game, "go to fridge 1")[0], "take egg 1 from fridge 1", "closed"),
-    ):  # fmt: skip
+    ):
         reading = read_command(game, state, typed)
         assert reading.command is None and reason in reading.refusal, (typed, reading)
 
@@ -186,12 +257,19 @@ def test_reasons() -> None:
 def test_other_forms_of_a_command() -> None:
     game = laid()
     holding, _ = play(game, "go to table 1", "take mug 1 from table 1")
-    for typed in ("put mug 1 in/on table 1", "Put  mug 1 on TABLE 1", "move mug 1 to table 1", "put mug 1 in table 1"):
+    for typed in (
+        "put mug 1 in/on table 1",
+        "Put  mug 1 on TABLE 1",
+        "move mug 1 to table 1",
+        "put mug 1 in table 1",
+    ):
         assert read_command(game, holding, typed).text == "move mug 1 to table 1"
     for typed in ("put mug 1 in/on table 1", "Move mug 1 to table 1"):
         strict = read_command(game, holding, typed, strict=True)
         assert strict.command is None and "exactly" in strict.refusal
-    assert read_command(game, holding, " move mug 1 to table 1\n", strict=True).command is not None, "the original strips, too"
+    assert read_command(game, holding, " move mug 1 to table 1\n", strict=True).command is not None, (
+        "the original strips, too"
+    )
     old = read_game(game_text(kitchen(PICK), PICK, move="put"), "old")
     assert old.wording.move.said({"o": "mug 1", "r": "table 1"}) == "put mug 1 to table 1"
     assert (
@@ -211,17 +289,38 @@ def test_release_wording_is_read() -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda d: "[1]", "an object"), (lambda d: "{", "not JSON"), (lambda d: json.dumps({**d, "grammar": 3}), "grammar"),
+        (lambda d: "[1]", "an object"),
+        (lambda d: "{", "not JSON"),
+        (lambda d: json.dumps({**d, "grammar": 3}), "grammar"),
         (lambda d: json.dumps({**d, "grammar": "nothing"}), "no rule 'task'"),
         (lambda d: json.dumps({**d, "pddl_problem": "(define (:init"}), "bracket"),
         (lambda d: json.dumps({**d, "pddl_problem": "(define))"}), "bracket"),
         (lambda d: json.dumps({**d, "pddl_problem": d["pddl_problem"].replace("(:goal", "(:gaol")}), ":goal"),
-        (lambda d: json.dumps({**d, "pddl_problem": d["pddl_problem"].replace("(atLocation agent1", "(wasAt agent1")}), "atLocation"),
-        (lambda d: json.dumps({**d, "pddl_problem": d["pddl_problem"].replace("(inReceptacle ?o ?r)",
-        "(forall (?o) (inReceptacle ?o ?r))")}), "forall"),
-        (lambda d: json.dumps({**d, "pddl_problem": d["pddl_problem"].replace("(inReceptacle ?o ?r)", "")}), "six kinds"),
+        (
+            lambda d: json.dumps(
+                {**d, "pddl_problem": d["pddl_problem"].replace("(atLocation agent1", "(wasAt agent1")}
+            ),
+            "atLocation",
+        ),
+        (
+            lambda d: json.dumps(
+                {
+                    **d,
+                    "pddl_problem": d["pddl_problem"].replace(
+                        "(inReceptacle ?o ?r)", "(forall (?o) (inReceptacle ?o ?r))"
+                    ),
+                }
+            ),
+            "forall",
+        ),
+        (
+            lambda d: json.dumps(
+                {**d, "pddl_problem": d["pddl_problem"].replace("(inReceptacle ?o ?r)", "")}
+            ),
+            "six kinds",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_files_are_told(change, match) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BadData, match=match):
         read_game(change(json.loads(game_text(kitchen(PICK), PICK))), "some file")

@@ -17,9 +17,12 @@ from tstar_envs.envs.alfworld.game import Game, build_game
 from tstar_envs.envs.alfworld.wording import Wording
 
 GOALS = (
-    PICK, LOOK, Goal("mug", "table", "", 2), Goal("egg", "table", "", 1, frozenset({"ishot"})),
+    PICK,
+    LOOK,
+    Goal("mug", "table", "", 2),
+    Goal("egg", "table", "", 1, frozenset({"ishot"})),
     Goal("mug", "fridge", "", 1, frozenset({"isclean"})),
-)  # fmt: skip
+)
 
 
 def game_of(facts: Facts, goal: Goal) -> Game:
@@ -72,7 +75,10 @@ def test_it_looks_in_vain_on_the_shipped_tasks_where_the_other_expert_never_does
             looks = 0
             while (reply := env.oracle(kind=kind)) is not None:
                 *_, info = env.step(reply)
-                looks += parse_reply(reply).action.startswith(("go to", "open")) and "need" in parse_reply(reply).thought
+                looks += (
+                    parse_reply(reply).action.startswith(("go to", "open"))
+                    and "need" in parse_reply(reply).thought
+                )
             won[kind] += info["success"]
             vain[kind] += looks > 2
     assert vain["search"] > 80 and won["expert"] == 140 and won["search"] >= 130
@@ -109,5 +115,9 @@ def test_all_that_was_seen_and_no_way_to_win_is_an_end() -> None:
     facts = kitchen(PICK, 3, objects=("egg", "knife"))  # no mug anywhere
     game = game_of(facts, PICK)
     played, won, _ = commands(game)
-    assert not won and search.next_step(game, game.start, frozenset(game.reachable)) is None and len(played) <= 10
+    assert (
+        not won
+        and search.next_step(game, game.start, frozenset(game.reachable)) is None
+        and len(played) <= 10
+    )
     assert oracle.next_step(game, game.start) is None

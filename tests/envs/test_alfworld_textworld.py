@@ -29,10 +29,13 @@ if any(find_spec(package) is None for package in ("alfworld", "textworld", "fast
 
 def small_scenes(seed: str, types: tuple[str, ...], count: int) -> list[Scene]:
     """The smallest of some drawn games: the original takes time by the number of things."""
-    drawn = [scene for scene, _ in zip(fresh_scenes(f"test/{seed}", types), range(12 * len(types)), strict=False)]
+    drawn = [
+        scene for scene, _ in zip(fresh_scenes(f"test/{seed}", types), range(12 * len(types)), strict=False)
+    ]
     return [
-        min((s for s in drawn if s.task == kind), key=lambda s: len(s.contents) * sum(map(len, s.contents))) for kind in types
-    ][:count]  # fmt: skip
+        min((s for s in drawn if s.task == kind), key=lambda s: len(s.contents) * sum(map(len, s.contents)))
+        for kind in types
+    ][:count]
 
 
 def test_lock_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,21 +44,41 @@ def test_lock_step(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs: Counter[str] = Counter()
     for number, scene in enumerate(small_scenes("lockstep", (LOOK, CLEAN), 2)):
         assert compare(export.game_data(scene, f"test-{number}"), f"test-{number}", 110, 1, verbs) == []
-    assert {"go", "open", "close", "take", "move", "use", "clean", "look", "inventory", "help", "invalid"} <= set(verbs)
+    assert {
+        "go",
+        "open",
+        "close",
+        "take",
+        "move",
+        "use",
+        "clean",
+        "look",
+        "inventory",
+        "help",
+        "invalid",
+    } <= set(verbs)
 
 
 def cut(scene: Scene, number: int) -> Scene:
     """A drawn game with few places left, since the original takes time by the number of things: tools, lamps and some others stay."""
     draw = StableRandom(f"cut/{number}")
     kinds = [receptacle.kind for receptacle in scene.house.receptacles]
-    lamps = [n for n, inside in enumerate(scene.contents) if scene.receptacle in inside]  # only lamps stand in anything
-    tools = [kinds.index(kind) for kind in ("SinkBasin", "Microwave", "Fridge", "CounterTop") if kind in kinds]
+    lamps = [
+        n for n, inside in enumerate(scene.contents) if scene.receptacle in inside
+    ]  # only lamps stand in anything
+    tools = [
+        kinds.index(kind) for kind in ("SinkBasin", "Microwave", "Fridge", "CounterTop") if kind in kinds
+    ]
     goal = [n for n, kind in enumerate(kinds) if kind == scene.receptacle]
     others = draw.shuffled([n for n in range(len(kinds)) if n not in {*lamps, *tools}])
-    kept = sorted({*lamps[:1], *tools, *goal[:1], *others[:2]})  # the original does not load a game that cannot be won
+    kept = sorted(
+        {*lamps[:1], *tools, *goal[:1], *others[:2]}
+    )  # the original does not load a game that cannot be won
     contents = [tuple(dict.fromkeys(scene.contents[n]))[: 2 if n not in lamps else None] for n in kept]
     table = kept.index(tools[-1] if tools else others[0])
-    contents[table] = tuple(dict.fromkeys(["Knife", "Apple", "Mug", scene.object] if tools else [scene.object, *contents[table]]))
+    contents[table] = tuple(
+        dict.fromkeys(["Knife", "Apple", "Mug", scene.object] if tools else [scene.object, *contents[table]])
+    )
     house = dataclasses.replace(scene.house, receptacles=tuple(scene.house.receptacles[n] for n in kept))
     return dataclasses.replace(scene, house=house, contents=tuple(contents))
 
@@ -90,7 +113,11 @@ def test_both_backends_have_one_face(both: tuple[ALFWorldEnv, ALFWorldEnv]) -> N
         assert own.step(reply) == original.step(reply)
     snapshot = original.snapshot()
     mirrored = snapshot.state.mirrored
-    assert isinstance(mirrored, Mirrored) and len(mirrored.history) == len(replies) and own.snapshot().state.mirrored is None
+    assert (
+        isinstance(mirrored, Mirrored)
+        and len(mirrored.history) == len(replies)
+        and own.snapshot().state.mirrored is None
+    )
     twins = [copy.deepcopy(original), pickle.loads(pickle.dumps(original))]
     reply = own.oracle()
     expected = own.step(str(reply))
@@ -112,7 +139,9 @@ def snapshot_key(env: ALFWorldEnv, snapshot: object) -> str:
     return key
 
 
-def test_stock_code_finds_and_plays_an_exported_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stock_code_finds_and_plays_an_exported_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     assert export.main(["--out", str(tmp_path), "--split", "valid_unseen", "--tasks", "8"]) == 0
     from alfworld.agents.environment.alfred_tw_env import AlfredTWEnv
@@ -133,8 +162,14 @@ def test_stock_code_finds_and_plays_an_exported_split(tmp_path: Path, monkeypatc
     assert stock.num_games == 8
     own = ALFWorldEnv(data=str(tmp_path / "json_2.1.1"), split="valid_unseen")
     mini = load_tasks("all", "mini")
-    assert len(own.task_ids()) == 8 and {own._set.tasks[i].task_type for i in own.task_ids()} <= set(TASK_TYPES.values())
-    for task, shipped in zip(sorted(own.task_ids(), key=lambda i: i.split("/trial_")[1]), mini.by_split["valid_unseen"], strict=False):
+    assert len(own.task_ids()) == 8 and {own._set.tasks[i].task_type for i in own.task_ids()} <= set(
+        TASK_TYPES.values()
+    )
+    for task, shipped in zip(
+        sorted(own.task_ids(), key=lambda i: i.split("/trial_")[1]),
+        mini.by_split["valid_unseen"],
+        strict=False,
+    ):
         assert shipped in task
         twin = ALFWorldEnv(data="mini", split="valid_unseen")
         assert own.reset(options={"task": task})[0] == twin.reset(options={"task": shipped})[0]

@@ -20,13 +20,19 @@ from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, towers
 from tstar_envs.envs.blocksworld.tasks import DATA, VARIANTS, BlocksTask, load_shipped
 from tstar_envs.envs.blocksworld.vocabulary import COLOURS
 
-SIZES = {"train": 2000, "valid": 200, "test": 400}  # written out: 4,000 train and 800 test in all, whatever the generator says
+SIZES = {
+    "train": 2000,
+    "valid": 200,
+    "test": 400,
+}  # written out: 4,000 train and 800 test in all, whatever the generator says
 Tasks = dict[tuple[str, str], list[BlocksTask]]
 
 
 @pytest.fixture(scope="module")
 def shipped() -> Tasks:
-    return {(v, s): [t for t in load_shipped(v).tasks.values() if t.split == s] for v in VARIANTS for s in SIZES}
+    return {
+        (v, s): [t for t in load_shipped(v).tasks.values() if t.split == s] for v in VARIANTS for s in SIZES
+    }
 
 
 def lengths(tasks: list[BlocksTask]) -> Counter[tuple[int, int | None]]:
@@ -47,9 +53,13 @@ def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
 
 
 def test_sizes(shipped: Tasks) -> None:
-    assert {key: len(tasks) for key, tasks in shipped.items()} == {(v, s): SIZES[s] for v in VARIANTS for s in SIZES}
+    assert {key: len(tasks) for key, tasks in shipped.items()} == {
+        (v, s): SIZES[s] for v in VARIANTS for s in SIZES
+    }
     for (variant, split), tasks in shipped.items():
-        assert [task.id for task in tasks] == [f"blocksworld-{variant}-mini-{split}-{n:04d}" for n in range(SIZES[split])]
+        assert [task.id for task in tasks] == [
+            f"blocksworld-{variant}-mini-{split}-{n:04d}" for n in range(SIZES[split])
+        ]
 
 
 def test_stored_lengths_are_optimal(shipped: Tasks) -> None:
@@ -88,7 +98,9 @@ def test_shapes(shipped: Tasks) -> None:
                 assert all(fact.predicate == ON for fact in problem.goal.facts)
             else:
                 assert 1 <= len(heights) <= 2 and min(heights) >= 2
-                assert all(chain[0] == TABLE and len(chain) <= 3 for chain in goal) and max(map(len, goal)) == 3
+                assert (
+                    all(chain[0] == TABLE and len(chain) <= 3 for chain in goal) and max(map(len, goal)) == 3
+                )
                 assert 0 <= len(problem.names) - sum(len(chain) - 1 for chain in goal) <= 1
                 assert {fact.predicate for fact in problem.goal.facts} == {ON, ONTABLE}
 
@@ -103,7 +115,13 @@ def test_notation_round_trip(shipped: Tasks) -> None:
     for tasks in shipped.values():
         for task in tasks[:100]:
             problem = task.problem
-            assert read_problem(write_towers(towers(problem.start), problem.names), write_goal(problem.goal, problem.names)) == problem
+            assert (
+                read_problem(
+                    write_towers(towers(problem.start), problem.names),
+                    write_goal(problem.goal, problem.names),
+                )
+                == problem
+            )
 
 
 def test_fresh_problems_are_drawn_alike_and_without_end() -> None:
@@ -112,10 +130,16 @@ def test_fresh_problems_are_drawn_alike_and_without_end() -> None:
         assert drawn == list(islice(generate.fresh_problems(5, variant), 300))
         assert drawn[:20] != list(islice(generate.fresh_problems(6, variant), 20))
         cells = Counter((len(p.names), len(optimal_plan(p.start, p.goal))) for p in drawn)
-        assert set(cells) <= {(blocks, length) for blocks, shares in generate.LENGTHS.items() for length in shares}
-        assert sum(length * count for (_, length), count in cells.items()) / 300 == pytest.approx(14.2, abs=0.6)
+        assert set(cells) <= {
+            (blocks, length) for blocks, shares in generate.LENGTHS.items() for length in shares
+        }
+        assert sum(length * count for (_, length), count in cells.items()) / 300 == pytest.approx(
+            14.2, abs=0.6
+        )
         avoided = frozenset(map(canonical_form, drawn))
-        assert not avoided & set(map(canonical_form, islice(generate.fresh_problems(5, variant, avoided), 100)))
+        assert not avoided & set(
+            map(canonical_form, islice(generate.fresh_problems(5, variant, avoided), 100))
+        )
 
 
 def test_practice_avoids_held_out_tasks_under_any_names(shipped: Tasks) -> None:
@@ -125,19 +149,37 @@ def test_practice_avoids_held_out_tasks_under_any_names(shipped: Tasks) -> None:
         tasks = practice_set(seed).tasks.values()
         assert len(tasks) == 160 and {task.split for task in tasks} == {"train"}
         assert not held_out & {canonical_form(task.problem) for task in tasks}
-    both, stack = BlocksworldEnv.practice(seed="x"), BlocksworldEnv.practice(seed="x", variant="stack", observation="compact")
-    assert len(both.task_ids()) == len(stack.task_ids()) == 160 and both.split == "train" and both.tier == "practice"
+    both, stack = (
+        BlocksworldEnv.practice(seed="x"),
+        BlocksworldEnv.practice(seed="x", variant="stack", observation="compact"),
+    )
+    assert (
+        len(both.task_ids()) == len(stack.task_ids()) == 160
+        and both.split == "train"
+        and both.tier == "practice"
+    )
     goals = [stack.reset(options={"task": number})[1]["instruction"] for number in range(160)]
     assert not any("table" in goal for goal in goals)
     mixed = BlocksworldEnv.practice(seed="x", observation="compact")
-    assert sum("table" in mixed.reset(options={"task": number})[1]["instruction"] for number in range(160)) == 80
+    assert (
+        sum("table" in mixed.reset(options={"task": number})[1]["instruction"] for number in range(160)) == 80
+    )
 
 
 def test_practice_of_one_variant_or_several() -> None:
-    goals = {v: [write_goal(t.problem.goal, t.problem.names) for t in practice_set(7, v, 6).tasks.values()] for v in VARIANTS}
-    assert all("table" in goal for goal in goals["unstack"]) and not any("table" in goal for goal in goals["stack"])
+    goals = {
+        v: [write_goal(t.problem.goal, t.problem.names) for t in practice_set(7, v, 6).tasks.values()]
+        for v in VARIANTS
+    }
+    assert all("table" in goal for goal in goals["unstack"]) and not any(
+        "table" in goal for goal in goals["stack"]
+    )
     assert practice_set(7, ["stack"], 6).tasks == practice_set(7, "stack", 6).tasks
-    for wrong, said in (("foo", "'stack', 'unstack', got 'foo'"), (["stack", "x"], "got 'x'"), ([], "no variant to practise")):
+    for wrong, said in (
+        ("foo", "'stack', 'unstack', got 'foo'"),
+        (["stack", "x"], "got 'x'"),
+        ([], "no variant to practise"),
+    ):
         with pytest.raises(UnknownOption, match=said):
             practice_set(7, wrong)
 

@@ -38,10 +38,16 @@ from tstar_envs.state_hash import hash_state, state_hasher
 
 # red on blue, green and gold alone; wanted: blue on red, and gold on the table
 PROBLEM = read_problem("blue red / green / gold", "red blue / table gold")
-STYLES = [(names, observation) for names in ("own", "colours", "letters", "mystery") for observation in ("natural", "compact")]
+STYLES = [
+    (names, observation)
+    for names in ("own", "colours", "letters", "mystery")
+    for observation in ("natural", "compact")
+]
 
 
-def started(problem: Problem = PROBLEM, names: str = "own", observation: str = "compact", horizon: int = 40) -> BlocksworldEnv:
+def started(
+    problem: Problem = PROBLEM, names: str = "own", observation: str = "compact", horizon: int = 40
+) -> BlocksworldEnv:
     tasks = task_set("test", [BlocksTask("one", "test", problem)])
     env = BlocksworldEnv(task_set=tasks, names=names, observation=observation, horizon=horizon)
     env.reset()
@@ -62,7 +68,9 @@ def test_natural_texts() -> None:
         "State: the hand is empty, the red block is clear, the red block is on top of the blue block, the blue block is on the table, "
         "the green block is clear, the green block is on the table, the gold block is clear, the gold block is on the table."
     )
-    assert env.step("pick-up gold")[0].startswith("State: the hand is currently holding the gold block, the red block is clear,")
+    assert env.step("pick-up gold")[0].startswith(
+        "State: the hand is currently holding the gold block, the red block is clear,"
+    )
 
 
 def test_mystery_texts() -> None:
@@ -74,12 +82,16 @@ def test_mystery_texts() -> None:
     )
     assert env.step("attack b")[0].startswith("State: pain object b, province object d,")
     compact = started(names="mystery")
-    assert compact.reset()[0].startswith("goal: a craves d, planet b\nstate: harmony, province d, d craves a, planet a,")
+    assert compact.reset()[0].startswith(
+        "goal: a craves d, planet b\nstate: harmony, province d, d craves a, planet a,"
+    )
 
 
 def test_names() -> None:
     letters = started(names="letters", observation="natural")
-    assert "block a is on top of block d" in letters.reset()[0], "letters in the alphabetical order of the own names"
+    assert "block a is on top of block d" in letters.reset()[0], (
+        "letters in the alphabetical order of the own names"
+    )
     assert started(names="colours").reset()[0] == started().reset()[0], "colours stay"
     other = Problem(("x", "y"), (1, -1), read_problem("a b", "b a").goal)
     assert started(other, names="colours").reset()[1]["admissible_actions"] == ["unstack red blue"]
@@ -87,19 +99,32 @@ def test_names() -> None:
 
 
 ACTIONS = {
-    "pick-up green": ("Pick-Up GREEN", "pick up the green block", "Pick up green.", "pickup green block", "(pick-up green)"),
-    "unstack red blue": (
-        "unstack the red block from on top of the blue block", "UNSTACK red from blue", "unstack red block from the top of blue block",
-        "(unstack red blue)", "`unstack  red \t blue`", "<think>hm</think><action>unstack the red block from the blue block</action>",
+    "pick-up green": (
+        "Pick-Up GREEN",
+        "pick up the green block",
+        "Pick up green.",
+        "pickup green block",
+        "(pick-up green)",
     ),
-}  # fmt: skip
+    "unstack red blue": (
+        "unstack the red block from on top of the blue block",
+        "UNSTACK red from blue",
+        "unstack red block from the top of blue block",
+        "(unstack red blue)",
+        "`unstack  red \t blue`",
+        "<think>hm</think><action>unstack the red block from the blue block</action>",
+    ),
+}
 HOLDING_GREEN = {
     "put-down green": ("put down the green block", "putdown green", "PUT-DOWN green!", "(put-down GREEN)"),
     "stack green gold": (
-        "stack the green block on top of the gold block", "Stack green on gold", "stack green onto gold", "(stack green gold)",
+        "stack the green block on top of the gold block",
+        "Stack green on gold",
+        "stack green onto gold",
+        "(stack green gold)",
         "Thought: on gold it waits.\nAction: stack the green block on the gold block.",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("observation", ["natural", "compact"])
@@ -111,12 +136,21 @@ def test_actions_in_every_form(observation: str) -> None:
                 for action in before:
                     env.step(action)
                 *_, info = env.step(form)
-                assert (info["action"], info["action_valid"], info["effect_key"]) == (canonical, True, canonical), form
-                assert env.modifies_state(form.partition("<action>")[2].removesuffix("</action>") or parse_reply(form).action)
+                assert (info["action"], info["action_valid"], info["effect_key"]) == (
+                    canonical,
+                    True,
+                    canonical,
+                ), form
+                assert env.modifies_state(
+                    form.partition("<action>")[2].removesuffix("</action>") or parse_reply(form).action
+                )
 
 
 def test_mystery_actions() -> None:
-    for forms in (("attack c", "Attack object c", "attack the object c"), ("feast d a", "feast object d from object a", "(feast d a)")):
+    for forms in (
+        ("attack c", "Attack object c", "attack the object c"),
+        ("feast d a", "feast object d from object a", "(feast d a)"),
+    ):
         for form in forms:
             env = started(names="mystery", observation="natural")
             assert env.step(form)[4]["action"] == forms[0] and env.modifies_state(form)
@@ -126,7 +160,10 @@ def test_mystery_actions() -> None:
     env.step("feast c b")
     assert env.step("succumb object c")[4]["effect_key"] == "succumb c"
     *_, info = env.step("pick-up c")
-    assert not info["action_valid"] and "attack X, succumb X, overcome X Y or feast X Y" in info["invalid_reason"]
+    assert (
+        not info["action_valid"]
+        and "attack X, succumb X, overcome X Y or feast X Y" in info["invalid_reason"]
+    )
 
 
 @given(st.data(), st.sampled_from(STYLES))
@@ -155,8 +192,16 @@ def test_every_operator_can_be_said_in_both_ways(data: st.DataObject, style: tup
         ("pick-up blue", "pick-up blue", "pick-up blue needs: blue is clear; but red is on blue"),
         ("pick-up red", "pick-up red", "pick-up red needs: red is on the table; but red is on blue"),
         ("put-down red", "put-down red", "put-down red needs: the hand holds red; but the hand is empty"),
-        ("stack red gold", "stack red gold", "stack red gold needs: the hand holds red; but the hand is empty"),
-        ("unstack gold blue", "unstack gold blue", "unstack gold blue needs: gold is on blue; but gold is on the table"),
+        (
+            "stack red gold",
+            "stack red gold",
+            "stack red gold needs: the hand holds red; but the hand is empty",
+        ),
+        (
+            "unstack gold blue",
+            "unstack gold blue",
+            "unstack gold blue needs: gold is on blue; but gold is on the table",
+        ),
         ("unstack red red", "unstack red red", "unstack red red needs: red is on red; but red is on blue"),
         ("pick-up purple", "", "there is no block 'purple'; there are blue, red, green, gold"),
         ("stack red", "", "the action must be pick-up X, put-down X, stack X Y or unstack X Y"),
@@ -181,7 +226,10 @@ def test_illegal_with_a_block_in_the_hand() -> None:
     for action, reason in (
         ("pick-up green", "the hand is empty; but the hand is currently holding the red block"),
         ("unstack red blue", "the hand is empty; but the hand is currently holding the red block"),
-        ("put-down green", "the hand is currently holding the green block; but the hand is currently holding the red block"),
+        (
+            "put-down green",
+            "the hand is currently holding the green block; but the hand is currently holding the red block",
+        ),
         ("stack red red", "the red block is clear; but the hand is currently holding the red block"),
     ):
         *_, info = env.step(action)
@@ -192,7 +240,15 @@ def test_state_key_is_the_configuration() -> None:
     one, other = started(), started(observation="natural")
     for action in ("pick-up green", "stack green gold", "unstack red blue", "put-down red"):
         one.step(action)
-    for action in ("unstack red blue", "nonsense", "put-down red", "pick-up gold", "put-down gold", "pick-up green", "stack green gold"):
+    for action in (
+        "unstack red blue",
+        "nonsense",
+        "put-down red",
+        "pick-up gold",
+        "put-down gold",
+        "pick-up green",
+        "stack green gold",
+    ):
         other.step(action)
     assert one.state_key() == other.state_key()
     one.step("pick-up red")
@@ -212,7 +268,13 @@ def test_the_goal_is_partial() -> None:
 
 def test_progress_is_exact() -> None:
     env = started()
-    for action, left in (("unstack red blue", 3), ("stack red gold", 2), ("unstack red gold", 3), ("put-down red", 2), ("pick-up gold", 3)):
+    for action, left in (
+        ("unstack red blue", 3),
+        ("stack red gold", 2),
+        ("unstack red gold", 3),
+        ("put-down red", 2),
+        ("pick-up gold", 3),
+    ):
         env.step(action)
         assert env.progress() == pytest.approx(1 - left / 4)
     assert started().reset()[1]["optimal_length"] == 4
@@ -259,15 +321,26 @@ def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wordin
             while under >= 0:
                 below.add(under)
                 under = state[under]
-            assert any(below & {fact.block, fact.under} and fact.block != operator.operator.block for fact in said)
+            assert any(
+                below & {fact.block, fact.under} and fact.block != operator.operator.block for fact in said
+            )
         if "between " in thought:
             fact = next(fact for fact in said if fact.block == operator.operator.block)
-            assert board.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
-        if any(said in thought for said in ("may be anywhere", "needs no place", "goes aside", "only in the way")):
+            assert (
+                board.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
+            )
+        if any(
+            said in thought for said in ("may be anywhere", "needs no place", "goes aside", "only in the way")
+        ):
             block = operator.operator.block
             assert goal.below[block] == ANYWHERE and goal.held != block
-            assert block not in goal.below or "must" in thought, "what others must be on is not only in the way"
-        if any(said in thought for said in ("comes first, because", "bears what the goal", "Something of the goal begins")):
+            assert block not in goal.below or "must" in thought, (
+                "what others must be on is not only in the way"
+            )
+        if any(
+            said in thought
+            for said in ("comes first, because", "bears what the goal", "Something of the goal begins")
+        ):
             assert goal.below[operator.operator.block] == ANYWHERE and operator.operator.block in goal.below
         state = apply(state, operator.operator)
     assert goal.holds(state)
@@ -303,7 +376,9 @@ def test_the_survey_is_true_and_decides(problem: tuple[State, Goal]) -> None:
         looks = list(survey(goal, state, step.operator.block))
         for look in looks:
             if isinstance(look, list):
-                assert all(goal.below[block] in (ANYWHERE, state[block]) and state[block] != HAND for block in look)
+                assert all(
+                    goal.below[block] in (ANYWHERE, state[block]) and state[block] != HAND for block in look
+                )
                 assert all(goal.below[block] == under == state[block] for under, block in pairwise(look))
             else:
                 assert fact_holds(state, look)
@@ -333,7 +408,9 @@ def test_mistakes_lead_away(problem: tuple[State, Goal], seed: int) -> None:
     outcome = board.outcome(state, action)
     ways = [apply(state, operator) for operator in legal_operators(state, towers(state))]
     if outcome[3]:
-        assert all(board.distance(after) < board.distance(state) for after in ways), "only where every legal operator leads nearer"
+        assert all(board.distance(after) < board.distance(state) for after in ways), (
+            "only where every legal operator leads nearer"
+        )
     else:
         assert board.distance(outcome[0]) >= board.distance(state)
 
@@ -409,7 +486,12 @@ def test_forms_of_an_action() -> None:
     _, info = env.reset(options={"task": 8})
     action = next(a for a in info["admissible_actions"] if a.startswith("unstack"))
     verb, block, under = action.split()
-    for form in (f"{verb.title()}({block}, {under})", f"({action})", f"{verb} ({block}) ({under})", f"<answer>{action.upper()}</answer>"):
+    for form in (
+        f"{verb.title()}({block}, {under})",
+        f"({action})",
+        f"{verb} ({block}) ({under})",
+        f"<answer>{action.upper()}</answer>",
+    ):
         env.reset(options={"task": 8})
         assert env.step(form)[4]["action"] == action, form
     assert env.step(f"<search>put-down {block}</search>")[4]["action"] == ""
@@ -448,11 +530,16 @@ def test_a_picture_of_the_towers() -> None:
     problem = read_problem("orange silver / green yellow / magenta / red", "green yellow red")
     env = BlocksworldEnv(task_set=task_set("t", [BlocksTask("t", "test", problem)]))
     env.reset()
-    assert env.picture() == "silver  yellow\norange  green   magenta  red\n----------------------------\nhand: empty"
+    assert (
+        env.picture()
+        == "silver  yellow\norange  green   magenta  red\n----------------------------\nhand: empty"
+    )
     env.step("unstack yellow green")
     env.step("put-down yellow")
     env.step("pick-up red")
-    assert env.picture() == "silver\norange  green  yellow  magenta\n------------------------------\nhand: red"
+    assert (
+        env.picture() == "silver\norange  green  yellow  magenta\n------------------------------\nhand: red"
+    )
     assert draw((HAND,), ["a"]).split() == ["hand:", "a"]
     mystery = BlocksworldEnv(names="mystery")
     mystery.reset(seed=0)

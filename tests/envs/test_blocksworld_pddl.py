@@ -36,7 +36,10 @@ def test_round_trip(vocabulary: Vocabulary, problem: tuple[State, Goal]) -> None
     """Any state, a block in the hand too, and any facts as a goal."""
     state, goal = problem
     written = Problem(tuple(f"b{n}" for n in range(len(state))), state, goal)
-    assert read_problem(write_problem(written, "A title; with (signs)", vocabulary), "it") == (written, vocabulary)
+    assert read_problem(write_problem(written, "A title; with (signs)", vocabulary), "it") == (
+        written,
+        vocabulary,
+    )
 
 
 def test_other_spellings() -> None:
@@ -47,7 +50,12 @@ def test_other_spellings() -> None:
 
 def test_domain_has_the_four_operators() -> None:
     assert re.findall(r"\(:action (\S+)", domain_pddl()) == ["pick-up", "put-down", "stack", "unstack"]
-    assert re.findall(r"\(:action (\S+)", domain_pddl(mystery=True)) == ["attack", "succumb", "overcome", "feast"]
+    assert re.findall(r"\(:action (\S+)", domain_pddl(mystery=True)) == [
+        "attack",
+        "succumb",
+        "overcome",
+        "feast",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,11 @@ def test_domain_has_the_four_operators() -> None:
         ("A B", "A B a", "names a twice"),
         ("A B", "A B ?x", "holds ?x, which is no name"),
         ("A B", "A B C", "does not say where c is"),
-        ("(on b a)", "(above b a)", "(:goal ...) holds (above b a), which is no fact of the domain; its predicates are clear"),
+        (
+            "(on b a)",
+            "(above b a)",
+            "(:goal ...) holds (above b a), which is no fact of the domain; its predicates are clear",
+        ),
         ("(on b a)", "(not (on a b))", "holds (not (...)), which is no fact"),
         ("(on b a)", "(on b)", "on takes 2 blocks, not 1"),
         ("(on b a)", "(on b c)", "c is not among the objects"),
@@ -102,9 +114,14 @@ def test_two_blocks_on_one() -> None:
 @pytest.mark.parametrize("blocks", [100, 101])
 def test_a_hundred_blocks_in_one_tower(tmp_path: Path, blocks: int) -> None:
     path = tmp_path / "high.pddl"
-    init = f"(handempty) (ontable b0) (clear b{blocks - 1}) " + " ".join(f"(on b{n + 1} b{n})" for n in range(blocks - 1))
+    init = f"(handempty) (ontable b0) (clear b{blocks - 1}) " + " ".join(
+        f"(on b{n + 1} b{n})" for n in range(blocks - 1)
+    )
     objects = " ".join(f"b{n}" for n in range(blocks))
-    path.write_text(f"(define (problem p) (:domain d) (:objects {objects}) (:init {init}) (:goal (on b0 b{blocks - 1})))", encoding="utf-8")
+    path.write_text(
+        f"(define (problem p) (:domain d) (:objects {objects}) (:init {init}) (:goal (on b0 b{blocks - 1})))",
+        encoding="utf-8",
+    )
     if blocks > 100:
         with pytest.raises(BadData, match="must name 1 to 100 blocks, not 101"):
             BlocksworldEnv(problems=str(path))
@@ -118,7 +135,11 @@ def test_a_hundred_blocks_in_one_tower(tmp_path: Path, blocks: int) -> None:
 
 
 def test_deep_nesting_is_no_crash() -> None:
-    for text in ("(" * 50_000, "(" * 50_000 + ")" * 50_000, TWO.replace("(on b a)", "(and " * 20_000 + "(on b a)" + ")" * 20_000)):
+    for text in (
+        "(" * 50_000,
+        "(" * 50_000 + ")" * 50_000,
+        TWO.replace("(on b a)", "(and " * 20_000 + "(on b a)" + ")" * 20_000),
+    ):
         try:
             assert plan(text) == PLAN
         except BadData as error:
@@ -129,7 +150,11 @@ TOKENS = st.sampled_from("( ) (( )) and not on clear a b x :init :goal = - ; def
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3), st.lists(TOKENS, max_size=3)), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60), st.integers(0, 3), st.lists(TOKENS, max_size=3)), min_size=1, max_size=3
+    )
+)
 def test_a_text_with_faults_is_read_or_refused(faults: list[tuple[int, int, list[str]]]) -> None:
     words = TWO.replace("(", " ( ").replace(")", " ) ").split()
     for place, left_out, put_in in faults:
@@ -150,7 +175,12 @@ def test_a_problem_file(tmp_path: Path) -> None:
     path.write_text(TWO, encoding="utf-8")
     env = BlocksworldEnv(problems=str(path), observation="compact")
     observation, info = env.reset()
-    assert (env.tier, info["task_id"], info["split"], info["optimal_length"]) == ("path", "two.pddl", "test", 4)
+    assert (env.tier, info["task_id"], info["split"], info["optimal_length"]) == (
+        "path",
+        "two.pddl",
+        "test",
+        4,
+    )
     assert observation == "goal: a b\nhand: empty | towers: b a"
     for action in PLAN:
         _, reward, terminated, _, info = env.step(action)
@@ -175,7 +205,9 @@ def test_a_folder_of_problems(tmp_path: Path) -> None:
     assert info["success"] and info["step"] == 4
     assert BlocksworldEnv(data=tmp_path).task_ids("test") == env.task_ids("test")
     (tmp_path / "b.pddl").unlink()
-    assert BlocksworldEnv(problems=tmp_path).task_ids("test") == ("a.pddl", "other/e.pddl"), "what has changed is read anew"
+    assert BlocksworldEnv(problems=tmp_path).task_ids("test") == ("a.pddl", "other/e.pddl"), (
+        "what has changed is read anew"
+    )
 
 
 def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
@@ -195,26 +227,37 @@ def test_a_problem_beyond_the_planner_can_be_played(tmp_path: Path, monkeypatch:
     _, info = env.reset()
     assert info["optimal_length"] is None and env.step(info["admissible_actions"][0])[4]["action_valid"]
     for ask in (env.oracle, env.progress, lambda: env.mistake(0)):
-        with pytest.raises(SolverLimit, match="no shortest plan for these 6 blocks was found in 1 steps of the search"):
+        with pytest.raises(
+            SolverLimit, match="no shortest plan for these 6 blocks was found in 1 steps of the search"
+        ):
             ask()
     monkeypatch.undo()
     assert env.oracle() is not None
-    assert BlocksworldEnv(problems=str(path), names="letters").reset()[1]["optimal_length"] == len(plan(TOWERS))
+    assert BlocksworldEnv(problems=str(path), names="letters").reset()[1]["optimal_length"] == len(
+        plan(TOWERS)
+    )
 
 
 def test_a_block_called_table(tmp_path: Path) -> None:
     path = tmp_path / "table.pddl"
     init, goal = "(handempty) (ontable a) (on table a) (clear table)", "(on a table)"
-    path.write_text(f"(define (problem p) (:domain d) (:objects a table) (:init {init}) (:goal {goal}))", encoding="utf-8")
+    path.write_text(
+        f"(define (problem p) (:domain d) (:objects a table) (:init {init}) (:goal {goal}))", encoding="utf-8"
+    )
     with pytest.raises(UnknownOption, match="a block of this problem is called 'table'.*names='letters'"):
         BlocksworldEnv(problems=str(path), observation="compact").reset()
     assert "table" in BlocksworldEnv(problems=str(path)).reset()[0]
-    assert BlocksworldEnv(problems=str(path), observation="compact", names="letters").reset()[1]["blocks"] == 2
+    assert (
+        BlocksworldEnv(problems=str(path), observation="compact", names="letters").reset()[1]["blocks"] == 2
+    )
 
 
 def test_unusable_paths_are_named(tmp_path: Path) -> None:
     for option in ("problems", "data"):
-        with pytest.raises(MissingData, match=f"^{option}='.*nowhere': there is no such file or folder; give .*a PDDL problem file"):
+        with pytest.raises(
+            MissingData,
+            match=f"^{option}='.*nowhere': there is no such file or folder; give .*a PDDL problem file",
+        ):
             BlocksworldEnv(**{option: str(tmp_path / "nowhere")})
         with pytest.raises(UnknownOption, match=f"{option}='' is no path"):
             BlocksworldEnv(**{option: ""})

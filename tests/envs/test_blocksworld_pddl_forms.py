@@ -49,7 +49,9 @@ def problem(init: str = INIT, goal: str = "(and (on b c))", objects: str = "a b 
 def test_one_problem_in_many_forms(tmp_path: Path, text: str) -> None:
     said = plan(text)
     plain = {"feast": "unstack", "succumb": "put-down", "overcome": "stack", "attack": "pick-up"}
-    assert [" ".join([plain.get(step.split()[0], step.split()[0]), *step.split()[1:]]) for step in said] == PLAN
+    assert [
+        " ".join([plain.get(step.split()[0], step.split()[0]), *step.split()[1:]]) for step in said
+    ] == PLAN
     path = tmp_path / "p.pddl"
     path.write_bytes(text.encode("latin-1") if "\ufeff" not in text else text.encode())
     assert BlocksworldEnv(problems=path).reset()[1]["optimal_length"] == 4
@@ -60,10 +62,22 @@ def test_one_problem_in_many_forms(tmp_path: Path, text: str) -> None:
     [
         (problem(INIT.replace("(handempty)", "")), "3-operator domain"),
         (problem(INIT.replace("(handempty)", "(handempty) (clear table)")), "(ontable x)"),
-        (problem(INIT.replace("(ontable a)", "(on a table)"), objects="a b c table"), "(ontable x): only blocks are objects"),
-        (problem(objects="a b c - block t - table"), "of type table: only blocks are objects here, no hand, robot or table"),
-        (problem(INIT.replace("(handempty)", "(handempty r1)"), objects="a b c - block r1 - robot"), "several hands or robots"),
-        (problem(INIT.replace("(handempty)", "(holding r1 c)"), objects="a b c r1"), "several hands or robots"),
+        (
+            problem(INIT.replace("(ontable a)", "(on a table)"), objects="a b c table"),
+            "(ontable x): only blocks are objects",
+        ),
+        (
+            problem(objects="a b c - block t - table"),
+            "of type table: only blocks are objects here, no hand, robot or table",
+        ),
+        (
+            problem(INIT.replace("(handempty)", "(handempty r1)"), objects="a b c - block r1 - robot"),
+            "several hands or robots",
+        ),
+        (
+            problem(INIT.replace("(handempty)", "(holding r1 c)"), objects="a b c r1"),
+            "several hands or robots",
+        ),
         (problem(goal="(not (on a b))"), "conditions with (not ...) are not read"),
         (problem(goal="(and (on b c) (exists (?x) (on ?x a)))"), "conditions with (exists ...) are not read"),
         (problem(goal="(and (on b c) (= a b))"), "conditions with (= ...) are not read"),
@@ -87,17 +101,25 @@ def test_other_forms_are_named(tmp_path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(BadData) as caught:
         BlocksworldEnv(problems=path)
-    assert str(caught.value).startswith(f"{path}: ") and said in str(caught.value) and "\n" not in str(caught.value)
+    assert (
+        str(caught.value).startswith(f"{path}: ")
+        and said in str(caught.value)
+        and "\n" not in str(caught.value)
+    )
 
 
 def folder_of(tmp_path: Path) -> Path:
     folder = tmp_path / "problems"
     (folder / "train").mkdir(parents=True)
     for name, text in {
-        "good.pddl": problem(), "train/solved.pddl": problem(goal="(and (on b a))"), "domain.pddl": domain_pddl(),
-        "both.pddl": domain_pddl() + problem(), "handless.pddl": problem(INIT.replace("(handempty)", "")),
-        "train/large.pddl": problem(objects=" ".join(f"x{n}" for n in range(150))), "cut.pddl": problem()[:-9],
-    }.items():  # fmt: skip
+        "good.pddl": problem(),
+        "train/solved.pddl": problem(goal="(and (on b a))"),
+        "domain.pddl": domain_pddl(),
+        "both.pddl": domain_pddl() + problem(),
+        "handless.pddl": problem(INIT.replace("(handempty)", "")),
+        "train/large.pddl": problem(objects=" ".join(f"x{n}" for n in range(150))),
+        "cut.pddl": problem()[:-9],
+    }.items():
         (folder / name).write_text(text)
     return folder
 
@@ -107,7 +129,10 @@ def test_all_faults_at_once_and_the_rest_is_usable(tmp_path: Path) -> None:
     with pytest.raises(BadData) as caught:
         BlocksworldEnv(problems=folder)
     said = str(caught.value)
-    assert "4 of 6 problems cannot be used; skip_bad=True leaves out what cannot be used and keeps 2 problems" in said
+    assert (
+        "4 of 6 problems cannot be used; skip_bad=True leaves out what cannot be used and keeps 2 problems"
+        in said
+    )
     for name in ("both.pddl", "handless.pddl", "train/large.pddl", "cut.pddl"):
         assert f"\n  {folder / name}" in said
     env = BlocksworldEnv(problems=folder, skip_bad=True)
@@ -139,7 +164,17 @@ def test_a_problem_that_is_solved_is_played_with_one_operator(tmp_path: Path) ->
     assert reward == 1 and terminated and info["success"] and info["step"] == 1
 
 
-WORDS = st.sampled_from(["(ontable a)", "(on b a)", "(clear b)", "(handempty)", "(block a)", "(not (clear a))", "(= (total-cost) 3)"])
+WORDS = st.sampled_from(
+    [
+        "(ontable a)",
+        "(on b a)",
+        "(clear b)",
+        "(handempty)",
+        "(block a)",
+        "(not (clear a))",
+        "(= (total-cost) 3)",
+    ]
+)
 
 
 @given(st.lists(WORDS, max_size=9))

@@ -20,7 +20,9 @@ from tstar_envs.envs.blocksworld.vocabulary import MYSTERY
 from tstar_envs.stable_random import StableRandom
 
 # 40 problems of 3 to 8 blocks with plans by Fast Downward (A* with LM-cut), made for this project.
-SAMPLE = json.loads((Path(__file__).parents[1] / "data" / "blocksworld_optimal_sample.json").read_text(encoding="utf-8"))
+SAMPLE = json.loads(
+    (Path(__file__).parents[1] / "data" / "blocksworld_optimal_sample.json").read_text(encoding="utf-8")
+)
 PROBLEMS: list[dict[str, Any]] = SAMPLE["problems"]
 IDS = [f"{p['kind']}-{p['id']}" for p in PROBLEMS]
 

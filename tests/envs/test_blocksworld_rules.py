@@ -79,14 +79,18 @@ def test_operators_come_in_inverse_pairs(state: State) -> None:
 @given(STATES)
 def test_towers_stand_in_the_order_of_their_bottom_blocks(state: State) -> None:
     piles = towers(state)
-    assert piles == tuple(sorted(piles)) and [tower[0] for tower in piles] == [b for b, under in enumerate(state) if under == TABLE]
+    assert piles == tuple(sorted(piles)) and [tower[0] for tower in piles] == [
+        b for b, under in enumerate(state) if under == TABLE
+    ]
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.tuples(states(n), goals(n))))
 def test_a_goal_holds_exactly_if_its_facts_do(pair: tuple[State, Goal]) -> None:
     state, goal = pair
     facts = set(state_facts(state))
-    assert goal.holds(state) == (set(goal.facts) <= facts) == all(fact_holds(state, fact) for fact in goal.facts)
+    assert (
+        goal.holds(state) == (set(goal.facts) <= facts) == all(fact_holds(state, fact) for fact in goal.facts)
+    )
     assert contradiction(goal, [str(n) for n in range(len(state))]) == ""
 
 
@@ -95,7 +99,10 @@ def rename(state: State, goal: Goal, new: tuple[int, ...]) -> tuple[State, Goal]
     for block, under in enumerate(state):
         moved[new[block]] = new[under] if under >= 0 else under
     facts = [
-        f._replace(block=new[f.block] if f.block >= 0 else f.block, under=new[f.under] if f.under >= 0 else f.under) for f in goal.facts
+        f._replace(
+            block=new[f.block] if f.block >= 0 else f.block, under=new[f.under] if f.under >= 0 else f.under
+        )
+        for f in goal.facts
     ]
     return tuple(moved), Goal(tuple(facts), goal.blocks)
 
@@ -135,4 +142,9 @@ def test_impossible_goals_are_told() -> None:
         ((on, Fact("clear", 1)), "b would have to be clear below a"),
     ):
         assert said in contradiction(Goal(facts, 3), names)
-    assert contradiction(Goal((on, Fact("on", 1, 2), Fact("clear", 0), Fact("handempty"), Fact("ontable", 2)), 3), names) == ""
+    assert (
+        contradiction(
+            Goal((on, Fact("on", 1, 2), Fact("clear", 0), Fact("handempty"), Fact("ontable", 2)), 3), names
+        )
+        == ""
+    )

@@ -58,9 +58,14 @@ def test_what_is_told(state: State, style: tuple[str, bool]) -> None:
             facts.append(book[CLEAR, labels[tower[-1]]])
             for block in reversed(tower):
                 under = state[block]
-                facts.append(book[ONTABLE, labels[block]] if under == TABLE else book[ON, labels[block], labels[under]])
+                facts.append(
+                    book[ONTABLE, labels[block]] if under == TABLE else book[ON, labels[block], labels[under]]
+                )
         expected = ("State: {}." if style[1] else "state: {}").format(", ".join(facts))
     assert text == expected
     verbs = book.vocabulary.verbs
-    names = [(operator.verb, *(labels[block] for block in operator.arguments)) for operator in legal_operators(state, towers(state))]
+    names = [
+        (operator.verb, *(labels[block] for block in operator.arguments))
+        for operator in legal_operators(state, towers(state))
+    ]
     assert list(actions) == [" ".join((verbs[verb], *rest)) for verb, *rest in names]

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_envs import BadData, InUse, MissingData, UnknownOption, only_writer, parse_json, read_json, write_whole
+from tstar_envs import (
+    BadData,
+    InUse,
+    MissingData,
+    UnknownOption,
+    only_writer,
+    parse_json,
+    read_json,
+    write_whole,
+)
 from tstar_envs.data.files import find_files, read_bytes, read_lines, read_text, regular_file
 from tstar_envs.data.limits import FILES, JSON_DEPTH, LINES, TEXT_BYTES
 
@@ -23,7 +32,12 @@ def test_only_regular_files(tmp_path: Path) -> None:
     (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
     (tmp_path / "good.txt").write_text("x")
     (tmp_path / "link.txt").symlink_to(tmp_path / "good.txt")
-    for name, message in (("folder.txt", "a folder"), ("pipe.txt", "a pipe"), ("loop.txt", "cannot be read"), ("x" * 5000, "5,0")):
+    for name, message in (
+        ("folder.txt", "a folder"),
+        ("pipe.txt", "a pipe"),
+        ("loop.txt", "cannot be read"),
+        ("x" * 5000, "5,0"),
+    ):
         with pytest.raises(BadData, match=message):
             read_bytes(tmp_path / name)
     for name, message in (("nowhere.txt", "leads nowhere"), ("absent", "no such file")):
@@ -40,7 +54,9 @@ def test_limits_name_their_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     packed = tmp_path / "bomb.gz"
     packed.write_bytes(gzip.compress(b"\n" * 300_000))
     monkeypatch.setenv(TEXT_BYTES.variable, "200000")
-    with pytest.raises(BadData, match=r"bomb\.gz \(unpacked\): more than 200,000 bytes.*TSTAR_MAX_TEXT_BYTES"):
+    with pytest.raises(
+        BadData, match=r"bomb\.gz \(unpacked\): more than 200,000 bytes.*TSTAR_MAX_TEXT_BYTES"
+    ):
         read_bytes(packed)
     monkeypatch.setenv(LINES.variable, "1000")
     with pytest.raises(BadData, match="TSTAR_MAX_LINES"):
@@ -65,7 +81,9 @@ LINE = st.text(alphabet=st.characters(exclude_characters="\n\r\0", exclude_categ
 
 @settings(deadline=None)  # it writes files, on machines that may be busy
 @given(st.lists(LINE, max_size=8), st.booleans())
-def test_lines_are_those_of_the_file(tmp_path_factory: pytest.TempPathFactory, lines: list[str], ended: bool) -> None:
+def test_lines_are_those_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], ended: bool
+) -> None:
     path = tmp_path_factory.mktemp("lines") / "f.txt"
     text = "\n".join(lines) + "\n" * ended
     path.write_bytes(text.encode("utf-8"))

@@ -40,13 +40,28 @@ def tower(blocks: int) -> str:
     )
 
 
-@pytest.mark.parametrize(("text", "factor"), [("optimal", 1), ("optimal*2", 2), (" optimal * 1.25 ", Fraction(5, 4)), ("optimal*1.0", 1)])
+@pytest.mark.parametrize(
+    ("text", "factor"),
+    [("optimal", 1), ("optimal*2", 2), (" optimal * 1.25 ", Fraction(5, 4)), ("optimal*1.0", 1)],
+)
 def test_factors(text: str, factor: Fraction) -> None:
     assert read_factor(text) == factor
 
 
 @pytest.mark.parametrize(
-    "wrong", ["optimal*0.99", "optimal*", "optimal*-2", "optimal*1e3", "optimal*inf", "twice", "", "40", "optimal*٣", "a" * 999]
+    "wrong",
+    [
+        "optimal*0.99",
+        "optimal*",
+        "optimal*-2",
+        "optimal*1e3",
+        "optimal*inf",
+        "twice",
+        "",
+        "40",
+        "optimal*٣",
+        "a" * 999,
+    ],
 )
 def test_no_factors(wrong: str) -> None:
     with pytest.raises(UnknownOption, match="'optimal' or 'optimal\\*k'") as caught:
@@ -74,7 +89,10 @@ def test_every_task_has_its_own_and_the_expert_just_makes_it(env_id: str) -> Non
             _, reward, terminated, truncated, info = env.step(env.unwrapped.oracle())
             over = terminated or truncated
         assert terminated and reward == 1 and info["step"] == info["horizon"]
-        assert " limited" in env.unwrapped.prompt() and str(info["horizon"]) not in env.unwrapped.prompt().splitlines()[-1]
+        assert (
+            " limited" in env.unwrapped.prompt()
+            and str(info["horizon"]) not in env.unwrapped.prompt().splitlines()[-1]
+        )
     assert len(seen) > 1
 
 
@@ -93,7 +111,9 @@ def test_a_restored_episode_has_the_horizon_of_its_task(env_id: str) -> None:
     _, first = env.reset(options={"task": 0})
     env.step(env.oracle())
     kept = pickle.loads(pickle.dumps(env.snapshot()))
-    other = next(task for task in range(1, 50) if env.reset(options={"task": task})[1]["horizon"] != first["horizon"])
+    other = next(
+        task for task in range(1, 50) if env.reset(options={"task": task})[1]["horizon"] != first["horizon"]
+    )
     env.restore(kept)
     assert env.horizon == first["horizon"] != env.reset(options={"task": other})[1]["horizon"]
     env.restore(kept)
@@ -137,7 +157,9 @@ def test_only_where_the_optimum_is_known(tmp_path: Path) -> None:
     assert env.step("Right")[4]["task_id"] == "won.xsb:0", "a reset that failed left the episode as it was"
 
 
-def test_levels_by_path_that_the_default_is_too_low_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_levels_by_path_that_the_default_is_too_low_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "few.txt").write_text("\n".join(map(corridor, (3, 20, 21, 40))))
     assert caplog.text == ""
     SokobanEnv(levels=tmp_path)
@@ -150,7 +172,9 @@ def test_levels_by_path_that_the_default_is_too_low_for(tmp_path: Path, caplog: 
     assert found[:4] == (4, 4, 2, 0) and found.horizon == 20
 
 
-def test_problems_by_path_that_the_default_is_too_low_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_problems_by_path_that_the_default_is_too_low_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for blocks in (5, 20, 21, 22):
         (tmp_path / f"{blocks}.pddl").write_text(tower(blocks))
     with caplog.at_level(logging.WARNING, "tstar_envs"):
@@ -158,7 +182,10 @@ def test_problems_by_path_that_the_default_is_too_low_for(tmp_path: Path, caplog
     assert "2 of the 4 tasks need more than 40 steps" in caplog.text
     assert reach(env).over == 2
     assert env.reset(options={"task": "22.pddl"})[1]["optimal_length"] > 40
-    assert BlocksworldEnv(problems=tmp_path, horizon="optimal*2").reset(options={"task": "5.pddl"})[1]["horizon"] == 2 * 10
+    assert (
+        BlocksworldEnv(problems=tmp_path, horizon="optimal*2").reset(options={"task": "5.pddl"})[1]["horizon"]
+        == 2 * 10
+    )
 
 
 def test_where_there_are_many_tasks_some_are_looked_at() -> None:

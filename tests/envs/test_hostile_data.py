@@ -65,7 +65,9 @@ ODD = [
 
 
 @pytest.mark.parametrize(("env", "option", "ending", "good"), FAMILIES)
-def test_odd_paths_are_one_sentence(tmp_path: Path, env: Callable[..., Any], option: str, ending: str, good: str) -> None:
+def test_odd_paths_are_one_sentence(
+    tmp_path: Path, env: Callable[..., Any], option: str, ending: str, good: str
+) -> None:
     os.mkfifo(tmp_path / f"pipe{ending}")
     for path in (*ODD, tmp_path / f"pipe{ending}", tmp_path / "absent", "/proc/kmsg"):
         for name in (option, "data"):
@@ -82,7 +84,9 @@ def test_odd_paths_are_one_sentence(tmp_path: Path, env: Callable[..., Any], opt
 
 
 @pytest.mark.parametrize(("env", "option", "ending", "good"), FAMILIES)
-def test_a_name_that_is_not_utf_8(tmp_path: Path, env: Callable[..., Any], option: str, ending: str, good: str) -> None:
+def test_a_name_that_is_not_utf_8(
+    tmp_path: Path, env: Callable[..., Any], option: str, ending: str, good: str
+) -> None:
     (tmp_path / f"good{ending}").write_text(good)
     with open(os.fsencode(tmp_path) + b"/Andr\xe9" + ending.encode(), "w") as handle:
         handle.write(good)
@@ -102,7 +106,12 @@ def test_archives(tmp_path: Path, env: Callable[..., Any], option: str, ending: 
     with pytest.raises(BadData, match=r"\(unpacked\): more than [\d,]+ bytes .* set TSTAR_MAX_") as caught:
         env(**{option: path})
     assert str(caught.value).count(str(path)) == 1
-    for damaged in (gzip.compress(good.encode() * 50)[:-9], b"\x1f\x8b", b"no archive", gzip.compress(b"x" * 99)[:12] + b"\xff" * 30):
+    for damaged in (
+        gzip.compress(good.encode() * 50)[:-9],
+        b"\x1f\x8b",
+        b"no archive",
+        gzip.compress(b"x" * 99)[:12] + b"\xff" * 30,
+    ):
         path.write_bytes(damaged)
         with pytest.raises(BadData, match=r"a damaged archive"):
             env(**{option: path})
@@ -113,13 +122,25 @@ def test_archives(tmp_path: Path, env: Callable[..., Any], option: str, ending: 
     [
         (("#" * 60 + "\n") * 60, LEVEL_CELLS, 3000, None),
         (LEVEL + "\n" * 300, LEVEL_LINES, 200, "more than 200 lines in one file of levels"),
-        (f"; long\n{'#' * 120}\n#@$.{' ' * 115}#\n{'#' * 120}\n", LEVEL_CELLS, 350, "line 2: more than 350 cells in one level"),
-        ("500#|#@$.#|5#\n", LEVEL_CELLS, 400, "a run-length encoded row of 512 cells; TSTAR_MAX_LEVEL_CELLS allows more"),
+        (
+            f"; long\n{'#' * 120}\n#@$.{' ' * 115}#\n{'#' * 120}\n",
+            LEVEL_CELLS,
+            350,
+            "line 2: more than 350 cells in one level",
+        ),
+        (
+            "500#|#@$.#|5#\n",
+            LEVEL_CELLS,
+            400,
+            "a run-length encoded row of 512 cells; TSTAR_MAX_LEVEL_CELLS allows more",
+        ),
         (LEVEL * 1 + "\n" + "x" * 4000, TEXT_BYTES, 3000, "more than 3,000 bytes in one text file"),
         ("#####\n" + "#   #\n" * 700 + "#@$.#\n#####\n", LEVEL_CELLS, 3400, "more than 3,400 cells"),
     ],
 )
-def test_limits_of_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, limit: Any, value: int, said: str | None) -> None:
+def test_limits_of_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, limit: Any, value: int, said: str | None
+) -> None:
     path = tmp_path / "l.txt"
     path.write_text(content)
     monkeypatch.setenv(limit.variable, str(value))
@@ -138,7 +159,9 @@ def test_limits_of_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conte
         (PROBLEM.replace("a b)", f"a b {' '.join(f'c{n}' for n in range(30))})"), PROBLEM_OBJECTS, 20),
     ],
 )
-def test_limits_of_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, limit: Any, value: int) -> None:
+def test_limits_of_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, limit: Any, value: int
+) -> None:
     path = tmp_path / "p.pddl"
     path.write_text(content)
     monkeypatch.setenv(limit.variable, str(value))
@@ -222,7 +245,9 @@ def wide(side: int, row: str) -> str:
     return "\n".join([edge, *[inner] * (side - 3), f"#{row}{' ' * (side - 2 - len(row))}#", edge])
 
 
-def test_the_expert_keeps_to_its_bound_in_a_wide_hall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_expert_keeps_to_its_bound_in_a_wide_hall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(LEVEL_CELLS.variable, "1000000")
     (tmp_path / "near.txt").write_text(wide(200, "@$."))
     near = SokobanEnv(levels=tmp_path / "near.txt", horizon=5)
@@ -245,10 +270,13 @@ def test_the_planner_keeps_to_its_bound(tmp_path: Path) -> None:
     """Towers of which the planner cannot find an optimal plan in any time."""
     names = [f"b{number}" for number in range(90)]
     towers = [names[start : start + 9] for start in range(0, 90, 9)]
-    facts = [fact for tower in towers for fact in (f"(ontable {tower[0]})", f"(clear {tower[-1]})", *pairs(tower))]
+    facts = [
+        fact for tower in towers for fact in (f"(ontable {tower[0]})", f"(clear {tower[-1]})", *pairs(tower))
+    ]
     shuffled = sorted(names, key=lambda name: (int(name[1:]) * 37) % 90)
-    text = f"(define (problem p) (:domain d) (:objects {' '.join(names)}) (:init (handempty) {' '.join(facts)})" + (
-        f"(:goal (and {' '.join(pairs(shuffled))})))"
+    text = (
+        f"(define (problem p) (:domain d) (:objects {' '.join(names)}) (:init (handempty) {' '.join(facts)})"
+        + (f"(:goal (and {' '.join(pairs(shuffled))})))")
     )
     (tmp_path / "p.pddl").write_text(text)
     env = BlocksworldEnv(problems=tmp_path, solver_seconds=0.3)

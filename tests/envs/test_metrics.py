@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.metrics import NORMALIZERS, exact_match, f1_score, normalize_answer, normalize_triviaqa, sub_exact_match
+from tstar_envs.envs.search_qa.metrics import (
+    NORMALIZERS,
+    exact_match,
+    f1_score,
+    normalize_answer,
+    normalize_triviaqa,
+    sub_exact_match,
+)
 from tstar_envs.envs.search_qa.searcher import Passage
 from tstar_envs.envs.search_qa.tasks import QASet, QATask
 
@@ -39,10 +46,25 @@ def test_normalisation(text: str, normal: str) -> None:
     ("prediction", "golds", "em", "f1"),
     [
         ("Paris", ["Paris"], 1.0, 1.0),
-        ("the city of Paris", ["Paris"], 0.0, 2 * (1 / 3) * 1 / (1 / 3 + 1)),  # 1 of 3 tokens right, all of 1 found: 0.5
+        (
+            "the city of Paris",
+            ["Paris"],
+            0.0,
+            2 * (1 / 3) * 1 / (1 / 3 + 1),
+        ),  # 1 of 3 tokens right, all of 1 found: 0.5
         ("Denver Broncos", ["Denver Broncos", "The Denver Broncos", "Broncos"], 1.0, 1.0),
-        ("Broncos of Denver", ["Denver Broncos"], 0.0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),  # order does not count: 0.8
-        ("a b b c", ["b b d"], 0.0, 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # "a" is dropped; two of b b c against b b d
+        (
+            "Broncos of Denver",
+            ["Denver Broncos"],
+            0.0,
+            2 * (2 / 3) * 1 / (2 / 3 + 1),
+        ),  # order does not count: 0.8
+        (
+            "a b b c",
+            ["b b d"],
+            0.0,
+            2 * (2 / 3) * (2 / 3) / (4 / 3),
+        ),  # "a" is dropped; two of b b c against b b d
         ("1912", ["1911"], 0.0, 0.0),
         ("yes", ["yes"], 1.0, 1.0),
         ("Yes.", ["yes"], 1.0, 1.0),
@@ -84,7 +106,11 @@ def test_triviaqa_normalisation(text: str, normal: str) -> None:
         ("14 December 1972", ["1972"], 1.0),
         ("1972", ["December 1972"], 0.0),
         ("russia", ["US"], 1.0),  # a part, not a word: as the public scripts have it
-        ("anything", ["the"], 0.0),  # nothing is left of this gold; the public scripts count it for every prediction
+        (
+            "anything",
+            ["the"],
+            0.0,
+        ),  # nothing is left of this gold; the public scripts count it for every prediction
         ("", ["the"], 0.0),
         ("x", [], 0.0),
     ],
@@ -96,7 +122,10 @@ def test_exact_match_of_a_part(prediction: str, golds: list[str], sub_em: float)
 def test_the_normaliser_decides() -> None:
     assert exact_match("U.S.", ["US"]) == 1.0 and exact_match("U.S.", ["US"], "triviaqa") == 0.0
     assert f1_score("U.S.", ["U S"]) == 0.0 and f1_score("U.S.", ["U S"], "triviaqa") == 1.0
-    assert sub_exact_match("the U.S. army", ["US army"]) == 1.0 and sub_exact_match("the U.S. army", ["US army"], "triviaqa") == 0.0
+    assert (
+        sub_exact_match("the U.S. army", ["US army"]) == 1.0
+        and sub_exact_match("the U.S. army", ["US army"], "triviaqa") == 0.0
+    )
 
 
 @given(st.text(), st.lists(st.text(), max_size=3), st.sampled_from(sorted(NORMALIZERS)))
@@ -113,11 +142,37 @@ def test_bounds(prediction: str, golds: list[str], normalizer: str) -> None:
     ("prediction", "gold", "by_set"),
     [
         # HotpotQA's and 2Wiki's scripts give no partial credit here; the others know no such rule.
-        ("no way out", "no", {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 0.5, "nq": 0.5, "triviaqa": 0.5, "popqa": 0.5}),
-        ("noanswer found", "noanswer", {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 2 / 3, "bamboogle": 2 / 3}),
+        (
+            "no way out",
+            "no",
+            {
+                "hotpotqa": 0.0,
+                "2wikimultihopqa": 0.0,
+                "musique": 0.5,
+                "nq": 0.5,
+                "triviaqa": 0.5,
+                "popqa": 0.5,
+            },
+        ),
+        (
+            "noanswer found",
+            "noanswer",
+            {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 2 / 3, "bamboogle": 2 / 3},
+        ),
         ("yes", "Yes!", {"hotpotqa": 1.0, "musique": 1.0, "nq": 1.0}),
         # Nothing is left of either: SQuAD 2.0's line is in MuSiQue's script only.
-        ("an", "The", {"hotpotqa": 0.0, "2wikimultihopqa": 0.0, "musique": 1.0, "nq": 0.0, "triviaqa": 0.0, "popqa": 0.0}),
+        (
+            "an",
+            "The",
+            {
+                "hotpotqa": 0.0,
+                "2wikimultihopqa": 0.0,
+                "musique": 1.0,
+                "nq": 0.0,
+                "triviaqa": 0.0,
+                "popqa": 0.0,
+            },
+        ),
         ("", "x", {"hotpotqa": 0.0, "musique": 0.0, "nq": 0.0}),
     ],
 )
@@ -129,7 +184,11 @@ def test_each_set_has_its_own_scripts_f1(prediction: str, gold: str, by_set: dic
 @pytest.mark.parametrize(("dataset", "f1"), [("nq", 0.4), ("hotpotqa", 0.0)])
 def test_an_environment_uses_its_sets_rule(dataset: str, f1: float) -> None:
     task = QATask("1", "test", "is it?", ("yes",))
-    env = SearchQAEnv(dataset=dataset, qa_set=QASet(dataset, "path", {"1": task}, {"test": ("1",)}, Path()), searcher=Nothing())
+    env = SearchQAEnv(
+        dataset=dataset,
+        qa_set=QASet(dataset, "path", {"1": task}, {"test": ("1",)}, Path()),
+        searcher=Nothing(),
+    )
     env.reset(options={"task": "1"})
     assert env.step("finish[yes I think so]")[4]["f1"] == pytest.approx(f1)
 

@@ -27,7 +27,9 @@ HEAVY = ("torch", "faiss", "transformers", "openai", "requests", "bm25s", "retri
 @pytest.mark.parametrize("statement", ["import tstar_envs", "import tstar_envs.__main__"])
 def test_imports_nothing_heavy(statement: str) -> None:
     code = f"import sys; {statement}; print([m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

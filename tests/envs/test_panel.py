@@ -54,8 +54,12 @@ def test_names_every_environment_and_the_suite_of_the_paper() -> None:
     paper = PANEL.suite("paper")
     assert len(set(paper)) == 14 and set(paper) <= set(PANEL)
     assert Counter(tstar_envs.find_entry(id_).family for id_ in paper) == {
-        "search_qa": 7, "webshop": 1, "alfworld": 1, "blocksworld": 2, "sokoban": 3,
-    }  # fmt: skip
+        "search_qa": 7,
+        "webshop": 1,
+        "alfworld": 1,
+        "blocksworld": 2,
+        "sokoban": 3,
+    }
     assert len({part.hash for part in PANEL.values()}) == len(PANEL)
     assert pickle.loads(pickle.dumps(PANEL)).hash == PANEL.hash
 
@@ -103,12 +107,27 @@ def test_nothing_of_a_task_is_drawn_when_it_is_reset(entry: EnvEntry) -> None:
 
 def test_the_file_is_made_again_by_another_process_with_another_order_of_hashes(tmp_path: Path) -> None:
     out = tmp_path / "v1.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "4242", "TSTAR_DATA": str(tmp_path)}
-    command = [sys.executable, "-W", "error", str(ROOT / "scripts" / "make_panel.py"), "v1", "--out", str(out)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONHASHSEED": "4242",
+        "TSTAR_DATA": str(tmp_path),
+    }
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        str(ROOT / "scripts" / "make_panel.py"),
+        "v1",
+        "--out",
+        str(out),
+    ]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     shipped = ROOT / "tstar_envs" / "panels" / "v1.json"
-    assert out.read_bytes() == shipped.read_bytes(), "tasks or rules have changed: a released panel stays as it is, make a new version"
+    assert out.read_bytes() == shipped.read_bytes(), (
+        "tasks or rules have changed: a released panel stays as it is, make a new version"
+    )
 
 
 def test_other_rules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +141,15 @@ def test_other_answers_and_other_passages_are_refused() -> None:
     last = PANEL["nq"].tasks[-1]
     for change in ({"golden_answers": ("42",)}, {"question": "who?"}, {"kind": "spouse"}):
         tasks = {**shipped.tasks, last: replace(shipped.tasks[last], **change)}
-        refused(make("tstar/NQ", qa_set=replace(shipped, tasks=tasks)), f"1 of 200 tasks hold something else, the first is {last!r}")
+        refused(
+            make("tstar/NQ", qa_set=replace(shipped, tasks=tasks)),
+            f"1 of 200 tasks hold something else, the first is {last!r}",
+        )
     fewer = {**shipped.by_split, "test": tuple(task for task in shipped.by_split["test"] if task != last)}
-    refused(make("tstar/NQ", qa_set=replace(shipped, by_split=fewer)), f"1 of 200 tasks are not in its split 'test', the first is {last!r}")
+    refused(
+        make("tstar/NQ", qa_set=replace(shipped, by_split=fewer)),
+        f"1 of 200 tasks are not in its split 'test', the first is {last!r}",
+    )
     lines = gzip.decompress(shipped.corpus.read_bytes()).decode().splitlines()
     documents = [(record["id"], record["contents"]) for record in map(json.loads, lines)]
     PANEL.check(make("tstar/NQ", searcher=EmbeddedSearcher(documents)))
@@ -137,22 +162,36 @@ def test_equal_data_by_path_are_the_same_tasks_and_other_data_are_not(tmp_path: 
     for folder in (same, other):
         folder.mkdir()
         for name in ("corpus", "hotpotqa.test"):
-            (folder / f"{name}.jsonl").write_bytes(gzip.decompress((MINI_FOLDER / f"{name}.jsonl.gz").read_bytes()))
+            (folder / f"{name}.jsonl").write_bytes(
+                gzip.decompress((MINI_FOLDER / f"{name}.jsonl.gz").read_bytes())
+            )
     corpus = (other / "corpus.jsonl").read_text()
     (other / "corpus.jsonl").write_text(corpus.replace("river", "stream", 1))
     for retriever in ("hashed", "http://127.0.0.1:9"):  # nothing is asked of a service
         PANEL.check(make("tstar/HotpotQA", data=str(same), retriever=retriever))
-        refused(make("tstar/HotpotQA", data=str(other), retriever=retriever), "data tier 'path'", "the corpus")
+        refused(
+            make("tstar/HotpotQA", data=str(other), retriever=retriever), "data tier 'path'", "the corpus"
+        )
     (tmp_path / "one.xsb").write_text("######\n#@$ .#\n######\n")
-    refused(make("tstar/Sokoban-easy", data=str(tmp_path / "one.xsb")), "200 of 200 tasks are not in its split 'test'")
+    refused(
+        make("tstar/Sokoban-easy", data=str(tmp_path / "one.xsb")),
+        "200 of 200 tasks are not in its split 'test'",
+    )
 
 
 def test_other_levels_problems_and_games_are_refused() -> None:
     levels = load_mini("easy")
     first, second = PANEL["sokoban-easy"].tasks[:2]
-    turned = (levels.texts[first][0], "\n".join(levels.texts[first][1].split("\n")[::-1]), *levels.texts[first][2:])
+    turned = (
+        levels.texts[first][0],
+        "\n".join(levels.texts[first][1].split("\n")[::-1]),
+        *levels.texts[first][2:],
+    )
     changed = replace(levels, texts={**levels.texts, first: turned}, read={})
-    refused(make("tstar/Sokoban-easy", level_set=changed), f"1 of 200 tasks hold something else, the first is {first!r}")
+    refused(
+        make("tstar/Sokoban-easy", level_set=changed),
+        f"1 of 200 tasks hold something else, the first is {first!r}",
+    )
 
     blocks = make("tstar/Blocksworld-stack")._set  # type: ignore[attr-defined]
     assert isinstance(blocks, BlocksSet)
@@ -163,14 +202,24 @@ def test_other_levels_problems_and_games_are_refused() -> None:
         {"goal": replace(task.problem.goal, facts=task.problem.goal.facts[:-1])},
         {"names": task.problem.names[::-1]},
     ):
-        swapped = {**{task: blocks.tasks[task] for task in blocks.tasks}, first: replace(task, problem=replace(task.problem, **change))}
-        refused(make("tstar/Blocksworld-stack", task_set=replace(blocks, tasks=swapped)), f"the first is {first!r}")
+        swapped = {
+            **{task: blocks.tasks[task] for task in blocks.tasks},
+            first: replace(task, problem=replace(task.problem, **change)),
+        }
+        refused(
+            make("tstar/Blocksworld-stack", task_set=replace(blocks, tasks=swapped)),
+            f"the first is {first!r}",
+        )
 
     houses = make("tstar/ALFWorld")._set  # type: ignore[attr-defined]
     assert isinstance(houses, HouseSet)
     first, second = PANEL["alfworld"].tasks[:2]
     moved = {**houses.tasks, first: replace(houses.tasks[second], id=first)}
-    refused(make("tstar/ALFWorld", task_set=replace(houses, tasks=moved)), "1 of 140 tasks hold something else", repr(first))
+    refused(
+        make("tstar/ALFWorld", task_set=replace(houses, tasks=moved)),
+        "1 of 140 tasks hold something else",
+        repr(first),
+    )
 
 
 def test_other_prices_and_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

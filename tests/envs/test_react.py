@@ -16,7 +16,11 @@ SINGLE_LINE = st.text(alphabet=st.characters(exclude_categories=["C", "Z"]), min
     ("reply", "thought", "action"),
     [
         ("Thought: the box is left.\nAction: right", "the box is left.", "right"),
-        ("thought 1: a\nb\nACTION 1 : go to desk 1\nObservation: fake\nAction: second", "a\nb", "go to desk 1"),
+        (
+            "thought 1: a\nb\nACTION 1 : go to desk 1\nObservation: fake\nAction: second",
+            "a\nb",
+            "go to desk 1",
+        ),
         ("**Thought:** a\n**Action:** b", "a", "b"),
         ("**Thought 2**: a\n**Action 2**: b", "a", "b"),
         ("Action:\n  search[x]  \nmore", "", "search[x]"),
@@ -61,9 +65,30 @@ def test_what_is_rendered_is_read(thought: str, action: str, style: str) -> None
 
 
 UNITS = st.sampled_from(
-    [" ", "\t", "*", "\n", "action", "action ", "action\n", "thought ", "1", "0 ", ":", "<", "<think>", "</think>", "<action>", "<search>",
-     "</search>", "</answer", "[", "İ", "\x00"]
-)  # fmt: skip
+    [
+        " ",
+        "\t",
+        "*",
+        "\n",
+        "action",
+        "action ",
+        "action\n",
+        "thought ",
+        "1",
+        "0 ",
+        ":",
+        "<",
+        "<think>",
+        "</think>",
+        "<action>",
+        "<search>",
+        "</search>",
+        "</answer",
+        "[",
+        "İ",
+        "\x00",
+    ]
+)
 
 
 @settings(max_examples=60, deadline=None)

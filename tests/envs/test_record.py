@@ -10,7 +10,20 @@ from tstar_envs import BadData, Episode, Step, append_episode, read_episodes
 
 def make_episode(task: str = "t0", reply: str = "Action: x") -> Episode:
     step = Step(reply, "", "x", "seen", True, "", True, "x", "00")
-    return Episode("tstar/HotpotQA", "mini", task, "test", "1", "me", "who?", "Question: who?", 1.0, True, "terminated", steps=[step])
+    return Episode(
+        "tstar/HotpotQA",
+        "mini",
+        task,
+        "test",
+        "1",
+        "me",
+        "who?",
+        "Question: who?",
+        1.0,
+        True,
+        "terminated",
+        steps=[step],
+    )
 
 
 @pytest.mark.parametrize("reply", ["\udfff\ud800\x00", "line\nline\u2028line\r\n", "東京 é", '"\\', ""])
@@ -42,7 +55,9 @@ def test_file_with_nothing_but_a_half_line(tmp_path: Path) -> None:
     assert list(read_episodes(path)) == [make_episode()]
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[]", "{}", '{"steps": []}', '{"steps": 3, "schema": 1}', "\ufffd"])
+@pytest.mark.parametrize(
+    "line", ["nonsense", "[]", "{}", '{"steps": []}', '{"steps": 3, "schema": 1}', "\ufffd"]
+)
 def test_damaged_lines_are_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "episodes.jsonl"
     append_episode(path, make_episode())

@@ -22,7 +22,11 @@ from tstar_envs.envs.search_qa.world import World
 from tstar_envs.stable_random import StableRandom
 
 RECIPES = {recipe.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE, bamboogle.RECIPE)}
-SIZES = {"train": 2000, "valid": 500, "test": 1000}  # written out: the issue says so, whatever the generator says
+SIZES = {
+    "train": 2000,
+    "valid": 500,
+    "test": 1000,
+}  # written out: the issue says so, whatever the generator says
 LATER = re.compile(r"\b(later|last|younger|newer)\b")
 
 
@@ -56,11 +60,15 @@ def question_of(task: QATask) -> Question:
     return Question(task.question, answer, task.kind, task.template, task.hops, tuple(aliases))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "musique" else n for n in sorted(RECIPES)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "musique" else n for n in sorted(RECIPES)]
+)
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
     folder, rebuilt = SECOND_FOLDER / name, second_sets.files(second_sets.build(RECIPES[name])[1])
     manifest = json.loads((folder / "MANIFEST.json").read_text(encoding="utf-8"))
-    assert {file: hashlib.sha256(data).hexdigest() for file, data in rebuilt.items()} == manifest["sha256_uncompressed"]
+    assert {file: hashlib.sha256(data).hexdigest() for file, data in rebuilt.items()} == manifest[
+        "sha256_uncompressed"
+    ]
     assert f".{RECIPES[name].module} --seed {second_corpus.SEED} " in manifest["made_by"]
     for file, data in rebuilt.items():
         assert gzip.decompress((folder / f"{file}.gz").read_bytes()) == data
@@ -78,7 +86,9 @@ def test_every_hop_is_what_the_graph_and_the_passage_say(shipped: QASet, mini: M
             assert hop.entity in texts[hop.passage] and hop.value in texts[hop.passage]
         for position, hop in enumerate(task.hops):
             entity, before = mini.world.entities[hop.passage], [h.value for h in task.hops[:position]]
-            if hop.entity in task.question:  # named by the question, with its kind where it may have a namesake
+            if (
+                hop.entity in task.question
+            ):  # named by the question, with its kind where it may have a namesake
                 assert entity.type != "work" or entity.kind in task.question
             elif hop.entity not in before:  # to be found by two values that were found before
                 assert hop.queries[0] in {f"{one} {two}" for one in before for two in before}
@@ -87,7 +97,10 @@ def test_every_hop_is_what_the_graph_and_the_passage_say(shipped: QASet, mini: M
 def test_answers_follow_from_the_values(shipped: QASet, mini: MiniWorld) -> None:
     for task in shipped.tasks.values():
         if not task.kind.endswith("comparison"):
-            assert task.golden_answers[0] == task.hops[-1].value and task.golden_answers[0].lower() not in task.question.lower()
+            assert (
+                task.golden_answers[0] == task.hops[-1].value
+                and task.golden_answers[0].lower() not in task.question.lower()
+            )
             continue
         (one, two) = (task.hops[: len(task.hops) // 2], task.hops[len(task.hops) // 2 :])
         first, second = one[-1].value, two[-1].value
@@ -102,14 +115,21 @@ def test_answers_follow_from_the_values(shipped: QASet, mini: MiniWorld) -> None
 
 def test_sizes_kinds_and_guesses(name: str, shipped: QASet) -> None:
     splits = splits_of(shipped)
-    assert {split: len(tasks) for split, tasks in splits.items()} == ({"test": 125} if name == "bamboogle" else SIZES)
+    assert {split: len(tasks) for split, tasks in splits.items()} == (
+        {"test": 125} if name == "bamboogle" else SIZES
+    )
     for tasks in splits.values():
         answers = Counter(t.golden_answers[0] for t in tasks)
         assert answers.pop("yes", 0) == answers.pop("no", 0)
         assert answers.most_common(1)[0][1] < 0.03 * len(tasks)
         assert len({t.question for t in tasks}) == len(tasks)
-        compared = [t for t in tasks if t.kind.endswith("comparison") and t.golden_answers[0] not in ("yes", "no")]
-        assert not compared or 0.4 < sum(t.golden_answers[0] == t.hops[0].entity for t in compared) / len(compared) < 0.6
+        compared = [
+            t for t in tasks if t.kind.endswith("comparison") and t.golden_answers[0] not in ("yes", "no")
+        ]
+        assert (
+            not compared
+            or 0.4 < sum(t.golden_answers[0] == t.hops[0].entity for t in compared) / len(compared) < 0.6
+        )
         shares = {kind: count / len(tasks) for kind, count in Counter(t.kind for t in tasks).items()}
         expected = Counter[str]()
         for kind, share in RECIPES[name].shares.items():
@@ -117,7 +137,9 @@ def test_sizes_kinds_and_guesses(name: str, shipped: QASet) -> None:
         assert shares == pytest.approx(dict(expected), abs=0.01)
     generate.check_disjoint(splits)
     if name != "musique":
-        assert all(len(t.golden_answers) == 1 for t in shipped.tasks.values()), "one golden answer, as in the public files"
+        assert all(len(t.golden_answers) == 1 for t in shipped.tasks.values()), (
+            "one golden answer, as in the public files"
+        )
     else:
         assert any(len(t.golden_answers) > 1 for t in shipped.tasks.values())
 
@@ -132,7 +154,14 @@ def test_no_name_of_one_split_occurs_in_another_of_any_set() -> None:
 
 
 def test_musique_shapes(mini: MiniWorld) -> None:
-    lengths = {"2hop": [2], "3hop1": [3], "3hop2": [1, 1, 1], "4hop1": [4], "4hop2": [2, 1, 1], "4hop3": [1, 1, 2]}
+    lengths = {
+        "2hop": [2],
+        "3hop1": [3],
+        "3hop2": [1, 1, 1],
+        "4hop1": [4],
+        "4hop2": [2, 1, 1],
+        "4hop3": [1, 1, 2],
+    }
     facts = mini.world.facts
     names = {id_: e.name for id_, e in mini.world.entities.items()}
     holders: dict[str, dict[str, set[str]]] = {}
@@ -143,7 +172,11 @@ def test_musique_shapes(mini: MiniWorld) -> None:
         assert [len(part) for part in parts] == lengths[task.kind]
         if len(parts) == 3:
             ends, joined = [part[-1].value for part in parts[:2]], parts[2][0]
-            assert is_join(joined) and joined.queries[0] == " ".join(ends) and joined.entity not in joined.queries[1]
+            assert (
+                is_join(joined)
+                and joined.queries[0] == " ".join(ends)
+                and joined.entity not in joined.queries[1]
+            )
             sets = [set().union(*(found.get(end, set()) for found in holders.values())) for end in ends]
             assert sets[0] & sets[1] == {joined.passage}, "one entity has both"
             assert len(sets[0]) > 1 and len(sets[1]) > 1, "and each is needed"
@@ -165,7 +198,9 @@ def test_bamboogles_chains_are_its_own() -> None:
 
 
 def test_shipped_questions_are_proved(name: str, shipped: QASet, prover: ChainProver) -> None:
-    tasks = (splits_of(shipped).get("valid") or splits_of(shipped)["test"])[:150]  # all are, while they are rebuilt above
+    tasks = (splits_of(shipped).get("valid") or splits_of(shipped)["test"])[
+        :150
+    ]  # all are, while they are rebuilt above
     assert not [t.id for t in tasks if RECIPES[name].rejection(prover, question_of(t))]
 
 
@@ -178,7 +213,10 @@ def test_bad_chains_are_rejected(prover: ChainProver) -> None:
     assert musique.rejection(prover, good) == ""
     assert musique.rejection(prover, replace(good, answer="Nowhere Falls")) == "answer not unique"
     assert musique.rejection(prover, replace(good, text=f"{good.text} {good.answer}")) == "answer in question"
-    assert musique.rejection(prover, replace(good, text=f"{good.text} an alias", aliases=("Alias",))) == "answer in question"
+    assert (
+        musique.rejection(prover, replace(good, text=f"{good.text} an alias", aliases=("Alias",)))
+        == "answer in question"
+    )
     assert musique.rejection(prover, replace(good, text=f"What about {good.hops[-1].entity}?")) == "one shot"
     last = good.hops[-1]
     noise = " ".join(f"Velros Falls {word}" for word in ("river", "mayor", "country") * 20)
@@ -191,7 +229,9 @@ def test_bad_chains_are_rejected(prover: ChainProver) -> None:
 def test_a_fact_stated_twice_or_a_join_of_two_is_rejected(mini: MiniWorld) -> None:
     def told(*words: str) -> ChainProver:
         id_, contents = mini.corpus[0]
-        return ChainProver(MiniWorld(mini.world, [(id_, f"{contents} {' and '.join(words)}."), *mini.corpus[1:]]))
+        return ChainProver(
+            MiniWorld(mini.world, [(id_, f"{contents} {' and '.join(words)}."), *mini.corpus[1:]])
+        )
 
     good = of_kind("musique", "2hop")
     first = good.hops[0]
@@ -206,10 +246,16 @@ def test_bad_comparisons_are_rejected(prover: ChainProver) -> None:
     replace = dataclasses.replace
     for kind in ("comparison", "bridge_comparison"):
         tasks = [question_of(t) for t in load_set(two_wiki.NAME, "mini").tasks.values() if t.kind == kind]
-        choice, either = next(q for q in tasks if q.answer not in ("yes", "no")), next(q for q in tasks if q.answer in ("yes", "no"))
+        choice, either = (
+            next(q for q in tasks if q.answer not in ("yes", "no")),
+            next(q for q in tasks if q.answer in ("yes", "no")),
+        )
         assert two_wiki.rejection(prover, choice) == two_wiki.rejection(prover, either) == ""
         assert two_wiki.rejection(prover, replace(choice, answer="Nobody")) == "answer does not follow"
-        assert two_wiki.rejection(prover, replace(either, answer="yes" if either.answer == "no" else "no")) == "answer does not follow"
+        assert (
+            two_wiki.rejection(prover, replace(either, answer="yes" if either.answer == "no" else "no"))
+            == "answer does not follow"
+        )
     deep = of_kind(two_wiki.NAME, "bridge_comparison")
     assert two_wiki.rejection(prover, replace(deep, text=f"Who is {deep.hops[1].entity}?")) == "one shot"
 
@@ -249,7 +295,10 @@ def test_the_expert_names_nobody_before_it_has_read_the_name() -> None:
             assert all(n in seen for n in names)
         while not env.snapshot().over:
             reply = env.oracle() or ""
-            assert all(h.entity in seen for h in env._set.tasks[task].hops if h.entity in reply), (task, reply)
+            assert all(h.entity in seen for h in env._set.tasks[task].hops if h.entity in reply), (
+                task,
+                reply,
+            )
             seen += env.step(reply)[0]
 
 

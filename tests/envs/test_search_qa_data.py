@@ -14,7 +14,12 @@ from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "qa"
 CORPUS = [{"id": n, "contents": f'"Title {n}"\nBody number {n} of the corpus.'} for n in range(5)]
-QUESTION = {"id": "test_0", "question": "who?", "golden_answers": ["Title 1", "one"], "metadata": {"type": "bridge"}}
+QUESTION = {
+    "id": "test_0",
+    "question": "who?",
+    "golden_answers": ["Title 1", "one"],
+    "metadata": {"type": "bridge"},
+}
 
 
 def write(path: Path, records: list[Any]) -> None:
@@ -29,7 +34,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("names", [("corpus.jsonl", "test.jsonl"), ("corpus.jsonl.gz", "hotpotqa.test.jsonl.gz")])
+@pytest.mark.parametrize(
+    "names", [("corpus.jsonl", "test.jsonl"), ("corpus.jsonl.gz", "hotpotqa.test.jsonl.gz")]
+)
 def test_public_files(tmp_path: Path, names: tuple[str, str]) -> None:
     write(tmp_path / names[0], CORPUS)
     write(tmp_path / names[1], [QUESTION])
@@ -140,11 +147,29 @@ def test_public_forms_are_recognised_by_their_keys(tmp_path: Path) -> None:
     records = {
         "nq.jsonl": [{"question": "who wrote it", "answer": ["A", "B", "A"]}],
         "musique.jsonl": [
-            {"id": "2hop__1_2", "question": "Who?", "answer": "A", "answer_aliases": ["B"], "answerable": True},
+            {
+                "id": "2hop__1_2",
+                "question": "Who?",
+                "answer": "A",
+                "answer_aliases": ["B"],
+                "answerable": True,
+            },
             {"id": "2hop__1_3", "question": "Who?", "answer": "A", "answer_aliases": [], "answerable": False},
         ],
-        "hotpotqa.json": [{"_id": "5a", "question": "Who?", "answer": "yes", "type": "comparison", "supporting_facts": [["T", 0]]}],
-        "triviaqa.json": {"Data": [{"QuestionId": "tc_1", "Question": "Who?", "Answer": {"Value": "A", "Aliases": ["B", "A"]}}]},
+        "hotpotqa.json": [
+            {
+                "_id": "5a",
+                "question": "Who?",
+                "answer": "yes",
+                "type": "comparison",
+                "supporting_facts": [["T", 0]],
+            }
+        ],
+        "triviaqa.json": {
+            "Data": [
+                {"QuestionId": "tc_1", "Question": "Who?", "Answer": {"Value": "A", "Aliases": ["B", "A"]}}
+            ]
+        },
     }
     for name, text in tables.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -153,7 +178,10 @@ def test_public_forms_are_recognised_by_their_keys(tmp_path: Path) -> None:
             write(tmp_path / name, content)
         else:
             (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
-    read = {name: [(e.id, e.question, e.answers, e.kind) for e in read_entries(tmp_path / name)] for name in (*tables, *records)}
+    read = {
+        name: [(e.id, e.question, e.answers, e.kind) for e in read_entries(tmp_path / name)]
+        for name in (*tables, *records)
+    }
     assert read == {
         "popqa.tsv": [("7", "Who wrote X?", ("A. B.", "Ab"), "author")],
         "bamboogle.csv": [("bamboogle-1", "Who, then?", ("Nobody",), "")],
@@ -169,8 +197,16 @@ def test_search_r1_parquet(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     rows = [
-        {"id": "train_0", "question": "who?", "reward_model": {"ground_truth": {"target": ["A", "B"]}, "style": "rule"}},
-        {"id": "train_1", "question": "where?", "reward_model": {"ground_truth": {"target": []}, "style": "rule"}},
+        {
+            "id": "train_0",
+            "question": "who?",
+            "reward_model": {"ground_truth": {"target": ["A", "B"]}, "style": "rule"},
+        },
+        {
+            "id": "train_1",
+            "question": "where?",
+            "reward_model": {"ground_truth": {"target": []}, "style": "rule"},
+        },
     ]
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "train.parquet")
     entries = read_entries(tmp_path / "train.parquet")
@@ -194,17 +230,53 @@ def test_search_r1_parquet(tmp_path: Path) -> None:
         ("a.json", '[{"question": "q"}]', "entry 1: no field with answers"),
         ("a.json", "[" * 200_000, "not JSON"),
         # A text is no list of letters, an object no list of its keys: each would count as a right answer.
-        ("a.json", '{"Data": [{"Question": "q", "Answer": {"Value": "v", "Aliases": "abc"}}]}', "entry 1: field 'Answer'"),
-        ("a.jsonl", '{"question": "q", "answer": "a", "answer_aliases": "abc"}', "line 1: field 'answer_aliases' must be a list"),
-        ("a.jsonl", '{"question": "q", "answer": "a", "answer_aliases": 5}', "line 1: field 'answer_aliases' must be a list"),
-        ("a.jsonl", '{"question": "q", "answer": "a", "answer_aliases": ["b", null]}', "line 1: field 'answer_aliases' holds None"),
-        ("a.jsonl", '{"question": "q", "answer": " ", "answer_aliases": ["b"]}', "line 1: field 'answer' holds no answer"),
-        ("a.jsonl", '{"id": "1", "question": "q", "golden_answers": {"a": 1}}', "line 1: field 'golden_answers'"),
+        (
+            "a.json",
+            '{"Data": [{"Question": "q", "Answer": {"Value": "v", "Aliases": "abc"}}]}',
+            "entry 1: field 'Answer'",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": "a", "answer_aliases": "abc"}',
+            "line 1: field 'answer_aliases' must be a list",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": "a", "answer_aliases": 5}',
+            "line 1: field 'answer_aliases' must be a list",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": "a", "answer_aliases": ["b", null]}',
+            "line 1: field 'answer_aliases' holds None",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "q", "answer": " ", "answer_aliases": ["b"]}',
+            "line 1: field 'answer' holds no answer",
+        ),
+        (
+            "a.jsonl",
+            '{"id": "1", "question": "q", "golden_answers": {"a": 1}}',
+            "line 1: field 'golden_answers'",
+        ),
         ("a.jsonl", '{"question": "q", "answer": {"a": 1}}', "line 1: field 'answer'"),
-        ("a.jsonl", '{"question": "q", "reward_model": {"ground_truth": {"target": {"a": 1}}}}', "line 1: field 'reward_model'"),
-        ("a.tsv", 'id\tquestion\tpossible_answers\n1\tWho?\t"{""a"": 1}"\n', "line 2: field 'possible_answers'"),
+        (
+            "a.jsonl",
+            '{"question": "q", "reward_model": {"ground_truth": {"target": {"a": 1}}}}',
+            "line 1: field 'reward_model'",
+        ),
+        (
+            "a.tsv",
+            'id\tquestion\tpossible_answers\n1\tWho?\t"{""a"": 1}"\n',
+            "line 2: field 'possible_answers'",
+        ),
         ("a.json", '[{"_id": [5], "question": "q", "answer": "a"}]', "entry 1: field '_id' must be"),
-        ("a.json", '{"Data": [{"QuestionId": true, "Question": "q", "Answer": "a"}]}', "entry 1: field 'QuestionId' must be"),
+        (
+            "a.json",
+            '{"Data": [{"QuestionId": true, "Question": "q", "Answer": "a"}]}',
+            "entry 1: field 'QuestionId' must be",
+        ),
         ("a.txt", "x", "question files end in"),
     ],
 )
@@ -223,12 +295,16 @@ def test_what_is_wrong_in_any_form_is_named(tmp_path: Path, name: str, text: str
         (("test",), {"train": 0, "valid": 0, "test": 1}),
     ],
 )
-def test_dev_is_the_test_set_where_there_is_no_other(tmp_path: Path, files: tuple[str, ...], expected: dict[str, int]) -> None:
+def test_dev_is_the_test_set_where_there_is_no_other(
+    tmp_path: Path, files: tuple[str, ...], expected: dict[str, int]
+) -> None:
     write(tmp_path / "corpus.jsonl", CORPUS)
     (tmp_path / "hotpotqa").mkdir()
     for name in files:
         write(tmp_path / "hotpotqa" / f"{name}.jsonl", [{**QUESTION, "id": name}])
-    assert {split: len(ids) for split, ids in load_set("hotpotqa", str(tmp_path)).by_split.items()} == expected
+    assert {
+        split: len(ids) for split, ids in load_set("hotpotqa", str(tmp_path)).by_split.items()
+    } == expected
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,10 @@ def service(answer: Callable[[list[str]], Any], info: object = None) -> Iterator
 
 
 def echo(queries: list[str]) -> list[list[dict[str, Any]]]:
-    return [[{"document": {"id": query, "contents": f'"{query}"\nabout {query}'}, "score": 1.0}] for query in queries]
+    return [
+        [{"document": {"id": query, "contents": f'"{query}"\nabout {query}'}, "score": 1.0}]
+        for query in queries
+    ]
 
 
 def shown(env: SearchQAEnv, *queries: str) -> list[tuple[str, bool]]:
@@ -72,7 +75,9 @@ def test_marks_tell_queries_apart_in_a_search_by_words(first: str, second: str) 
     assert rules.parse_action(f"search[{first}]").verb == "search"
 
 
-@pytest.mark.parametrize(("first", "second"), [*MARKS, ("C++", "C#"), ("us", "US"), ("3.5 m", "35 m"), ("let's", "lets")])
+@pytest.mark.parametrize(
+    ("first", "second"), [*MARKS, ("C++", "C#"), ("us", "US"), ("3.5 m", "35 m"), ("let's", "lets")]
+)
 def test_a_service_of_unknown_kind_is_asked_for_each_text(first: str, second: str) -> None:
     with service(echo) as url:
         one, two, again = shown(SearchQAEnv(searcher=HttpSearcher(url)), first, second, first)
@@ -81,19 +86,29 @@ def test_a_service_of_unknown_kind_is_asked_for_each_text(first: str, second: st
         group.reset()
         group.step([f"search[{first}]", f"search[{second}]"])
         observations, *_ = group.step([f"search[{second}]", f"search[{first}]"])
-        assert [f"about {second}" in str(observations[0]), f"about {first}" in str(observations[1])] == [True, True]
+        assert [f"about {second}" in str(observations[0]), f"about {first}" in str(observations[1])] == [
+            True,
+            True,
+        ]
 
 
 @pytest.mark.parametrize(
     ("info", "repeated"),
     [
-        ({"encoder": "hashed_tfidf"}, True), ({"encoder": "none", "index": "bm25"}, True), ({"encoder": "intfloat/e5-base-v2"}, False),
-        ({}, False), ([], False), ("hashed_tfidf", False),
+        ({"encoder": "hashed_tfidf"}, True),
+        ({"encoder": "none", "index": "bm25"}, True),
+        ({"encoder": "intfloat/e5-base-v2"}, False),
+        ({}, False),
+        ([], False),
+        ("hashed_tfidf", False),
     ],
-)  # fmt: skip
+)
 def test_a_service_that_reads_words_says_so(info: object, repeated: bool) -> None:
     with service(echo, info) as url:
-        assert [again for _, again in shown(SearchQAEnv(searcher=HttpSearcher(url)), "C++", "c#")] == [False, repeated]
+        assert [again for _, again in shown(SearchQAEnv(searcher=HttpSearcher(url)), "C++", "c#")] == [
+            False,
+            repeated,
+        ]
 
 
 @given(st.text(max_size=30))
@@ -107,7 +122,11 @@ def test_the_key_is_what_the_retriever_sees(query: str) -> None:
     [
         ({"title": "T", "text": "body"}, ("T", "body"), '"T"'),
         ({"id": 3, "title": "T", "text": "body", "contents": None}, ("T", "body"), '"T"'),
-        ({"contents": '"The ""Quoted"" Opera"\na\nb'}, ('The "Quoted" Opera', "a\nb"), '"The ""Quoted"" Opera"'),
+        (
+            {"contents": '"The ""Quoted"" Opera"\na\nb'},
+            ('The "Quoted" Opera', "a\nb"),
+            '"The ""Quoted"" Opera"',
+        ),
         ({"contents": '"""Heroes"""\nan album'}, ('"Heroes"', "an album"), '"""Heroes"""'),
         ({"contents": '"Heroes" (song)\nbody'}, ('"Heroes" (song)', "body"), '"Heroes" (song)'),
         ({"contents": '"T"\nbody', "title": '"T"'}, ("T", "body"), '"T"'),
@@ -124,14 +143,21 @@ def test_passages_keep_their_text(document: object, expected: tuple[str, str], h
         env = SearchQAEnv(searcher=HttpSearcher(url), prompt_style="search_r1")
         env.reset(options={"task": 0})
         # As Search-R1's _passages2string: the first line as it stands, then the rest.
-        assert env.step("<search>q</search>")[0] == f"\n\n<information>{f'Doc 1(Title: {heading}) {expected[1]}'.strip()}</information>\n\n"
+        assert (
+            env.step("<search>q</search>")[0]
+            == f"\n\n<information>{f'Doc 1(Title: {heading}) {expected[1]}'.strip()}</information>\n\n"
+        )
 
 
 @pytest.mark.parametrize(
-    "document", [{}, {"id": "1"}, {"title": 5, "text": "x"}, {"contents": ["x"]}, None, 7, {"contents": "x", "text": 3}]
+    "document",
+    [{}, {"id": "1"}, {"title": 5, "text": "x"}, {"contents": ["x"]}, None, 7, {"contents": "x", "text": 3}],
 )
 def test_what_is_no_passage_is_an_unknown_form(document: object) -> None:
-    with service(lambda queries: [[{"document": document}]]) as url, pytest.raises(RetrieverError, match="unknown form"):
+    with (
+        service(lambda queries: [[{"document": document}]]) as url,
+        pytest.raises(RetrieverError, match="unknown form"),
+    ):
         HttpSearcher(url).search(["q"], 1)
 
 
@@ -144,7 +170,11 @@ def test_pydantic_1_asks_for_one_query_too() -> None:
 def test_a_passage_travels_whole() -> None:
     passage = Passage("1", "T", "x", "T raw")
     again = pickle.loads(pickle.dumps(passage))
-    assert again == passage == ("1", "T", "x") and again.heading == "T raw" and Passage("1", "T", "x").heading == '"T"'
+    assert (
+        again == passage == ("1", "T", "x")
+        and again.heading == "T raw"
+        and Passage("1", "T", "x").heading == '"T"'
+    )
 
 
 def read_request(connection: socket.socket) -> None:
@@ -194,7 +224,9 @@ def drip(text: bytes) -> Callable[[socket.socket], None]:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.parametrize("begun", [HEAD + b"Content-Length: 5000\r\n\r\n", HEAD + b"X-Slow:", b"HTTP/1.1 200"])
+@pytest.mark.parametrize(
+    "begun", [HEAD + b"Content-Length: 5000\r\n\r\n", HEAD + b"X-Slow:", b"HTTP/1.1 200"]
+)
 def test_a_byte_now_and_then_is_no_reply(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TSTAR_MAX_REPLY_SECONDS", "1")
     with raw(drip(begun)) as url:
@@ -217,25 +249,40 @@ def test_a_reply_is_bounded_by_what_it_unpacks_to(packed: bool, monkeypatch: pyt
         HttpSearcher(url, tries=1).search(["q"], 1)
 
 
-@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
+@pytest.mark.parametrize(
+    "status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"]
+)
 def test_a_redirection_is_named_and_its_body_never_read(status: bytes) -> None:
     sent = []
 
     def speak(connection: socket.socket) -> None:
-        head = b"HTTP/1.1 %s\r\nLocation: http://elsewhere.example/\r\nContent-Length: 9000000000\r\n\r\n" % status
+        head = (
+            b"HTTP/1.1 %s\r\nLocation: http://elsewhere.example/\r\nContent-Length: 9000000000\r\n\r\n"
+            % status
+        )
         connection.sendall(head)
         for _ in range(2000):
             connection.sendall(b" " * 100_000)
             sent.append(100_000)
 
     begun = time.monotonic()
-    with raw(speak) as url, pytest.raises(RetrieverError, match="sends its callers on to 'http://elsewhere.example/'"):
+    with (
+        raw(speak) as url,
+        pytest.raises(RetrieverError, match="sends its callers on to 'http://elsewhere.example/'"),
+    ):
         HttpSearcher(url, tries=1).search(["q"], 1)
     assert time.monotonic() - begun < 10 and sum(sent) < 50_000_000, "what the sockets hold"
 
 
 @pytest.mark.parametrize(
-    "body", [b"[" * 200_000, b'{"result": ' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"result": ' + b"9" * 10_000 + b"}", b"\xff\xfe", b""]
+    "body",
+    [
+        b"[" * 200_000,
+        b'{"result": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"result": ' + b"9" * 10_000 + b"}",
+        b"\xff\xfe",
+        b"",
+    ],
 )
 def test_strange_json_is_an_unknown_form(body: bytes) -> None:
     def speak(connection: socket.socket) -> None:
@@ -248,10 +295,15 @@ def test_strange_json_is_an_unknown_form(body: bytes) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        b"", b"\x00\x01", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
+        b"",
+        b"\x00\x01",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
         HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
     ],
-)  # fmt: skip
+)
 def test_a_broken_reply_is_a_failure_of_the_service(said: bytes) -> None:
-    with raw(lambda connection: connection.sendall(said)) as url, pytest.raises(RetrieverError, match="no search service"):
+    with (
+        raw(lambda connection: connection.sendall(said)) as url,
+        pytest.raises(RetrieverError, match="no search service"),
+    ):
         HttpSearcher(url, tries=2, pause_seconds=0.01).search(["q"], 1)

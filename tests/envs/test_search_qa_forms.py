@@ -34,21 +34,51 @@ def only(path: Path) -> Entry:
     [
         # trivia_qa of Hugging Face
         (
-            {"question_id": "tc_3", "question": "q", "answer": {"value": "A.", "aliases": ["B"], "normalized_aliases": ["a", "b"]}},
+            {
+                "question_id": "tc_3",
+                "question": "q",
+                "answer": {"value": "A.", "aliases": ["B"], "normalized_aliases": ["a", "b"]},
+            },
             ("A.", "B", "a", "b"),
         ),
-        ({"question_id": "tc_3", "question": "q", "answer": {"value": "A", "aliases": None, "matched_wiki_entity_name": "W"}}, ("A",)),
-        ({"QuestionId": "tc_3", "Question": "q", "Answer": {"Value": "A", "Aliases": [], "NormalizedAliases": ["a"]}}, ("A", "a")),
+        (
+            {
+                "question_id": "tc_3",
+                "question": "q",
+                "answer": {"value": "A", "aliases": None, "matched_wiki_entity_name": "W"},
+            },
+            ("A",),
+        ),
+        (
+            {
+                "QuestionId": "tc_3",
+                "Question": "q",
+                "Answer": {"Value": "A", "Aliases": [], "NormalizedAliases": ["a"]},
+            },
+            ("A", "a"),
+        ),
         # DPR's training files
-        ({"id": "tc_3", "question": "q", "answers": ["A", "B", "A"], "positive_ctxs": [{"title": "T"}]}, ("A", "B")),
+        (
+            {"id": "tc_3", "question": "q", "answers": ["A", "B", "A"], "positive_ctxs": [{"title": "T"}]},
+            ("A", "B"),
+        ),
         # KILT: outputs without an answer only say where it stands
         (
-            {"id": "tc_3", "input": "q", "output": [{"answer": "A"}, {"provenance": [{"title": "T"}]}, {"answer": "B", "meta": {}}]},
+            {
+                "id": "tc_3",
+                "input": "q",
+                "output": [{"answer": "A"}, {"provenance": [{"title": "T"}]}, {"answer": "B", "meta": {}}],
+            },
             ("A", "B"),
         ),
         # Search-R1 and verl-agent
         (
-            {"id": "tc_3", "prompt": [{}], "extra_info": {"question": "q"}, "reward_model": {"ground_truth": {"target": ["A"]}}},
+            {
+                "id": "tc_3",
+                "prompt": [{}],
+                "extra_info": {"question": "q"},
+                "reward_model": {"ground_truth": {"target": ["A"]}},
+            },
             ("A",),
         ),
         ({"id": "tc_3", "question": "q", "reward_model": {"style": "rule", "ground_truth": "A"}}, ("A",)),
@@ -56,10 +86,19 @@ def only(path: Path) -> Entry:
         ({"id": "tc_3", "question": "q", "golden_answers": None, "answer": "A"}, ("A",)),
         ({"id": "tc_3", "question": "q", "answer": 1931.0}, ("1931",)),
         ({"id": "tc_3", "question": "q", "golden_answers": [2, -7.0, 3.25]}, ("2", "-7", "3.25")),
-        ({"id": "tc_3", "question": "q", "answer": "9.0", "type": float("nan"), "answer_aliases": float("nan")}, ("9.0",)),
+        (
+            {
+                "id": "tc_3",
+                "question": "q",
+                "answer": "9.0",
+                "type": float("nan"),
+                "answer_aliases": float("nan"),
+            },
+            ("9.0",),
+        ),
         ({"id": "tc_3", "question": "q", "answer": "nan"}, ("nan",)),
     ],
-)  # fmt: skip
+)
 def test_forms_of_answers(tmp_path: Path, record: dict[str, Any], answers: tuple[str, ...]) -> None:
     entry = only(written(tmp_path / "a.jsonl", [record]))
     assert (entry.id, entry.question, entry.answers, entry.kind) == ("tc_3", "q", answers, "")
@@ -69,10 +108,16 @@ def test_forms_of_answers(tmp_path: Path, record: dict[str, Any], answers: tuple
     ("text", "said"),
     [
         ('{"id": "1", "question": "q", "answer": NaN}', "field 'answer' holds nan, an empty cell"),
-        ('{"id": "1", "question": "q", "golden_answers": ["A", Infinity]}', "field 'golden_answers' holds inf"),
+        (
+            '{"id": "1", "question": "q", "golden_answers": ["A", Infinity]}',
+            "field 'golden_answers' holds inf",
+        ),
         ('{"id": "1", "question": NaN, "answer": "A"}', "field 'question' must be a text"),
         ('{"id": NaN, "question": "q", "answer": "A"}', "field 'id' must be"),
-        ('{"id": "1", "question": "q", "answer": {"aliases": ["A"]}}', "field 'answer' is not what its form has there"),
+        (
+            '{"id": "1", "question": "q", "answer": {"aliases": ["A"]}}',
+            "field 'answer' is not what its form has there",
+        ),
         ('{"id": "1", "question": "q", "answer": {"value": "A", "aliases": "AB"}}', "field 'answer' is not"),
         ('{"id": "1", "input": "q", "output": [{"provenance": []}]}', "field 'output' holds no answer"),
         ('{"id": "1", "input": "q", "output": "A"}', "field 'output' is not"),
@@ -91,19 +136,33 @@ def test_what_is_no_answer_is_named(tmp_path: Path, text: str, said: str) -> Non
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("a.csv", "who was it?,Ann\nwhere?,\"Oslo, Norway\"\n", [("who was it?", ("Ann",)), ("where?", ("Oslo, Norway",))]),
+        (
+            "a.csv",
+            'who was it?,Ann\nwhere?,"Oslo, Norway"\n',
+            [("who was it?", ("Ann",)), ("where?", ("Oslo, Norway",))],
+        ),
         # DPR's nq-test.qas.csv
-        ("a.csv", "who was it?\t['Ann', \"O'Hara\"]\nwhere?\t['Oslo']\n", [("who was it?", ("Ann", "O'Hara")), ("where?", ("Oslo",))]),
+        (
+            "a.csv",
+            "who was it?\t['Ann', \"O'Hara\"]\nwhere?\t['Oslo']\n",
+            [("who was it?", ("Ann", "O'Hara")), ("where?", ("Oslo",))],
+        ),
         ("a.tsv", 'who was it?\t"[""Ann"", ""Bo""]"\n', [("who was it?", ("Ann", "Bo"))]),
         ("a.csv", "question,answer\nwhich film?,[REC]\n", [("which film?", ("[REC]",))]),
         ("a.csv", "\ufeffquestion,answer\nq,1931.0\n", [("q", ("1931",))]),
         ("a.tsv", "Question\tanswers\nq\t['1931.0', '9.25']\n", [("q", ("1931", "9.25"))]),
-        ("a.json", '{"question": "q", "answer": "A"}\n\n{"question": "r", "answer": "B"}\n', [("q", ("A",)), ("r", ("B",))]),
+        (
+            "a.json",
+            '{"question": "q", "answer": "A"}\n\n{"question": "r", "answer": "B"}\n',
+            [("q", ("A",)), ("r", ("B",))],
+        ),
         ("a.json", '{\n "Data": [\n {"Question": "q", "Answer": "A"}]}\n', [("q", ("A",))]),
         ("a.json", '{"Data": [{"Question": "q", "Answer": "A"}]}\n', [("q", ("A",))]),
     ],
 )
-def test_tables_and_lines_in_other_files(tmp_path: Path, name: str, text: str, expected: list[tuple[str, tuple[str, ...]]]) -> None:
+def test_tables_and_lines_in_other_files(
+    tmp_path: Path, name: str, text: str, expected: list[tuple[str, tuple[str, ...]]]
+) -> None:
     entries = list(read_entries(written(tmp_path / name, text)))
     assert [(entry.question, entry.answers) for entry in entries] == expected
     assert len({entry.id for entry in entries}) == len(entries)
@@ -117,7 +176,11 @@ def test_tables_and_lines_in_other_files(tmp_path: Path, name: str, text: str, e
         ("a.csv", "question,answer\nq,nan\n", "line 2: field 'answer' holds nan, an empty cell"),
         ("a.csv", "question,answer\nq,\n", "line 2: field 'answer' holds no answer"),
         ("a.tsv", "who?\tA\nwhere?\n", "line 2: 2 columns expected"),
-        ("a.tsv", "question\tanswers\nq\t['A', open('x')]\n", "line 2: field 'answers' is not what its form has there"),
+        (
+            "a.tsv",
+            "question\tanswers\nq\t['A', open('x')]\n",
+            "line 2: field 'answers' is not what its form has there",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_table_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -156,12 +219,17 @@ def test_two_wikis_aliases(tmp_path: Path) -> None:
         {"_id": "b", "question": "q", "answer": "yes", "answer_id": None, "type": "comparison"},
     ]
     (tmp_path / "dev.json").write_text(json.dumps(records))
-    aliases = written(tmp_path / "id_aliases.json", [
-        {"Q_id": "Q20", "aliases": ["Kingdom of Norway", "Norway"], "demonyms": ["Norwegian"]},
-        {"Q_id": "Q21", "aliases": ["England"], "demonyms": []},
-    ])  # fmt: skip
+    aliases = written(
+        tmp_path / "id_aliases.json",
+        [
+            {"Q_id": "Q20", "aliases": ["Kingdom of Norway", "Norway"], "demonyms": ["Norwegian"]},
+            {"Q_id": "Q21", "aliases": ["England"], "demonyms": []},
+        ],
+    )
     tasks = load_set("2wikimultihopqa", tmp_path).tasks
-    assert tasks["a"].golden_answers == ("Norway", "Kingdom of Norway", "Norwegian") and tasks["b"].golden_answers == ("yes",)
+    assert tasks["a"].golden_answers == ("Norway", "Kingdom of Norway", "Norwegian") and tasks[
+        "b"
+    ].golden_answers == ("yes",)
     written(aliases, [{"Q_id": "Q20", "aliases": "Norge"}])
     os.utime(aliases, (1, 1))
     with pytest.raises(BadData, match=r"id_aliases\.json, line 1: field 'aliases' must be a list of texts"):
@@ -169,18 +237,30 @@ def test_two_wikis_aliases(tmp_path: Path) -> None:
 
 
 GOOD = {"id": "g", "question": "q", "golden_answers": ["A"]}
-BAD = ["{", {"id": "x", "question": "", "golden_answers": ["A"]}, {"id": "y", "question": "q", "golden_answers": []}, GOOD]
+BAD = [
+    "{",
+    {"id": "x", "question": "", "golden_answers": ["A"]},
+    {"id": "y", "question": "q", "golden_answers": []},
+    GOOD,
+]
 
 
 def test_all_faults_at_once_and_the_rest_with_skip_bad(tmp_path: Path) -> None:
     written(tmp_path / "corpus.jsonl", CORPUS)
-    path = written(tmp_path / "test.jsonl", "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in [GOOD, *BAD]))
-    written(tmp_path / "train.jsonl", [GOOD | {"id": "h"}, {"id": "z", "question": "q", "golden_answers": [None]}])
+    path = written(
+        tmp_path / "test.jsonl",
+        "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in [GOOD, *BAD]),
+    )
+    written(
+        tmp_path / "train.jsonl", [GOOD | {"id": "h"}, {"id": "z", "question": "q", "golden_answers": [None]}]
+    )
     with pytest.raises(BadData) as caught:
         SearchQAEnv(data=tmp_path)
     for line in (f"{path}, line {n}: " for n in (2, 3, 4, 5)):
         assert line in str(caught.value)
-    assert "train.jsonl, line 2: " in str(caught.value) and "5 of 7 questions cannot be used; skip_bad=True" in str(caught.value)
+    assert "train.jsonl, line 2: " in str(
+        caught.value
+    ) and "5 of 7 questions cannot be used; skip_bad=True" in str(caught.value)
     env = SearchQAEnv(data=tmp_path, skip_bad=True)
     assert (env.task_ids("test"), env.task_ids("train"), env.left_out.count) == (("g",), ("h",), 5)
     assert SearchQAEnv.survey(data=tmp_path, skip_bad=True) == ("path", {"train": 1, "valid": 0, "test": 1})
@@ -191,7 +271,11 @@ def test_all_faults_at_once_and_the_rest_with_skip_bad(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["test.csv", "test.json"])
 def test_skip_bad_in_tables_and_lists(tmp_path: Path, name: str) -> None:
-    text = "question,answer\nq,A\nq,B,C\nr,nan\n" if name.endswith("csv") else '[{"question": "q", "answer": "A"}, 3, {"question": "r"}]'
+    text = (
+        "question,answer\nq,A\nq,B,C\nr,nan\n"
+        if name.endswith("csv")
+        else '[{"question": "q", "answer": "A"}, 3, {"question": "r"}]'
+    )
     faults = Faults(skip_bad=True)
     entries = list(read_entries(written(tmp_path / name, text), faults))
     assert [entry.answers for entry in entries] == [("A",)] and faults.so_far().count == 2
@@ -233,10 +317,17 @@ def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["corpus.json", "corpus.tsv.gz"])
 def test_an_environment_over_other_corpora(tmp_path: Path, name: str) -> None:
     table = 'id\ttext\ttitle\nd1\tBorn in Oslo.\t"Ann ""A"" Bo"\n'
-    text = '[{"_id": "d1", "title": "Ann \\"A\\" Bo", "text": "Born in Oslo."}]' if name.endswith("json") else table
+    text = (
+        '[{"_id": "d1", "title": "Ann \\"A\\" Bo", "text": "Born in Oslo."}]'
+        if name.endswith("json")
+        else table
+    )
     (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     written(tmp_path / "test.jsonl", [GOOD])
     env = SearchQAEnv(data=tmp_path, prompt_style="search_r1")
     env.reset(options={"task": "g"})
     observation, *_, info = env.step("<search>Ann Bo</search>")
-    assert observation == '\n\n<information>Doc 1(Title: "Ann ""A"" Bo") Born in Oslo.</information>\n\n' and info["doc_ids"] == ["d1"]
+    assert (
+        observation == '\n\n<information>Doc 1(Title: "Ann ""A"" Bo") Born in Oslo.</information>\n\n'
+        and info["doc_ids"] == ["d1"]
+    )

@@ -43,7 +43,9 @@ def test_same_episodes_as_embedded(service: str, topk: int) -> None:
         assert transcript(service, task, topk) == transcript("hashed", task, topk)
 
 
-@pytest.mark.parametrize("query", ["\ud800 lantern", "lan\udfffterns", "lantern\x00", "ünïcode 東京", "x" * 1000])
+@pytest.mark.parametrize(
+    "query", ["\ud800 lantern", "lan\udfffterns", "lantern\x00", "ünïcode 東京", "x" * 1000]
+)
 def test_any_query_gets_the_embedded_answer(service: str, query: str) -> None:
     over, inside = SearchQAEnv(retriever=service + "/retrieve"), SearchQAEnv()
     for env in (over, inside):
@@ -55,7 +57,12 @@ def test_group_over_http(service: str) -> None:
     results = []
     for retriever in (service, "hashed"):
         group = make_group("hotpotqa", [0, 1], 2, retriever=retriever)
-        results.append([group.reset(), group.step([env.oracle() if r % 2 else env.mistake(r) for r, env in enumerate(group.envs)])])
+        results.append(
+            [
+                group.reset(),
+                group.step([env.oracle() if r % 2 else env.mistake(r) for r, env in enumerate(group.envs)]),
+            ]
+        )
     assert results[0] == results[1]
 
 
@@ -81,7 +88,13 @@ def test_the_corpus_is_asked_for_once() -> None:
         if "queries" in body and len(body["queries"]) > 1:
             return 422, {}, json.dumps({"detail": [{"loc": ["body", "query"], "type": "missing"}]}).encode()
         documents = [{"id": "1", "title": "Other", "text": "its  body"}, {"id": "2", "contents": "x\ny"}]
-        return 200, {}, json.dumps({"result": [[{"document": {"contents": "", **d}, "score": 1.0} for d in documents]]}).encode()
+        return (
+            200,
+            {},
+            json.dumps(
+                {"result": [[{"document": {"contents": "", **d}, "score": 1.0} for d in documents]]}
+            ).encode(),
+        )
 
     with answering(answer) as service:
         searcher = HttpSearcher(service.url, expected=wanted)
@@ -163,20 +176,33 @@ def server(status: int, body: bytes) -> Iterator[str]:
 
 
 def documents_for(query: str, count: int) -> list[dict[str, Any]]:
-    return [{"document": {"id": f"{query}-{n}", "contents": f'"{query}"\nrank {n}'}, "score": -n} for n in range(count)]
+    return [
+        {"document": {"id": f"{query}-{n}", "contents": f'"{query}"\nrank {n}'}, "score": -n}
+        for n in range(count)
+    ]
 
 
 def answer_all(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
     """As Search-R1's server: a list of queries, and nothing else will do."""
     if not isinstance(body.get("queries"), list) or body.get("return_scores") is not True:
         return 500, {}, b"Internal Server Error"
-    return 200, {}, json.dumps({"result": [documents_for(query, body["topk"]) for query in body["queries"]]}).encode()
+    return (
+        200,
+        {},
+        json.dumps({"result": [documents_for(query, body["topk"]) for query in body["queries"]]}).encode(),
+    )
 
 
 def answer_one(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
     """As the servers of SkyRL and verl-agent, whose request model knows one query."""
     if not isinstance(body.get("query"), str):
-        return 422, {}, json.dumps({"detail": [{"type": "missing", "loc": ["body", "query"], "msg": "Field required"}]}).encode()
+        return (
+            422,
+            {},
+            json.dumps(
+                {"detail": [{"type": "missing", "loc": ["body", "query"], "msg": "Field required"}]}
+            ).encode(),
+        )
     return 200, {}, json.dumps({"result": [documents_for(body["query"], body["topk"])]}).encode()
 
 
@@ -188,7 +214,10 @@ def found(searcher: HttpSearcher, queries: list[str], topk: int = 2) -> list[lis
 def test_both_dialects_over_one_connection(answer: Answer) -> None:
     expected = [["a-0", "a-1"], ["b-0", "b-1"], ["c-0", "c-1"]]
     with answering(answer) as service:
-        first, second = HttpSearcher(service.url), pickle.loads(pickle.dumps(HttpSearcher(service.url + "/retrieve")))
+        first, second = (
+            HttpSearcher(service.url),
+            pickle.loads(pickle.dumps(HttpSearcher(service.url + "/retrieve"))),
+        )
         for searcher in (first, second):
             assert found(searcher, ["a"]) == expected[:1]
             assert found(searcher, ["a", "b", "c"]) == expected
@@ -227,7 +256,11 @@ def test_a_busy_service_is_waited_for(header: str | None) -> None:
 
     def answer(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         status = next(busy, 200)
-        return answer_all(body) if status == 200 else (status, {} if header is None else {"Retry-After": header}, b"loading")
+        return (
+            answer_all(body)
+            if status == 200
+            else (status, {} if header is None else {"Retry-After": header}, b"loading")
+        )
 
     with answering(answer) as service:
         assert found(HttpSearcher(service.url, tries=1, pause_seconds=0.01), ["a"]) == [["a-0", "a-1"]]
@@ -240,7 +273,9 @@ def test_patience_and_tries_end() -> None:
             HttpSearcher(service.url, patience_seconds=5).search(["a"], 1)
         assert len(service.bodies) == 1
     broken = iter([500, 502])
-    with answering(lambda body: (next(broken), {}, b"") if len(service.bodies) < 3 else answer_all(body)) as service:
+    with answering(
+        lambda body: (next(broken), {}, b"") if len(service.bodies) < 3 else answer_all(body)
+    ) as service:
         assert found(HttpSearcher(service.url, pause_seconds=0.01), ["a"], 1) == [["a-0"]]
     with answering(lambda _: (502, {}, b"gateway")) as service:
         with pytest.raises(RetrieverError, match="502: gateway"):
@@ -277,7 +312,9 @@ def test_passages_without_ids_are_told_apart_by_their_contents() -> None:
         env.reset(options={"task": 0})
         infos = [env.step(f"search[{query}]")[4] for query in ("the first", "the second", "first again")]
     assert [info["modifies_state"] for info in infos] == [True, True, False]
-    assert [len(info["new_doc_ids"]) for info in infos] == [1, 1, 0] and infos[0]["doc_ids"] == infos[2]["doc_ids"]
+    assert [len(info["new_doc_ids"]) for info in infos] == [1, 1, 0] and infos[0]["doc_ids"] == infos[2][
+        "doc_ids"
+    ]
 
 
 def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
@@ -302,7 +339,9 @@ def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
         tasks = env.task_ids()[:2]
         done: dict[tuple[str, int], Episode] = {}
         for _ in range(2):
-            for episode in play_missing([Seat(env, Agent())], Setting(entry, "test"), [(task, 0) for task in tasks], done):
+            for episode in play_missing(
+                [Seat(env, Agent())], Setting(entry, "test"), [(task, 0) for task in tasks], done
+            ):
                 done[episode.task, 0] = episode
                 if down["left"] == 0:
                     assert (episode.ended, episode.steps) == ("error", [])
@@ -346,10 +385,16 @@ def test_a_tolerant_group_goes_on_with_the_rows_that_did_not_need_the_service() 
         assert group.step(first, tolerant=True) == alone.step(first) and group.errors == [None] * 4
         process.kill()
         again = str(first[1])  # answered from the episode's cache, so it needs no service
-        observations, rewards, terminated, truncated, infos = group.step(["search[x]", again, "finish[y]", "search[z]"], tolerant=True)
-        assert [reward is None for reward in rewards] == [True, False, False, True], "a failed row has no reward, not one of 0"
+        observations, rewards, terminated, truncated, infos = group.step(
+            ["search[x]", again, "finish[y]", "search[z]"], tolerant=True
+        )
+        assert [reward is None for reward in rewards] == [True, False, False, True], (
+            "a failed row has no reward, not one of 0"
+        )
         assert group.running == [False, True, False, False]
-        assert [error is not None and "python -m retriever serve" in str(error) for error in group.errors] == [True, False, False, True]
+        assert [
+            error is not None and "python -m retriever serve" in str(error) for error in group.errors
+        ] == [True, False, False, True]
         assert [column[0] for column in (observations, terminated, truncated, infos)] == [None] * 4
         with pytest.raises(ResetNeeded, match="row 0 has failed .*no search service"):
             group.step(["search[x]", "search[x]", None, None])

@@ -37,13 +37,17 @@ def mini() -> MiniWorld:
 
 def test_the_foundation_is_unchanged() -> None:
     for name, digest in FROZEN.items():
-        assert hashlib.sha256(gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes())).hexdigest() == digest
+        assert (
+            hashlib.sha256(gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes())).hexdigest() == digest
+        )
 
 
 def test_rebuilding_gives_the_shipped_bytes() -> None:
     rebuilt = nq.files(nq.build()[1])
     manifest = json.loads((MINI_FOLDER / "nq" / "MANIFEST.json").read_text(encoding="utf-8"))
-    assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest["sha256_uncompressed"]
+    assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest[
+        "sha256_uncompressed"
+    ]
     for name, data in rebuilt.items():
         assert gzip.decompress((MINI_FOLDER / "nq" / f"{name}.gz").read_bytes()) == data
 
@@ -80,14 +84,23 @@ def test_bad_questions_are_rejected(shipped: QASet, mini: MiniWorld) -> None:
     assert nq.rejection(mini, prover, good) == ""
     replace, hop = dataclasses.replace, task.hops[0]
     assert nq.rejection(mini, prover, replace(good, answer="Nowhere Falls")) == "answer not unique"
-    assert nq.rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}")) == "answer in question"
-    assert nq.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),))) == "oracle cannot solve"
-    told = MiniWorld(mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {hop.entity}, {hop.value}."), *mini.corpus[1:]])
+    assert (
+        nq.rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}")) == "answer in question"
+    )
+    assert (
+        nq.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),)))
+        == "oracle cannot solve"
+    )
+    told = MiniWorld(
+        mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {hop.entity}, {hop.value}."), *mini.corpus[1:]]
+    )
     assert nq.rejection(told, Prover(told, searchers), good) == "a hop is stated elsewhere"
     original = mini.world.entities[hop.passage]
     twin = replace(original, id="person99999")
     facts = {**mini.world.facts, (twin.id, hop.relation): "Somebody Else"}
-    doubled = MiniWorld(replace(mini.world, entities={**mini.world.entities, twin.id: twin}, facts=facts), mini.corpus)
+    doubled = MiniWorld(
+        replace(mini.world, entities={**mini.world.entities, twin.id: twin}, facts=facts), mini.corpus
+    )
     assert nq.rejection(doubled, prover, good) == "answer not unique"
 
 

@@ -50,7 +50,11 @@ def test_repeated_query_comes_from_the_episode_and_changes_nothing(counting: Cou
     for spelling in (NAME, f"  {NAME.upper()} ", f"{NAME}?", f"«{NAME}»", NAME.replace(" ", "  -  ")):
         observation, *_, info = env.step(f"search[{spelling}]")
         assert observation == first and info["repeat_query"] and info["action_valid"]
-        assert info["effect_key"] == "" and not info["modifies_state"] and info["doc_ids"] == info["new_doc_ids"] == []
+        assert (
+            info["effect_key"] == ""
+            and not info["modifies_state"]
+            and info["doc_ids"] == info["new_doc_ids"] == []
+        )
         assert env.state_key() == before
     assert counting.requests == [([NAME], 3)]
 
@@ -101,7 +105,10 @@ def test_wrong_answer() -> None:
     assert env.progress() == 0.0 and env.oracle() is None
 
 
-@pytest.mark.parametrize("action", ["finish[]", "finish[ \n ]", "search[]", "search[?!]", "look", "search", "search[x", "", "research[x]"])
+@pytest.mark.parametrize(
+    "action",
+    ["finish[]", "finish[ \n ]", "search[]", "search[?!]", "look", "search", "search[x", "", "research[x]"],
+)
 def test_invalid_actions_are_no_ops(action: str) -> None:
     env = started()
     before = env.state_key()
@@ -131,7 +138,9 @@ def test_limits() -> None:
     *_, info = started().step(f"search[{'x' * (rules.LONGEST_QUERY + 1)}]")
     assert not info["action_valid"] and str(rules.LONGEST_QUERY) in info["invalid_reason"]
     observation, *_ = started(topk=100).step(f"search[{NAME}]")
-    assert len(observation) == SearchQAEnv.longest_observation and observation.endswith("[observation cut here]")
+    assert len(observation) == SearchQAEnv.longest_observation and observation.endswith(
+        "[observation cut here]"
+    )
     for topk in (0, 101, True, "3"):
         with pytest.raises(UnknownOption, match="topk"):
             SearchQAEnv(topk=topk)  # type: ignore[arg-type]
@@ -164,9 +173,20 @@ def test_lost_state_has_no_progress() -> None:
 def test_group_sends_one_request_per_step(counting: CountingSearcher) -> None:
     group = GroupEnv([SearchQAEnv(searcher=counting, topk=2) for _ in range(6)], [TASK, 0], 3)
     group.reset()
-    group.step([f"search[{NAME}]", f"Action: search[{NAME}]", "<search>Brekor</search>", "search[Brekor]", "garbage", "finish[x]"])
+    group.step(
+        [
+            f"search[{NAME}]",
+            f"Action: search[{NAME}]",
+            "<search>Brekor</search>",
+            "search[Brekor]",
+            "garbage",
+            "finish[x]",
+        ]
+    )
     assert counting.requests == [([NAME, "Brekor"], 2)], "equal queries once, others not at all"
-    group.step([f"search[{NAME}]", f"search[{NAME.lower()}!]", "search[Brekor]", "search[Brekor]", "garbage", None])
+    group.step(
+        [f"search[{NAME}]", f"search[{NAME.lower()}!]", "search[Brekor]", "search[Brekor]", "garbage", None]
+    )
     assert len(counting.requests) == 1, "repeated queries ask nobody"
     group.step(["search[one]", "search[two]", "search[three]", "search[One]", "search[two]", None])
     assert counting.requests[1:] == [(["one", "two", "three", "One"], 2)]

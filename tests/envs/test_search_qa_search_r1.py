@@ -21,14 +21,20 @@ def test_an_episode_in_search_r1s_form() -> None:
     assert message.endswith(f"For example, <answer> Beijing </answer>. Question: {info['instruction']}\n")
     observation, *_, info = env.step("<think>hm</think> I look.")
     assert not info["action_valid"]
-    assert observation.startswith("\nMy previous action is invalid.") and observation.endswith("Let me try again.\n")
+    assert observation.startswith("\nMy previous action is invalid.") and observation.endswith(
+        "Let me try again.\n"
+    )
     ended = False
     while not ended:
         reply = env.oracle()
         assert reply is not None and re.fullmatch(r"<think>.+</think><(search|answer)>.+</\1>", reply)
         observation, reward, ended, _, info = env.step(reply)
         if not ended:
-            assert re.fullmatch(r'\n\n<information>Doc 1\(Title: "[^"]+"\) .+\nDoc 3\(Title: .+</information>\n\n', observation, re.DOTALL)
+            assert re.fullmatch(
+                r'\n\n<information>Doc 1\(Title: "[^"]+"\) .+\nDoc 3\(Title: .+</information>\n\n',
+                observation,
+                re.DOTALL,
+            )
     assert reward == info["em"] == info["sub_em"] == 1.0
 
 

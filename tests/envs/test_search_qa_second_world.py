@@ -30,7 +30,9 @@ def test_rebuilding_gives_the_shipped_bytes(mini: MiniWorld, tmp_path: Path) -> 
     assert hashlib.sha256(rebuilt).hexdigest() in (tmp_path / "MANIFEST.json").read_text()
 
 
-def test_every_fact_is_written_in_the_passage_of_its_subject_and_nearly_never_elsewhere(mini: MiniWorld) -> None:
+def test_every_fact_is_written_in_the_passage_of_its_subject_and_nearly_never_elsewhere(
+    mini: MiniWorld,
+) -> None:
     texts = dict(mini.corpus)
     mentions: dict[str, set[str]] = {}
     names = {e.name for e in mini.world.entities.values()}
@@ -46,7 +48,9 @@ def test_every_fact_is_written_in_the_passage_of_its_subject_and_nearly_never_el
         value = mini.world.object_name(subject, relation)
         assert value in texts[subject], (subject, relation)
         twice += len(mentions[mini.world.entities[subject].name] & mentions.get(value, set())) > 1
-    assert twice < 0.05 * len(mini.world.facts), "mostly couples, whose children name both; such questions are rejected one by one"
+    assert twice < 0.05 * len(mini.world.facts), (
+        "mostly couples, whose children name both; such questions are rejected one by one"
+    )
 
 
 def test_regions_share_no_fact(mini: MiniWorld) -> None:
@@ -63,7 +67,10 @@ def test_facts_agree(mini: MiniWorld) -> None:
             assert births[subject] - births[value] >= min(PARENT_AGES)
         if relation == "father" and (subject, "mother") in facts:
             mother = facts[subject, "mother"]
-            assert facts.get((value, "spouse"), mother) == mother and facts.get((mother, "spouse"), value) == value
+            assert (
+                facts.get((value, "spouse"), mother) == mother
+                and facts.get((mother, "spouse"), value) == value
+            )
         if relation in ("founder", "creator") and value in births:
             year = facts.get((subject, "founding_year" if relation == "founder" else "year"))
             assert year is None or int(year) - births[value] in MAKER_AGES
@@ -95,7 +102,9 @@ def test_aliases(mini: MiniWorld) -> None:
     assert any(len(e.aliases) > 1 for e in mini.world.entities.values() if e.type == "person"), "nicknames"
     first, second, *_ = mini.world.of_type("person", "train")
     for aliases, message in (((second.name,), "means"), ((first.name.upper(),), "two forms")):
-        spoilt = World({**mini.world.entities, first.id: dataclasses.replace(first, aliases=aliases)}, mini.world.facts)
+        spoilt = World(
+            {**mini.world.entities, first.id: dataclasses.replace(first, aliases=aliases)}, mini.world.facts
+        )
         with pytest.raises(ProofFailed, match=message):
             second_corpus.check_aliases(spoilt)
 
@@ -103,7 +112,9 @@ def test_aliases(mini: MiniWorld) -> None:
 def test_taken_names_and_seeds() -> None:
     regions = {"train": second_corpus.REGIONS["valid"]}
     first, second = (second_corpus.make_second_world(seed, regions) for seed in (1, 2))
-    assert first.corpus != second.corpus and first.corpus == second_corpus.make_second_world(1, regions).corpus
+    assert (
+        first.corpus != second.corpus and first.corpus == second_corpus.make_second_world(1, regions).corpus
+    )
     taken = sorted(e.name for e in first.world.entities.values() if " " in e.name)
     other = second_corpus.make_second_world(1, regions, taken)
     assert not {e.name for e in other.world.entities.values()} & set(taken)

@@ -44,12 +44,16 @@ def tail() -> QASet:
     return load_set("popqa", "mini")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "triviaqa" else n for n in MAKERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "triviaqa" else n for n in MAKERS]
+)
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
     rebuilt = second_sets.files(MAKERS[name]()[1])
     folder = SECOND_FOLDER / name
     manifest = json.loads((folder / "MANIFEST.json").read_text(encoding="utf-8"))
-    assert {file: hashlib.sha256(data).hexdigest() for file, data in rebuilt.items()} == manifest["sha256_uncompressed"]
+    assert {file: hashlib.sha256(data).hexdigest() for file, data in rebuilt.items()} == manifest[
+        "sha256_uncompressed"
+    ]
     for file, data in rebuilt.items():
         assert gzip.decompress((folder / f"{file}.gz").read_bytes()) == data
 
@@ -70,7 +74,9 @@ def test_clues_fix_the_answer_only_together(trivia: QASet, mini: MiniWorld) -> N
         relations = task.template.split("/")[1].split("-")[1:]
         clues = [(relation, facts[hop.passage, relation]) for relation in relations]
 
-        def fitting(chosen: list[tuple[str, str]], among: set[str] = of_kind[entities[hop.passage].kind]) -> set[str]:
+        def fitting(
+            chosen: list[tuple[str, str]], among: set[str] = of_kind[entities[hop.passage].kind]
+        ) -> set[str]:
             return among.intersection(*(having[clue] for clue in chosen))
 
         assert fitting(clues) == {hop.passage}
@@ -129,17 +135,31 @@ def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover:
     (hop,) = good.hops
     assert triviaqa.rejection(mini, prover, index, good, relations) == ""
     assert "do not fix" in triviaqa.rejection(mini, prover, index, good, relations[:1])
-    more = [*relations, next(r for s, r in mini.world.facts if s == hop.passage and r in triviaqa.CLUES["person"] and r not in relations)]
+    more = [
+        *relations,
+        next(
+            r
+            for s, r in mini.world.facts
+            if s == hop.passage and r in triviaqa.CLUES["person"] and r not in relations
+        ),
+    ]
     assert "not needed" in triviaqa.rejection(mini, prover, index, good, more)
-    assert triviaqa.rejection(mini, prover, index, replace(good, answer="Somebody Else"), relations) == "a namesake"
+    assert (
+        triviaqa.rejection(mini, prover, index, replace(good, answer="Somebody Else"), relations)
+        == "a namesake"
+    )
     assert "too few aliases" in triviaqa.rejection(mini, prover, index, replace(good, aliases=()), relations)
-    assert "equal ones" in triviaqa.rejection(mini, prover, index, replace(good, aliases=("The " + good.answer, "x")), relations)
+    assert "equal ones" in triviaqa.rejection(
+        mini, prover, index, replace(good, aliases=("The " + good.answer, "x")), relations
+    )
     told = replace(good, text=f"{good.text} {good.aliases[0]}")
     assert triviaqa.rejection(mini, prover, index, told, relations) == "answer in question"
     lost = replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),))
     assert triviaqa.rejection(mini, prover, index, lost, relations) == "oracle cannot solve"
     objects = ", ".join(mini.world.object_name(hop.passage, r) for r in relations)
-    repeated = MiniWorld(mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {objects}."), *mini.corpus[1:]])
+    repeated = MiniWorld(
+        mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {objects}."), *mini.corpus[1:]]
+    )
     assert "another passage" in triviaqa.rejection(repeated, ChainProver(repeated), index, good, relations)
 
 
@@ -152,8 +172,14 @@ def test_popqa_asks_for_the_tail_in_fixed_forms(tail: QASet, mini: MiniWorld) ->
         named = {match.group(1) for form in forms if (match := form.fullmatch(task.question))}
         assert hop.entity in named and task.popularity == world.entities[hop.passage].popularity > 0
         assert world.object_name(hop.passage, hop.relation) == task.golden_answers[0]
-        twins = [i for i, e in world.entities.items() if e.name == hop.entity and (i, hop.relation) in world.facts]
-        kinds = {kind for (kind, relation), (name, _) in popqa.FORMS.items() if (relation, name) == (hop.relation, task.kind)}
+        twins = [
+            i for i, e in world.entities.items() if e.name == hop.entity and (i, hop.relation) in world.facts
+        ]
+        kinds = {
+            kind
+            for (kind, relation), (name, _) in popqa.FORMS.items()
+            if (relation, name) == (hop.relation, task.kind)
+        }
         assert [i for i in twins if world.entities[i].kind in kinds] == [hop.passage]
     asked = {(t.hops[0].passage, t.hops[0].relation) for t in tail.tasks.values()}
     assert len(asked) == 1000 and len({t.kind for t in tail.tasks.values()}) == 10
@@ -170,8 +196,14 @@ def test_bad_tail_questions_are_rejected(tail: QASet, mini: MiniWorld, prover: C
     doubled = MiniWorld(replace(mini.world, entities={**mini.world.entities, twin.id: twin}), mini.corpus)
     assert popqa.rejection(doubled, prover, good) == "answer not unique"
     assert popqa.rejection(mini, prover, replace(good, aliases=(good.answer,))) == "aliases equal or empty"
-    assert popqa.rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}")) == "answer in question"
-    assert popqa.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),))) == "oracle cannot solve"
+    assert (
+        popqa.rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}"))
+        == "answer in question"
+    )
+    assert (
+        popqa.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),)))
+        == "oracle cannot solve"
+    )
 
 
 @pytest.mark.parametrize("backend", EMBEDDED_BACKENDS)

@@ -23,7 +23,11 @@ from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, QASet, QATask, load_set
 Splits = dict[str, list[QATask]]
 Built = tuple[MiniWorld, Splits]
 MakeProver = Callable[[MiniWorld], Prover]
-SIZES = {"train": 2000, "valid": 500, "test": 1000}  # written out: the issue says so, whatever the generator says
+SIZES = {
+    "train": 2000,
+    "valid": 500,
+    "test": 1000,
+}  # written out: the issue says so, whatever the generator says
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,9 @@ def splits(shipped: QASet) -> Splits:
 def test_rebuilding_gives_the_shipped_bytes(built: Built, tmp_path: Path) -> None:
     rebuilt = generate.files(*built)
     manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
-    assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest["sha256_uncompressed"]
+    assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest[
+        "sha256_uncompressed"
+    ]
     for name, data in rebuilt.items():
         assert gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes()) == data
     generate.write(tmp_path, rebuilt, generate.SEED)
@@ -81,7 +87,10 @@ def test_compared_sides_are_balanced(splits: Splits) -> None:
 
 def test_splits_share_no_name_and_no_template(splits: Splits) -> None:
     generate.check_disjoint(splits)
-    names = {s: {n for t in tasks for h in t.hops for n in (h.entity, h.value) if " " in n} for s, tasks in splits.items()}
+    names = {
+        s: {n for t in tasks for h in t.hops for n in (h.entity, h.value) if " " in n}
+        for s, tasks in splits.items()
+    }
     wordings = {s: {t.template for t in tasks} for s, tasks in splits.items()}
     for one, two in (("train", "valid"), ("train", "test"), ("valid", "test")):
         assert not names[one] & names[two], "values too: an answer of one split is no entity of another"
@@ -94,7 +103,9 @@ def test_no_split_of_templates_overlaps() -> None:
         dealt = templates.split_templates(seed, first, second)
         pairs = [pair for chosen in dealt.values() for pair in chosen]
         assert len(pairs) == len(set(pairs)) == first * second
-        assert {a for a, _ in dealt["train"]} == set(range(first)) and {b for _, b in dealt["train"]} == set(range(second))
+        assert {a for a, _ in dealt["train"]} == set(range(first)) and {b for _, b in dealt["train"]} == set(
+            range(second)
+        )
 
 
 def test_passages_are_short_and_name_their_entity(shipped: QASet) -> None:
@@ -107,7 +118,11 @@ def test_passages_are_short_and_name_their_entity(shipped: QASet) -> None:
 def test_no_real_names() -> None:
     assert not {"london", "smith", "james", "france"} - REAL_NAMES
     generate.check_names(generate.make_world(0, {}).world)
-    words = [w for name in ("FIRST", "LAST", "PLACE", "TITLE", "ORG", "COUNTRY", "RIVER") for w in getattr(lexicon, f"{name}_WORDS")]
+    words = [
+        w
+        for name in ("FIRST", "LAST", "PLACE", "TITLE", "ORG", "COUNTRY", "RIVER")
+        for w in getattr(lexicon, f"{name}_WORDS")
+    ]
     assert len(words) == len(set(words)), "a word has one role, or a title could be taken for a person"
     assert not {w.casefold() for w in words} & REAL_NAMES
 
@@ -134,8 +149,14 @@ def test_every_shipped_question_is_proved(built: Built, splits: Splits, prover_o
 def test_a_fact_stated_twice_is_rejected(built: Built, splits: Splits, prover_of: MakeProver) -> None:
     question, (mini, _) = first_of(splits, "work-creator"), built
     assert prover_of(mini).rejection(question) == ""
-    for hop, reason in ((question.hops[0], "a hop is stated elsewhere"), (question.hops[1], "a hop is stated elsewhere")):
-        told = [(i, c + f" {hop.entity} is linked to {hop.value}.") if n == 0 else (i, c) for n, (i, c) in enumerate(mini.corpus)]
+    for hop, reason in (
+        (question.hops[0], "a hop is stated elsewhere"),
+        (question.hops[1], "a hop is stated elsewhere"),
+    ):
+        told = [
+            (i, c + f" {hop.entity} is linked to {hop.value}.") if n == 0 else (i, c)
+            for n, (i, c) in enumerate(mini.corpus)
+        ]
         assert prover_of(MiniWorld(mini.world, told)).rejection(question) == reason
     start, answer = question.hops[0].entity, question.answer
     joined = [(i, c + f" {start}, {answer}.") if n == 0 else (i, c) for n, (i, c) in enumerate(mini.corpus)]
@@ -146,13 +167,18 @@ def test_bad_questions_are_rejected(built: Built, splits: Splits, prover_of: Mak
     prover, question = prover_of(built[0]), first_of(splits, "work-creator")
     replace = dataclasses.replace
     assert prover.rejection(replace(question, answer="Nowhere Falls")) == "answer not unique"
-    assert prover.rejection(replace(question, text=f"{question.text} Is it {question.answer}?")) == "answer in question"
+    assert (
+        prover.rejection(replace(question, text=f"{question.text} Is it {question.answer}?"))
+        == "answer in question"
+    )
     assert prover.rejection(replace(question, text=f"What about {question.hops[1].entity}?")) == "one shot"
     lost = replace(question.hops[0], queries=("qqqq", "zzzz"))
     assert prover.rejection(replace(question, hops=(lost, question.hops[1]))) == "oracle cannot solve"
     comparison = first_of(splits, "compare-people")
     assert prover.rejection(comparison) == ""
-    unknown = Hop("Nobody Known", "birth_year", "1900", comparison.hops[0].passage, comparison.hops[0].queries)
+    unknown = Hop(
+        "Nobody Known", "birth_year", "1900", comparison.hops[0].passage, comparison.hops[0].queries
+    )
     with pytest.raises(KeyError):
         prover.rejection(replace(comparison, hops=(unknown, comparison.hops[1])))
 
@@ -164,7 +190,10 @@ def test_an_ambiguous_name_is_rejected(built: Built, splits: Splits, prover_of: 
     creator, asked = question.hops[1].entity, question.hops[1].relation
     people, facts = mini.world.of_type("person", "test"), mini.world.facts
     other = next(
-        e for e in people if e.name != creator and facts.get((e.id, asked), "") not in ("", facts[question.hops[1].passage, asked])
+        e
+        for e in people
+        if e.name != creator
+        and facts.get((e.id, asked), "") not in ("", facts[question.hops[1].passage, asked])
     )
     world = dataclasses.replace(
         mini.world,
@@ -174,15 +203,26 @@ def test_an_ambiguous_name_is_rejected(built: Built, splits: Splits, prover_of: 
     assert prover_of(MiniWorld(world, mini.corpus)).rejection(question) == "answer not unique"
 
 
-def test_checks_of_whole_splits_fail_when_they_should(splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_of_whole_splits_fail_when_they_should(
+    splits: Splits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     valid = splits["valid"]
     with pytest.raises(ProofFailed, match="499 questions instead of 500"):
         generate.check_split("valid", valid[1:], 500)
     one_yes = next(t for t in valid if t.golden_answers == ("yes",))
     with pytest.raises(ProofFailed, match="yes and"):
-        generate.check_split("valid", [dataclasses.replace(t, golden_answers=("no",)) if t is one_yes else t for t in valid], 500)
+        generate.check_split(
+            "valid",
+            [dataclasses.replace(t, golden_answers=("no",)) if t is one_yes else t for t in valid],
+            500,
+        )
     with pytest.raises(ProofFailed, match="always answering"):
-        plain = [dataclasses.replace(t, golden_answers=("Ebsel",)) if t.golden_answers[0] not in ("yes", "no") else t for t in valid]
+        plain = [
+            dataclasses.replace(t, golden_answers=("Ebsel",))
+            if t.golden_answers[0] not in ("yes", "no")
+            else t
+            for t in valid
+        ]
         generate.check_split("valid", plain, 500)
     with pytest.raises(ProofFailed, match="occurs in test and in train"):
         generate.check_disjoint({**splits, "test": [*splits["test"], splits["train"][0]]})
@@ -192,7 +232,14 @@ def test_checks_of_whole_splits_fail_when_they_should(splits: Splits, monkeypatc
 
 
 def test_held_out_names_are_those_of_valid_and_test(splits: Splits) -> None:
-    names = {n for s in ("valid", "test") for t in splits[s] for h in t.hops for n in (h.entity, h.value) if " " in n}
+    names = {
+        n
+        for s in ("valid", "test")
+        for t in splits[s]
+        for h in t.hops
+        for n in (h.entity, h.value)
+        if " " in n
+    }
     assert held_out_names() == names and len(names) > 500
 
 
@@ -201,7 +248,9 @@ def test_practice_worlds_hold_no_held_out_name(seed: int, shipped: QASet, splits
     qa_set, corpus = practice_set(seed)
     everything = "\n".join([c for _, c in corpus] + [t.question for t in qa_set.tasks.values()])
     assert not [name for name in held_out_names() if name in everything]
-    assert not {t.template for t in qa_set.tasks.values()} & {t.template for s in ("valid", "test") for t in splits[s]}
+    assert not {t.template for t in qa_set.tasks.values()} & {
+        t.template for s in ("valid", "test") for t in splits[s]
+    }
     assert Counter(t.kind for t in qa_set.tasks.values()).keys() == set(KINDS)
 
 

@@ -22,7 +22,12 @@ from tstar_envs.envs.sokoban.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.symmetry import canonical_form, level_key, room_key, split_of_room
 from tstar_envs.envs.sokoban.tasks import MINI_FOLDER, level_to_line, load_mini, load_path
 
-ALL = [(difficulty, split, task_id) for difficulty in TIERS for split, ids in load_mini(difficulty).by_split.items() for task_id in ids]
+ALL = [
+    (difficulty, split, task_id)
+    for difficulty in TIERS
+    for split, ids in load_mini(difficulty).by_split.items()
+    for task_id in ids
+]
 
 
 def test_sizes() -> None:
@@ -38,7 +43,9 @@ def test_no_level_twice_and_no_room_in_two_splits() -> None:
     for difficulty, split, task_id in ALL:
         level = load_mini(difficulty).level(task_id)
         keys.add(level_key(level.room, level.start))
-        assert rooms.setdefault(room_key(level.room), split) == split == split_of_room(level.room) == level.split
+        assert (
+            rooms.setdefault(room_key(level.room), split) == split == split_of_room(level.room) == level.split
+        )
     assert len(keys) == len(ALL)
 
 
@@ -55,7 +62,11 @@ def test_levels_are_of_their_tier(difficulty: str) -> None:
             lengths.append(len(level.moves))
             if number % 25 == 0:
                 found = measure(level.room, level.start, level.moves, DistanceTable(level.room, tier.boxes))
-                assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
+                assert (
+                    found.pushes >= tier.pushes
+                    and found.lines >= tier.lines
+                    and (found.traps or not tier.trap)
+                )
     assert set(lengths) == set(range(tier.shortest, tier.longest + 1))
 
 
@@ -63,7 +74,9 @@ def test_files_are_what_the_manifest_says() -> None:
     manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text())
     assert manifest["sizes"] == SIZES
     for name, digest in manifest["sha256_uncompressed"].items():
-        assert hashlib.sha256(gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes())).hexdigest() == digest
+        assert (
+            hashlib.sha256(gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes())).hexdigest() == digest
+        )
     for line in gzip.decompress((MINI_FOLDER / "hard.jsonl.gz").read_bytes()).splitlines():
         record = json.loads(line)
         assert record["optimal"] == len(record["moves"])
@@ -85,7 +98,9 @@ def test_fresh_levels_of_a_split() -> None:
         assert level.split == split == split_of_room(level.room)
 
 
-ROWS = st.integers(1, 5).flatmap(lambda width: st.lists(st.text(alphabet="#  $.", min_size=width, max_size=width), min_size=1, max_size=5))
+ROWS = st.integers(1, 5).flatmap(
+    lambda width: st.lists(st.text(alphabet="#  $.", min_size=width, max_size=width), min_size=1, max_size=5)
+)
 
 
 @given(ROWS, st.integers(0, 7), st.integers(0, 2))
@@ -113,8 +128,11 @@ def test_text_and_lines_go_round(difficulty: str) -> None:
         assert parse_level(text) == (level.room, level.start)
         assert parse_level(text.replace(" ", "-") + "\n") == (level.room, level.start)
         assert json.loads(level_to_line(level)) == {
-            "split": "valid", "level": text, "optimal": len(level.moves), "moves": level.moves
-        }  # fmt: skip
+            "split": "valid",
+            "level": text,
+            "optimal": len(level.moves),
+            "moves": level.moves,
+        }
 
 
 BOXOBAN = "; 0\n######\n#@$. #\n######\n\n; 1\n######\n#@ $.#\n######\n"
@@ -122,7 +140,12 @@ XSB = "A title: by somebody\n\n   ####\n####--#\n#@$_.-#\n#######\nTitle: one\n\
 
 
 def test_public_files(tmp_path: Path) -> None:
-    files = {"unfiltered/train/000.txt": BOXOBAN, "unfiltered/valid/001.txt": BOXOBAN, "hard/004.txt": XSB, "README.md": "#"}
+    files = {
+        "unfiltered/train/000.txt": BOXOBAN,
+        "unfiltered/valid/001.txt": BOXOBAN,
+        "hard/004.txt": XSB,
+        "README.md": "#",
+    }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -132,7 +155,9 @@ def test_public_files(tmp_path: Path) -> None:
     assert env.task_ids("valid") == ("unfiltered/valid/001.txt:0", "unfiltered/valid/001.txt:1")
     assert env.task_ids() == ("hard/004.txt:0", "hard/004.txt:1")
     observation, info = env.reset(options={"task": "hard/004.txt:0"})
-    assert observation == "#######\n####__#\n#PX_O_#\n#######" and info["split"] == "test", "what the player cannot reach is wall"
+    assert observation == "#######\n####__#\n#PX_O_#\n#######" and info["split"] == "test", (
+        "what the player cannot reach is wall"
+    )
     assert env.reset(options={"task": 1})[0] == "#####\n#SX√#\n#___#\n#####"
     for task in (*env.task_ids("train"), env.task_ids()[0]):
         env.reset(options={"task": task})
@@ -154,7 +179,11 @@ def test_public_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("between", ["|", "\n"])
 def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
     """Shipped levels, packed by another hand, are the same levels; what only looks packed stays a title."""
-    shipped = [load_mini(d).level(load_mini(d).by_split["test"][i]) for d in ("easy", "medium", "hard") for i in range(5)]
+    shipped = [
+        load_mini(d).level(load_mini(d).by_split["test"][i])
+        for d in ("easy", "medium", "hard")
+        for i in range(5)
+    ]
     rows = [print_level(level.room, level.start).replace(" ", "-").split("\n") for level in shipped]
 
     def pack(row: str) -> str:
@@ -167,7 +196,9 @@ def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
     read = load_path(tmp_path)
     levels = [read.level(task) for task in read.by_split["test"]]
     assert [(level.room, level.start) for level in levels] == [(level.room, level.start) for level in shipped]
-    assert read.texts["packed.sok:1"][3].endswith(f"packed.sok, line {packed[0].count(chr(10)) + 7}"), "where its first line stands"
+    assert read.texts["packed.sok:1"][3].endswith(f"packed.sok, line {packed[0].count(chr(10)) + 7}"), (
+        "where its first line stands"
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +243,9 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "LOUD.XSB").write_text("#####\n#@$.#\n#####\n")
     loud = SokobanEnv(levels=tmp_path)
     assert loud.task_ids() == ("LOUD.XSB:0",)
-    with pytest.raises(UnknownOption, match="'train' of .* has 0 tasks; .* an environment with its shipped data"):
+    with pytest.raises(
+        UnknownOption, match="'train' of .* has 0 tasks; .* an environment with its shipped data"
+    ):
         loud.demonstrations(1)
     path = tmp_path / "levels.txt"
     path.write_text("just words\n")

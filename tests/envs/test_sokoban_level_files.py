@@ -32,7 +32,8 @@ FIELDS = [print_level(*parse_level(text)) for text in (LEVEL, OTHER)]
 
 def slc(*levels: str, head: str = '<?xml version="1.0" encoding="UTF-8"?>') -> str:
     body = "".join(
-        f'<Level Id="x" Width="9"><!-- one -->{"".join(f"<L>{row}</L>" for row in level.splitlines())}</Level>\n' for level in levels
+        f'<Level Id="x" Width="9"><!-- one -->{"".join(f"<L>{row}</L>" for row in level.splitlines())}</Level>\n'
+        for level in levels
     )
     collection = f'<LevelCollection Copyright="&#169; J">\n{body}</LevelCollection>'
     return f"{head}\n<SokobanLevels><Title>#@$.# &amp; more</Title>\n{collection}</SokobanLevels>"
@@ -47,7 +48,10 @@ def with_x_walls(level: str) -> str:
 
 
 def packed(level: str, end: str) -> str:
-    return end.join(re.sub(r"(.)\1+", lambda run: f"{len(run[0])}{run[1]}", row.replace(" ", "-")) for row in level.splitlines())
+    return end.join(
+        re.sub(r"(.)\1+", lambda run: f"{len(run[0])}{run[1]}", row.replace(" ", "-"))
+        for row in level.splitlines()
+    )
 
 
 def read(folder: Path, content: str | bytes, name: str = "levels.txt", skip_bad: bool = False) -> list[str]:
@@ -95,7 +99,9 @@ def test_two_levels_in_many_forms(tmp_path: Path, content: str | bytes) -> None:
         slc(LEVEL, OTHER),
         slc(LEVEL, OTHER, head=""),
         "\ufeff" + slc(LEVEL, OTHER),
-        slc(LEVEL, OTHER, head='<?xml version="1.0" encoding="ISO-8859-1"?>').replace("more", "\u00e9").encode("latin-1"),
+        slc(LEVEL, OTHER, head='<?xml version="1.0" encoding="ISO-8859-1"?>')
+        .replace("more", "\u00e9")
+        .encode("latin-1"),
         slc(LEVEL, OTHER, head='<?xml version="1.0"?>\n<!DOCTYPE SokobanLevels SYSTEM "SokobanLev.dtd">'),
         slc(LEVEL, OTHER).replace("\n", "\r\n"),
         slc(LEVEL, OTHER).replace("<L>####</L>", "<L><![CDATA[####]]></L>"),
@@ -141,7 +147,10 @@ def test_all_faults_are_listed_and_the_rest_is_usable(tmp_path: Path) -> None:
     with pytest.raises(BadData) as caught:
         SokobanEnv(levels=tmp_path)
     said = str(caught.value)
-    assert "5 of 8 levels cannot be used; skip_bad=True leaves out what cannot be used and keeps 3 levels" in said
+    assert (
+        "5 of 8 levels cannot be used; skip_bad=True leaves out what cannot be used and keeps 3 levels"
+        in said
+    )
     for place in (
         "a.txt, line 7: ",
         "a.txt, line 11: ",
@@ -152,7 +161,9 @@ def test_all_faults_are_listed_and_the_rest_is_usable(tmp_path: Path) -> None:
         assert f"\n  {tmp_path}/{place}" in said, said
     env = SokobanEnv(levels=tmp_path, skip_bad=True)
     assert env.task_ids() == ("a.txt:0", "a.txt:3", "b.xsb:1"), "levels keep their numbers"
-    assert env.left_out.count == 5 and "5 left out" in str(env.left_out) and env.solved_at_start == ("a.txt:3",)
+    assert (
+        env.left_out.count == 5 and "5 left out" in str(env.left_out) and env.solved_at_start == ("a.txt:3",)
+    )
     with pytest.raises(UnknownOption, match="skip_bad must be True or False"):
         SokobanEnv(levels=tmp_path, skip_bad=1)  # type: ignore[arg-type]
     (tmp_path / "bad").mkdir()
@@ -174,7 +185,15 @@ def test_a_level_that_is_solved_ends_with_the_first_move(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "just words\n", "#####\n#####\n", "# heading #\n\n## another ##\n", "1. #first\n2. #second\n", "....\n"]
+    "text",
+    [
+        "",
+        "just words\n",
+        "#####\n#####\n",
+        "# heading #\n\n## another ##\n",
+        "1. #first\n2. #second\n",
+        "....\n",
+    ],
 )
 def test_prose_holds_no_level(tmp_path: Path, text: str) -> None:
     with pytest.raises(MissingData, match="no level in it"):
@@ -186,16 +205,33 @@ def test_prose_holds_no_level(tmp_path: Path, text: str) -> None:
 def test_shipped_levels_come_back_from_every_form(data: st.DataObject) -> None:
     """Whatever way each of several levels is written, they are the same levels."""
     shipped = load_mini("hard")
-    texts = [print_level(level.room, level.start) for level in (shipped.level(shipped.by_split["test"][number]) for number in range(40))]
+    texts = [
+        print_level(level.room, level.start)
+        for level in (shipped.level(shipped.by_split["test"][number]) for number in range(40))
+    ]
     chosen = data.draw(st.lists(st.sampled_from(texts), min_size=1, max_size=4))
-    forms = (str, lambda t: t.replace(" ", "-"), letters, with_x_walls, lambda t: packed(t, "|"), lambda t: packed(t, "\n"))
+    forms = (
+        str,
+        lambda t: t.replace(" ", "-"),
+        letters,
+        with_x_walls,
+        lambda t: packed(t, "|"),
+        lambda t: packed(t, "\n"),
+    )
     written = [data.draw(st.sampled_from(forms))(text) for text in chosen]
-    between = data.draw(st.sampled_from(["\n\n", "\n; next\n\n", "\n\nLevel 7\n", "\n   \n", "\n\n# by bob #\n"]))
+    between = data.draw(
+        st.sampled_from(["\n\n", "\n; next\n\n", "\n\nLevel 7\n", "\n   \n", "\n\n# by bob #\n"])
+    )
     found = list(split_levels(between.join(written).splitlines(keepends=True)))
     assert [print_level(*parse_level(level.text)) for level in found] == chosen
 
 
-COSTS = st.dictionaries(st.integers(0, 9), st.dictionaries(st.integers(20, 25), st.integers(0, 30), max_size=6), min_size=1, max_size=7)
+COSTS = st.dictionaries(
+    st.integers(0, 9),
+    st.dictionaries(st.integers(20, 25), st.integers(0, 30), max_size=6),
+    min_size=1,
+    max_size=7,
+)
 
 
 @settings(max_examples=150, deadline=None)

@@ -34,12 +34,19 @@ def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
         after, pushed = move(room, state, direction)
         (boxes, player), (boxes_after, player_after) = state, after
         row, column = divmod(player, room.width)
-        ahead = (row + (direction == 1) - (direction == 0)) * room.width + column + (direction == 3) - (direction == 2)
+        ahead = (
+            (row + (direction == 1) - (direction == 0)) * room.width
+            + column
+            + (direction == 3)
+            - (direction == 2)
+        )
         step = ahead - player
         # The grid of characters, by the rules as they are written on a wall.
         open_floor = lambda cell: room.floor >> cell & 1 and not boxes >> cell & 1  # noqa: E731, B023
         if boxes >> ahead & 1:
-            expected = ({*cells(boxes)} - {ahead} | {ahead + step}, ahead) if open_floor(ahead + step) else None
+            expected = (
+                ({*cells(boxes)} - {ahead} | {ahead + step}, ahead) if open_floor(ahead + step) else None
+            )
         else:
             expected = ({*cells(boxes)}, ahead) if open_floor(ahead) else None
         assert (direction in open_moves(room, state)) == (expected is not None) == (after is not state)
@@ -54,14 +61,20 @@ def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
         else:
             assert (after, pushed) == (state, -1)
         assert boxes_after.bit_count() == level.start[0].bit_count()
-        assert not boxes_after & ~room.floor and room.floor >> player_after & 1 and not boxes_after >> player_after & 1
+        assert (
+            not boxes_after & ~room.floor
+            and room.floor >> player_after & 1
+            and not boxes_after >> player_after & 1
+        )
         assert [row.translate(bare) for row in level_rows(room, after)] == walls
         state = after
 
 
 @settings(max_examples=60, deadline=None)
 @given(LEVELS, WALKS, st.booleans())
-def test_what_is_remembered_is_what_is_worked_out(chosen: tuple[str, int], walk: list[int], region_key: bool) -> None:
+def test_what_is_remembered_is_what_is_worked_out(
+    chosen: tuple[str, int], walk: list[int], region_key: bool
+) -> None:
     """Texts, keys and outcomes of the shared view equal those of a view made anew in every state."""
     levels = load_mini(chosen[0])
     look = Look("grid_coords", False, True, region_key, False)
@@ -109,7 +122,12 @@ def test_tags_and_validity(tmp_path) -> None:
     bump.step("Left")
     key = bump.state_key()
     before, *_, info = bump.step("Left")
-    assert (info["action_valid"], info["effect_key"], info["modifies_state"], bump.state_key()) == (True, "", False, key)
+    assert (info["action_valid"], info["effect_key"], info["modifies_state"], bump.state_key()) == (
+        True,
+        "",
+        False,
+        key,
+    )
     assert info["admissible_actions"] == ["Up", "Down", "Right"], "a bump changes nothing and is not offered"
     written = ("Left.", '"Left"', "[left]", "`Left`", "**LEFT**", "left!")
     assert all(bump.modifies_state(word) and bump.step(word)[4]["action"] == "Left" for word in written)
@@ -118,9 +136,15 @@ def test_tags_and_validity(tmp_path) -> None:
     assert bump.step("<search>Left</search>")[4]["action"] == ""
     observation, *_, info = bump.step("Up || Left")
     assert info["invalid_reason"] == "a turn takes one move, got 2; the option multi_action allows several"
-    assert observation.startswith("Invalid action: the action must be Up, Down, Left or Right.\n"), "an agent has no options"
+    assert observation.startswith("Invalid action: the action must be Up, Down, Left or Right.\n"), (
+        "an agent has no options"
+    )
     observation, *_, info = bump.step("Action: north")
-    assert not info["action_valid"] and "Up, Down, Left or Right" in info["invalid_reason"] and observation.endswith(before)
+    assert (
+        not info["action_valid"]
+        and "Up, Down, Left or Right" in info["invalid_reason"]
+        and observation.endswith(before)
+    )
     walked = env.step("up")[4]
     assert (walked["action"], walked["effect_key"], walked["action_valid"]) == ("Up", "", True)
     env.step("Down")
@@ -161,7 +185,10 @@ def test_several_actions_a_turn(tmp_path) -> None:
     assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
     for several in ("Up||Up", "[up] || [up].", "up up", "Up;up", "Up , Up,", "|| up | UP"):
         assert parse_action(several, True).moves == (0, 0), several
-        assert parse_action(several).reason == "a turn takes one move, got 2; the option multi_action allows several"
+        assert (
+            parse_action(several).reason
+            == "a turn takes one move, got 2; the option multi_action allows several"
+        )
     for nothing in ("", "||", " , ", "Up,, Up", "up jump", "I go up", "u"):
         assert parse_action(nothing).problem and parse_action(nothing, True).problem, nothing
     assert parse_action("up " * 10, True).moves == (0,) * 10
@@ -189,7 +216,9 @@ def test_lost_states(tmp_path) -> None:
     path.write_text("#######\n#     #\n#   . #\n# $   #\n# @   #\n#######\n")
     env = SokobanEnv(levels=path, show_dead=True)
     assert env.reset(options={"task": 0})[1]["dead"] is False
-    assert [env.step("Up")[4]["dead"] for _ in range(2)] == [False, True], "against the upper wall it never comes down"
+    assert [env.step("Up")[4]["dead"] for _ in range(2)] == [False, True], (
+        "against the upper wall it never comes down"
+    )
     assert env.oracle() is None and env.progress() == 0.0
     assert parse_reply(env.mistake(0)).action in DIRECTIONS
     assert "dead" not in SokobanEnv(levels=path).reset(options={"task": 0})[1]
@@ -205,12 +234,19 @@ def test_lost_states(tmp_path) -> None:
 def test_an_episode_ends_with_the_push_that_loses(chosen: tuple[str, int], walk: list[int]) -> None:
     """In lock-step with the plain environment: the same until that one is dead, which a push that is not undone made it."""
     difficulty, number = chosen
-    plain, ending = (SokobanEnv(difficulty=difficulty, horizon=60, **o) for o in ({"show_dead": True}, {"end_when_lost": True}))
+    plain, ending = (
+        SokobanEnv(difficulty=difficulty, horizon=60, **o)
+        for o in ({"show_dead": True}, {"end_when_lost": True})
+    )
     for env in (plain, ending):
         env.reset(options={"task": load_mini(difficulty).by_split["test"][number]})
     for direction in walk[:60]:
-        (text, reward, terminated, truncated, info), other = (env.step(DIRECTIONS[direction]) for env in (plain, ending))
-        assert other[:2] == (text, reward) and other[4]["success"] == info["success"] and "dead" not in other[4]
+        (text, reward, terminated, truncated, info), other = (
+            env.step(DIRECTIONS[direction]) for env in (plain, ending)
+        )
+        assert (
+            other[:2] == (text, reward) and other[4]["success"] == info["success"] and "dead" not in other[4]
+        )
         assert other[2] == (terminated or info["dead"])
         if other[2] or truncated:
             break
@@ -253,7 +289,9 @@ def lone_pushes(room: Room, box: tuple[int, int], target: tuple[int, int]) -> in
     reached, layer, pushes = {box}, {box}, 0
     while target not in reached:
         steps = ((r, c, dr, dc) for r, c in layer for dr, dc in ((0, 1), (1, 0), (0, -1), (-1, 0)))
-        layer = {(r + dr, c + dc) for r, c, dr, dc in steps if {(r + dr, c + dc), (r - dr, c - dc)} <= floor} - reached
+        layer = {
+            (r + dr, c + dc) for r, c, dr, dc in steps if {(r + dr, c + dc), (r - dr, c - dc)} <= floor
+        } - reached
         reached |= layer
         pushes += 1
     return pushes
@@ -275,24 +313,40 @@ def test_thoughts_are_true(difficulty: str) -> None:
             width = env._running()[0].level.room.width
             assert state[0] >> box[0] * width + box[1] & 1
             assert str(divmod(state[1], width)) in thought or "right behind" in thought
-            named = re.search(r"(?:belongs on|onto|on its way to|goes to|away from) \((\d+), (\d+)\)", thought)
+            named = re.search(
+                r"(?:belongs on|onto|on its way to|goes to|away from) \((\d+), (\d+)\)", thought
+            )
             # Without another target the box stands on one now, leaves it and comes back.
             target = tuple(map(int, named.groups())) if named else box
-            assert (target != box) == bool(named) and env._running()[0].level.room.targets >> target[0] * width + target[1] & 1
-            assert named or re.search(r"leave its target for now|off its target|back (?:onto|to) its target later", thought)
-            way = re.search(r"\b(?:has to go|push it|push the box at \S+ \S+|first|but now) (up|down|left|right)", thought).group(1)
+            assert (target != box) == bool(named) and env._running()[0].level.room.targets >> target[
+                0
+            ] * width + target[1] & 1
+            assert named or re.search(
+                r"leave its target for now|off its target|back (?:onto|to) its target later", thought
+            )
+            way = re.search(
+                r"\b(?:has to go|push it|push the box at \S+ \S+|first|but now) (up|down|left|right)", thought
+            ).group(1)
             spoken.append((box, way, target))
             returning += named is None
-            step = dict(zip(("up", "down", "left", "right"), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))[way]
+            step = dict(
+                zip(("up", "down", "left", "right"), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True)
+            )[way]
             moved = (box[0] + step[0], box[1] + step[1])
             if named:
-                away = lone_pushes(env._running()[0].level.room, moved, target) > lone_pushes(env._running()[0].level.room, box, target)
-                assert away == bool(re.search("goes round| later I push|though that is away|in the end, but now", thought)), thought
+                away = lone_pushes(env._running()[0].level.room, moved, target) > lone_pushes(
+                    env._running()[0].level.room, box, target
+                )
+                assert away == bool(
+                    re.search("goes round| later I push|though that is away|in the end, but now", thought)
+                ), thought
                 around += away
             info = env.step(reply)[4]
             if info["modifies_state"]:
                 # Every box that was spoken of is followed to the end.
-                promised = [(moved if cell == box else cell, goal) for cell, goal in [*promised, (box, target)]]
+                promised = [
+                    (moved if cell == box else cell, goal) for cell, goal in [*promised, (box, target)]
+                ]
                 assert {s[:2] for s in spoken} == {(box, way)}, "the plan does not change on the way"
                 assert info["effect_key"] == f"push:{box[0]},{box[1]}:{way.capitalize()}"
                 spoken = []
@@ -318,8 +372,13 @@ def test_solver_and_level_text() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"difficulty": "extreme"}, {"observation": "image"}, {"reward": "dense"}, {"state_key": "boxes"}, {"multi_action": 1},
-        {"show_dead": "no"}, {"end_when_lost": 1},
+        {"difficulty": "extreme"},
+        {"observation": "image"},
+        {"reward": "dense"},
+        {"state_key": "boxes"},
+        {"multi_action": 1},
+        {"show_dead": "no"},
+        {"end_when_lost": 1},
     ],
 )
 def test_wrong_options(wrong: dict) -> None:

@@ -63,8 +63,12 @@ def test_an_empty_hall_with_four_boxes_fits_the_default_bound(length: int) -> No
 
 
 @pytest.mark.parametrize("alone", [0, ALONE])
-@pytest.mark.parametrize(("size", "boxes", "targets"), [(5, 3, 3), (6, 2, 2), (6, 3, 3), (4, 4, 6), (5, 3, 24), (5, 4, 20)])
-def test_open_rooms_against_a_table_of_all_states(size: int, boxes: int, targets: int, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("size", "boxes", "targets"), [(5, 3, 3), (6, 2, 2), (6, 3, 3), (4, 4, 6), (5, 3, 24), (5, 4, 20)]
+)
+def test_open_rooms_against_a_table_of_all_states(
+    size: int, boxes: int, targets: int, alone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lengths, lost states and the very moves, with few solved layouts or too many, from one end and from both."""
     monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
     draw = random.Random(f"{size} {boxes} {targets}")
@@ -94,7 +98,10 @@ def test_both_kinds_of_search_are_tested_above() -> None:
 @pytest.mark.parametrize("solvable", [True, False])
 def test_a_long_walk_is_no_long_search(solvable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A corridor of 350 cells before the first push: lengths that no way can have are passed over."""
-    corridor = [f"#{' ' * 40}#" if row % 2 == 0 else ("#" * 40 + " #" if row % 4 == 1 else "# " + "#" * 40) for row in range(19)]
+    corridor = [
+        f"#{' ' * 40}#" if row % 2 == 0 else ("#" * 40 + " #" if row % 4 == 1 else "# " + "#" * 40)
+        for row in range(19)
+    ]
     corridor[0] = "#@" + corridor[0][2:]
     if solvable:
         hall = ["#" * 36 + "     #", "#" * 36 + " $ . #", "#" * 36 + "     #"]
@@ -102,7 +109,9 @@ def test_a_long_walk_is_no_long_search(solvable: bool, monkeypatch: pytest.Monke
         hall = ["#" * 39 + "  #", "#" * 36 + "  $ .#", "#" * 39 + "  #"]
     tried = []
     expand = Search._expand
-    monkeypatch.setattr(Search, "_expand", lambda self, *rest: (tried.append(rest[-1]), expand(self, *rest))[1])
+    monkeypatch.setattr(
+        Search, "_expand", lambda self, *rest: (tried.append(rest[-1]), expand(self, *rest))[1]
+    )
     moves = solve("\n".join(["#" * 42, *corridor, *hall, "#" * 42]), solver_states=100)
     assert (len(moves) > 350) if moves else not solvable
     assert len(tried) < 10
@@ -115,7 +124,12 @@ def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytes
     draw = random.Random(11)
     room = room_of(4, 13, draw)
     table = DistanceTable(room, 11)
-    states = [(boxes, player) for layer in table.layers[1:] for boxes, players in layer.items() for player in cells(players)]
+    states = [
+        (boxes, player)
+        for layer in table.layers[1:]
+        for boxes, players in layer.items()
+        for player in cells(players)
+    ]
     assert states
     for state in draw.sample(states, min(60, len(states))):
         assert solve_state(room, state) == solution(room, state, table(state) or 0, table)

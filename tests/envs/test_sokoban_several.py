@@ -40,7 +40,9 @@ def one_turn(env: SokobanEnv, wording: int) -> int:
     (way,) = set(words[-len(pushes) :])
     step = STEPS[way]
     line = [(box[0] + i * step[0], box[1] + i * step[1]) for i in range(len(pushes) + 1)]
-    assert pushes == [f"push:{row},{column}:{way.capitalize()}" for row, column in line[:-1]], "one box, one direction"
+    assert pushes == [f"push:{row},{column}:{way.capitalize()}" for row, column in line[:-1]], (
+        "one box, one direction"
+    )
     assert f"{way} to {line[-1]}" in reply.thought
     assert here == (box[0] - step[0], box[1] - step[1])
     # With the next move of an optimal plan in the same direction the line would not have ended here.
@@ -76,5 +78,11 @@ def test_a_walk_longer_than_a_turn_goes_on_in_the_next(tmp_path) -> None:
     assert one_turn(env, 0) == MOST_ACTIONS
     second = env.oracle() or ""
     assert one_turn(env, 0) == 3 and env._success
-    assert "has to go right, so I need to stand at (1, 13). From (1, 1) I go to (1, 2), " in first and first.count("||") == MOST_ACTIONS - 1
-    assert "has to go right to (1, 15), so I need to stand at (1, 13). From (1, 11) I go to (1, 12), (1, 13)." in second
+    assert (
+        "has to go right, so I need to stand at (1, 13). From (1, 1) I go to (1, 2), " in first
+        and first.count("||") == MOST_ACTIONS - 1
+    )
+    assert (
+        "has to go right to (1, 15), so I need to stand at (1, 13). From (1, 11) I go to (1, 12), (1, 13)."
+        in second
+    )

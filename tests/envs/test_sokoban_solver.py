@@ -44,7 +44,9 @@ def play(text: str, moves: list[str]) -> bool:
 @pytest.mark.parametrize("difficulty", list(TIERS))
 def test_lengths_equal_breadth_first_search(difficulty: str) -> None:
     levels = load_mini(difficulty)
-    for task_id in levels.by_split["test"][: 60 if difficulty == "hard" else 200]:  # the other search takes long there
+    for task_id in levels.by_split["test"][
+        : 60 if difficulty == "hard" else 200
+    ]:  # the other search takes long there
         level = levels.level(task_id)
         text = print_level(level.room, level.start)
         moves = solve(text)
@@ -124,10 +126,14 @@ def test_four_boxes_and_a_lost_level() -> None:
 
 def test_the_search_gives_up_at_its_bound(tmp_path: Path) -> None:
     assert SOLVER_STATES == 1_000_000
-    with pytest.raises(SolverLimit, match=r"4 boxes on \d+ floor cells .* after 50 states.*raise solver_states"):
+    with pytest.raises(
+        SolverLimit, match=r"4 boxes on \d+ floor cells .* after 50 states.*raise solver_states"
+    ):
         solve(FOUR_BOXES, solver_states=50)
     assert solve(FOUR_BOXES, solver_states=100_000) == solve(FOUR_BOXES)
-    assert solve("######\n#$ ..#\n# @$ #\n######", solver_states=1) is None, "a level that is seen to be lost needs no search"
+    assert solve("######\n#$ ..#\n# @$ #\n######", solver_states=1) is None, (
+        "a level that is seen to be lost needs no search"
+    )
     for wrong in (0, -1, True, 2.0, "many"):
         with pytest.raises(UnknownOption, match="solver_states"):
             solve(FOUR_BOXES, solver_states=wrong)  # type: ignore[arg-type]
@@ -139,7 +145,9 @@ def test_the_search_gives_up_at_its_bound(tmp_path: Path) -> None:
     for ask in (env.oracle, env.progress, lambda: env.mistake(0)):
         with pytest.raises(SolverLimit, match="after 50 states"):
             ask()
-    assert env.step(env.step("Up")[4]["admissible_actions"][0])[4]["action_valid"], "the level can be played all the same"
+    assert env.step(env.step("Up")[4]["admissible_actions"][0])[4]["action_valid"], (
+        "the level can be played all the same"
+    )
     patient = SokobanEnv(levels=tmp_path / "large.txt")
     patient.reset()
     assert patient.oracle() is not None

@@ -38,19 +38,39 @@ def write_originals(folder: Path, count: int = 230) -> Path:
     products, attributes, wishes = [], {}, {}
     for number in range(count):
         product = catalogue.product(number)
-        products.append({
-            "asin": product["asin"], "name": product["name"], "query": product["query"], "category": product["category"],
-            "product_category": product["product_category"], "pricing": product["Price"].replace(" to ", " - "),
-            "full_description": product["Description"], "small_description": product["BulletPoints"],
-            "customization_options": {name: [{"value": v, "image": None} for v in vs] for name, vs in product["options"].items()},
-        })  # fmt: skip
-        attributes[product["asin"]] = {"attributes": product["Attributes"], "instruction": "x", "instruction_attributes": ["y"]}
+        products.append(
+            {
+                "asin": product["asin"],
+                "name": product["name"],
+                "query": product["query"],
+                "category": product["category"],
+                "product_category": product["product_category"],
+                "pricing": product["Price"].replace(" to ", " - "),
+                "full_description": product["Description"],
+                "small_description": product["BulletPoints"],
+                "customization_options": {
+                    name: [{"value": v, "image": None} for v in vs] for name, vs in product["options"].items()
+                },
+            }
+        )
+        attributes[product["asin"]] = {
+            "attributes": product["Attributes"],
+            "instruction": "x",
+            "instruction_attributes": ["y"],
+        }
         if number % 3 == 0:
-            wishes[product["asin"]] = [{
-                "instruction": f"i want a {product['query']}.", "instruction_attributes": product["Attributes"][:2],
-                "instruction_options": [values[0] for values in product["options"].values()],
-            }]  # fmt: skip
-    for name, value in (("items_shuffle", products), ("items_ins_v2", attributes), ("items_human_ins", wishes)):
+            wishes[product["asin"]] = [
+                {
+                    "instruction": f"i want a {product['query']}.",
+                    "instruction_attributes": product["Attributes"][:2],
+                    "instruction_options": [values[0] for values in product["options"].values()],
+                }
+            ]
+    for name, value in (
+        ("items_shuffle", products),
+        ("items_ins_v2", attributes),
+        ("items_human_ins", wishes),
+    ):
         (folder / f"{name}.json").write_text(json.dumps(value, indent=1), encoding="utf-8")
     return folder
 
@@ -61,13 +81,17 @@ def contents(shop: Shop) -> list[Any]:
     return [products, list(shop.tasks.values()), catalogue.search("floor lamp gift"), catalogue.tagger]
 
 
-def test_an_interrupted_build_of_large_files_goes_on(tmp_path: Path, own_stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_build_of_large_files_goes_on(
+    tmp_path: Path, own_stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_originals(tmp_path / "files")
     whole = contents(load_shop(str(folder)))
     open_shop.cache_clear()
     shutil.rmtree(own_stores)
     monkeypatch.setattr(building, "BATCH", 50)
-    monkeypatch.setattr(originals, "LARGE_BYTES", 1000)  # as for the full set: attributes are streamed, progress is shown
+    monkeypatch.setattr(
+        originals, "LARGE_BYTES", 1000
+    )  # as for the full set: attributes are streamed, progress is shown
     draw_price, drawn = originals.draw_price, 0
 
     def interrupted(product: dict[str, Any], seed: int) -> float:
@@ -82,7 +106,9 @@ def test_an_interrupted_build_of_large_files_goes_on(tmp_path: Path, own_stores:
         load_shop(str(folder))
     assert contents(load_shop(str(folder))) == whole
     assert drawn == 170 + 80, "three batches of 50 were not done again"
-    assert [path.suffix for path in own_stores.iterdir()].count("") == 1 and len(list(own_stores.iterdir())) == 2, "the store and the lock"
+    assert [path.suffix for path in own_stores.iterdir()].count("") == 1 and len(
+        list(own_stores.iterdir())
+    ) == 2, "the store and the lock"
 
 
 def test_the_order_of_goals_and_the_ranges_are_the_originals() -> None:
@@ -90,18 +116,32 @@ def test_the_order_of_goals_and_the_ranges_are_the_originals() -> None:
     tasks = make_tasks([{**goal, "asin": str(n)} for n in range(12_087)], lambda goal: [])
     sizes = {split: sum(task.split == split for task in tasks) for split in ("test", "valid", "train")}
     assert sizes == {"test": 500, "valid": 1000, "train": 10_587}
-    assert [task.split for task in tasks[498:502]] == ["test", "test", "valid", "valid"] and tasks[1500].split == "train"
+    assert [task.split for task in tasks[498:502]] == ["test", "test", "valid", "valid"] and tasks[
+        1500
+    ].split == "train"
 
 
-def test_equally_good_products_come_by_asin_as_the_originals_search_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equally_good_products_come_by_asin_as_the_originals_search_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More of them than a search gives, in a file that has them in another order; in a store and in memory."""
     folder = tmp_path / "files"
     folder.mkdir()
     asins = [f"B{number * 37 % 101:03d}" for number in range(101)]
-    products = [{"asin": asin, "name": "Red Mug" if asin != "B077" else "Mug mug", "query": "mug"} for asin in asins]
+    products = [
+        {"asin": asin, "name": "Red Mug" if asin != "B077" else "Mug mug", "query": "mug"} for asin in asins
+    ]
     (folder / "items_shuffle.json").write_text(json.dumps(products), encoding="utf-8")
-    goal = {"asin": "B077", "query": "mug", "name": "Mug mug", "product_category": "", "instruction_text": "a mug", "attributes": [],
-            "price_upper": 10.0, "goal_options": []}  # fmt: skip
+    goal = {
+        "asin": "B077",
+        "query": "mug",
+        "name": "Mug mug",
+        "product_category": "",
+        "instruction_text": "a mug",
+        "attributes": [],
+        "price_upper": 10.0,
+        "goal_options": [],
+    }
     (folder / "goals.json").write_text(json.dumps([goal]), encoding="utf-8")
     expected = ["B077", *(asin for asin in sorted(asins) if asin != "B077")][:50]
     stored = load_shop(str(folder)).catalogue
@@ -161,7 +201,9 @@ def test_processes_share_one_store(tmp_path: Path, own_stores: Path, data: str) 
         shutil.rmtree(own_stores)
     command = [sys.executable, "-c", SHARED, data]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)
+    ]
     answers = [process.communicate()[0] for process in running]
     assert set(answers) == {f"{1000 if data == 'mini' else 230} 0 True\n"}
     assert len([path for path in own_stores.iterdir() if path.is_dir()]) == 1
@@ -210,8 +252,21 @@ def test_without_rapidfuzz(monkeypatch: pytest.MonkeyPatch) -> None:
     told = r"needs the package 'rapidfuzz'.*pip install.*\[webshop\]"
     with pytest.raises(MissingExtra, match=told):
         WebShopEnv(data="mini")
-    product = {"query": "", "product_category": "", "Attributes": ["never seen"], "Title": "", "BulletPoints": [], "Description": ""}
-    goal = {"query": "", "product_category": "", "attributes": ["not seen ever"], "goal_options": [], "price_upper": 5.0}
+    product = {
+        "query": "",
+        "product_category": "",
+        "Attributes": ["never seen"],
+        "Title": "",
+        "BulletPoints": [],
+        "Description": "",
+    }
+    goal = {
+        "query": "",
+        "product_category": "",
+        "attributes": ["not seen ever"],
+        "goal_options": [],
+        "price_upper": 5.0,
+    }
     with pytest.raises(MissingExtra, match=told):
         score(product, goal, {}, 1.0, ["a"], ["a"])
 
@@ -241,7 +296,9 @@ def test_an_installed_model_is_taken_and_named(tmp_path: Path, monkeypatch: pyte
         "from spacy.util import load_model_from_init_py\ndef load(**options):\n    return load_model_from_init_py(__file__, **options)\n"
     )
     (tmp_path / "en_core_web_sm-9.9.9.dist-info").mkdir()
-    (tmp_path / "en_core_web_sm-9.9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: en_core_web_sm\nVersion: 9.9.9\n")
+    (tmp_path / "en_core_web_sm-9.9.9.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: en_core_web_sm\nVersion: 9.9.9\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(nouns, "_pipeline", nouns._pipeline.__wrapped__)
     tagger = nouns.best_tagger()
@@ -278,4 +335,6 @@ def test_mini_tier_looks_like_the_real_one() -> None:
             assert real / FACTOR <= figures[name] <= real * FACTOR, name
     page = (ROOT / "docs" / "results" / "webshop.md").read_text(encoding="utf-8")
     for name, figure in figures.items():
-        assert f"| {name} | {statistics.REAL[name]:g} | {figure:.3g} |" in page, "docs/results/webshop.md shows other figures"
+        assert f"| {name} | {statistics.REAL[name]:g} | {figure:.3g} |" in page, (
+            "docs/results/webshop.md shows other figures"
+        )

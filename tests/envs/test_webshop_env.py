@@ -48,8 +48,16 @@ def test_one_value_of_two_options_sets_the_last_and_button_words_are_buttons(tmp
 
 
 def test_the_expert_buys_where_a_wanted_value_is_empty(tmp_path: Path) -> None:
-    goal = {"asin": "B01", "query": "mugs", "name": "Red Mug", "product_category": "Home › Mugs", "instruction_text": "a mug",
-            "attributes": ["big"], "price_upper": 10.0, "goal_options": {"size": "", "color": "red"}}  # fmt: skip
+    goal = {
+        "asin": "B01",
+        "query": "mugs",
+        "name": "Red Mug",
+        "product_category": "Home › Mugs",
+        "instruction_text": "a mug",
+        "attributes": ["big"],
+        "price_upper": 10.0,
+        "goal_options": {"size": "", "color": "red"},
+    }
     options = {"size": [{"value": ""}, {"value": "wide"}], "color": [{"value": "red"}]}
     env = open_folder(tmp_path, [{**PRODUCT, "customization_options": options}], goals=[goal])
     env.reset(options={"task": 0})
@@ -64,11 +72,20 @@ def test_the_expert_buys_where_a_wanted_value_is_empty(tmp_path: Path) -> None:
 def test_rich_text(tmp_path: Path) -> None:
     """Checked by hand against ``WebAgentTextEnv.convert_html_to_text`` of princeton-nlp/WebShop@64fa2a5."""
     options = {"Color": [{"value": "Red"}, {"value": "caf\u00e9"}], "Size": [{"value": "8 Wide"}]}
-    open_folder(tmp_path, [{**PRODUCT, "customization_options": options}, {**PRODUCT, "asin": "B02", "pricing": "$3", "name": "Mug"}])
+    open_folder(
+        tmp_path,
+        [
+            {**PRODUCT, "customization_options": options},
+            {**PRODUCT, "asin": "B02", "pricing": "$3", "name": "Mug"},
+        ],
+    )
     env = WebShopEnv(data=str(tmp_path), observation="text_rich")
     assert env.reset(options={"task": 0})[0] == "WebShop\nInstruction:\na mug\n[button] Search [button_]\n"
     head = "Instruction:\na mug\n[button] Back to Search [button_]\n"
-    results = head + "Page 1 (Total results: 2)\n[button] Next > [button_]\n\n[{0}] B01 [{0}_]\nRed Mug\n$5.0 to $9.0\n"
+    results = (
+        head
+        + "Page 1 (Total results: 2)\n[button] Next > [button_]\n\n[{0}] B01 [{0}_]\nRed Mug\n$5.0 to $9.0\n"
+    )
     other = "\n[button] B02 [button_]\nMug\n$3.0\n"
     assert env.step("search[red mug]")[0] == results.format("button") + other
     item = (
@@ -78,9 +95,13 @@ def test_rich_text(tmp_path: Path) -> None:
     )
     assert env.step("click[b01]")[0] == item.format("button", "button")
     assert env.step("click[red]")[0] == "You have clicked red.\n" + item.format("clicked button", "button")
-    both = "You have clicked 8 wide.\nYou have clicked red.\n" + item.format("clicked button", "clicked button")
+    both = "You have clicked 8 wide.\nYou have clicked red.\n" + item.format(
+        "clicked button", "clicked button"
+    )
     assert env.step("click[8 wide]")[0] == both
-    assert env.step("click[caf\u00e9]")[0] == "You have clicked 8 wide.\n" + item.format("button", "clicked button"), "as the original"
+    assert env.step("click[caf\u00e9]")[0] == "You have clicked 8 wide.\n" + item.format(
+        "button", "clicked button"
+    ), "as the original"
     assert env.step("click[description]")[0] == head + "[button] < Prev [button_]\nA mug.\n"
     env.step("click[< prev]")
     assert env.step("click[< prev]")[0] == results.format("clicked button") + other
@@ -96,7 +117,11 @@ def test_tags_and_keys() -> None:
 
     goal = env._shop.tasks[task].goal
     env.reset(options={"task": task})
-    while "click[buy now]" not in (env.oracle() or "") and "chosen" not in (env.oracle() or "") and env.snapshot().state.page != "item":
+    while (
+        "click[buy now]" not in (env.oracle() or "")
+        and "chosen" not in (env.oracle() or "")
+        and env.snapshot().state.page != "item"
+    ):
         env.step(env.oracle() or "")
     opening = env.snapshot()
     first, second = goal["goal_options"]
@@ -106,9 +131,13 @@ def test_tags_and_keys() -> None:
         return [env.step(action)[4] for action in actions]
 
     one, other = then(f"click[{first}]", f"click[{second}]"), then(f"click[{second}]", f"click[{first}]")
-    assert one[-1]["state_key"] == other[-1]["state_key"] and all(info["modifies_state"] for info in one + other)
+    assert one[-1]["state_key"] == other[-1]["state_key"] and all(
+        info["modifies_state"] for info in one + other
+    )
     assert not then(f"click[{first}]", f"click[{first}]")[-1]["modifies_state"], "chosen again"
-    assert not then("click[description]")[0]["modifies_state"] and not then("click[< prev]")[0]["modifies_state"]
+    assert (
+        not then("click[description]")[0]["modifies_state"] and not then("click[< prev]")[0]["modifies_state"]
+    )
     assert then(f"click[{first}]", "click[< prev]")[-1]["modifies_state"], "options are lost"
     assert then("click[description]", "click[< prev]")[-1]["state_key"] == then("nothing")[0]["state_key"]
     query = goal["query"]
@@ -142,11 +171,17 @@ def test_the_expert_leaves_another_product_for_what_it_has_seen() -> None:
                     env.reset(options={"task": task_id})
                     env.step(f"search[{task.query}]")
                     shown = env.step(f"click[{product['asin'].lower()}]")[0]
-                    reasons.add(_reason_for_leaving(env, shop.catalogue.price(number), task.goal, product, wording, shown))
+                    reasons.add(
+                        _reason_for_leaving(
+                            env, shop.catalogue.price(number), task.goal, product, wording, shown
+                        )
+                    )
     assert reasons == {"price", "option", "attribute"}
 
 
-def _reason_for_leaving(env: WebShopEnv, price: float, goal: Any, product: Any, wording: int, shown: str) -> str:
+def _reason_for_leaving(
+    env: WebShopEnv, price: float, goal: Any, product: Any, wording: int, shown: str
+) -> str:
     """Lets the expert read and go back; its reason for going back must be true and must have been shown."""
     while "Action: click[< prev]" not in (reply := env.oracle(wording=wording) or ""):
         shown += env.step(reply)[0]
@@ -207,7 +242,10 @@ def test_page_size_is_checked(size: Any) -> None:
 
 def test_100_000_random_actions() -> None:
     draw = random.Random(5)
-    envs = [WebShopEnv(data="mini", split="train", horizon=40, observation=observation) for observation in OBSERVATIONS]
+    envs = [
+        WebShopEnv(data="mini", split="train", horizon=40, observation=observation)
+        for observation in OBSERVATIONS
+    ]
     over, info = True, {}
     for _ in range(100_000):
         if over:
@@ -248,7 +286,10 @@ def test_mini_tier_holds_what_it_promises() -> None:
         full = len(task.goal["attributes"]) + len(task.goal["goal_options"]) + 1
         own = [p for p in products if p["query"] == task.goal["query"]]
         assert sum(sum(generate.met(p, task.goal)) == full - 1 for p in own) >= generate.NEAR_MISSES
-        assert shop.catalogue.search(task.query).index(shop.catalogue.find(task.goal["asin"]) or 0) + 1 in generate.RANKS
+        assert (
+            shop.catalogue.search(task.query).index(shop.catalogue.find(task.goal["asin"]) or 0) + 1
+            in generate.RANKS
+        )
         hidden += sum(a not in target["Title"].lower() for a in task.goal["attributes"])
         total += len(task.goal["attributes"])
     assert hidden * 2 == total, "half of the deciding attributes stand on sub pages only"
@@ -276,8 +317,12 @@ def test_practice_is_fresh_and_winnable() -> None:
 
 def test_the_shipped_tier_is_what_the_generator_makes() -> None:
     """All products, and the goals of the first family that has its full number (the whole takes minutes)."""
-    by_family = {f: generate.make_drafts(f, StableRandom(f"webshop/{generate.SEED}/{f.query}")) for f in FAMILIES}
-    drafts = StableRandom(f"webshop/{generate.SEED}/order").shuffled([draft for own in by_family.values() for draft in own])
+    by_family = {
+        f: generate.make_drafts(f, StableRandom(f"webshop/{generate.SEED}/{f.query}")) for f in FAMILIES
+    }
+    drafts = StableRandom(f"webshop/{generate.SEED}/order").shuffled(
+        [draft for own in by_family.values() for draft in own]
+    )
     products = [draft.product for draft in drafts]
     contents = generate.files(products, [])["products.jsonl"]
     manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))

@@ -23,22 +23,41 @@ def products(*asins: str, **change: Any) -> list[dict[str, Any]]:
 def write(folder: Path, **files: Any) -> Path:
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
-        (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        (folder / f"{name}.json").write_text(
+            content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+        )
     return folder
 
 
-@pytest.mark.parametrize(("files", "cause"), [
-    ({"items_shuffle": products("B01")}, "products, but no goals: add items_human_ins.json"),
-    ({"items_shuffle_1000": products("B01")}, "products, but no goals"),
-    ({"items_shuffle": products("B01"), "items_human_ins": {}}, "no goal in items_human_ins.json is for one of its products"),
-    ({"items_shuffle": products("B01"), "items_human_ins": {"B02": WISH}}, "no goal in items_human_ins.json"),
-    ({"items_shuffle": products("B01"), "items_ins_v2": {"B01": {"attributes": ["big"]}}}, "no goal in items_ins_v2.json"),
-    ({"items_shuffle": products("B01"), "goals": []}, "no goal in goals.json"),
-    ({"items_shuffle": products("B0123456789X"), "items_human_ins": {"B0123456789X": WISH}}, "longer than 10 characters (the first"),
-    ({"items_shuffle": products("", "nan"), "items_human_ins": {}}, "skips every product"),
-    ({"items_shuffle": []}, "an empty list"),
-])  # fmt: skip
-def test_what_resets_would_lack_is_told_when_it_is_made(files: dict[str, Any], cause: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "cause"),
+    [
+        ({"items_shuffle": products("B01")}, "products, but no goals: add items_human_ins.json"),
+        ({"items_shuffle_1000": products("B01")}, "products, but no goals"),
+        (
+            {"items_shuffle": products("B01"), "items_human_ins": {}},
+            "no goal in items_human_ins.json is for one of its products",
+        ),
+        (
+            {"items_shuffle": products("B01"), "items_human_ins": {"B02": WISH}},
+            "no goal in items_human_ins.json",
+        ),
+        (
+            {"items_shuffle": products("B01"), "items_ins_v2": {"B01": {"attributes": ["big"]}}},
+            "no goal in items_ins_v2.json",
+        ),
+        ({"items_shuffle": products("B01"), "goals": []}, "no goal in goals.json"),
+        (
+            {"items_shuffle": products("B0123456789X"), "items_human_ins": {"B0123456789X": WISH}},
+            "longer than 10 characters (the first",
+        ),
+        ({"items_shuffle": products("", "nan"), "items_human_ins": {}}, "skips every product"),
+        ({"items_shuffle": []}, "an empty list"),
+    ],
+)
+def test_what_resets_would_lack_is_told_when_it_is_made(
+    files: dict[str, Any], cause: str, tmp_path: Path
+) -> None:
     write(tmp_path, **files)
     for _ in range(2):  # the second time a store of the products may be there
         with pytest.raises((MissingData, BadData)) as told:
@@ -49,9 +68,11 @@ def test_what_resets_would_lack_is_told_when_it_is_made(files: dict[str, Any], c
 
 
 BAD = {
-    "pricing": {"pricing": "$ten"}, "name": {"name": 3}, "options": {"customization_options": {"Color": "red"}},
+    "pricing": {"pricing": "$ten"},
+    "name": {"name": 3},
+    "options": {"customization_options": {"Color": "red"}},
     "bullets": {"small_description": {"a": 1}},
-}  # fmt: skip
+}
 
 
 def test_all_faults_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
@@ -59,7 +80,11 @@ def test_all_faults_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
     bad = [{**PRODUCT, "asin": f"C{number}", **change} for number, change in enumerate(BAD.values())]
     mixed = [good[0], *bad, good[1], "no product", good[2]]
     wishes = dict.fromkeys(("B01", "B02"), WISH) | {"B03": [{"instruction": 4, "instruction_attributes": []}]}
-    folder = write(tmp_path / "shop", items_shuffle=json.dumps(mixed, indent=0), items_human_ins=json.dumps(wishes, indent=0))
+    folder = write(
+        tmp_path / "shop",
+        items_shuffle=json.dumps(mixed, indent=0),
+        items_human_ins=json.dumps(wishes, indent=0),
+    )
     with pytest.raises(BadData) as told:
         WebShopEnv(data=folder)
     lines = str(told.value).splitlines()
@@ -81,17 +106,30 @@ def test_changed_folders_are_seen_in_one_process(tmp_path: Path) -> None:
     write(folder, items_shuffle=products("B01", "B02"), items_human_ins={"B01": WISH, "B02": WISH})
     second = WebShopEnv(data=folder)
     assert len(second.task_ids()) == 2 and len(first.task_ids()) == 1
-    write(folder, goals=[{
-        "asin": "B02", "query": "mugs", "name": "Red Mug", "product_category": "", "instruction_text": "another", "attributes": ["big"],
-        "price_upper": 10.0, "goal_options": [],
-    }])  # fmt: skip
+    write(
+        folder,
+        goals=[
+            {
+                "asin": "B02",
+                "query": "mugs",
+                "name": "Red Mug",
+                "product_category": "",
+                "instruction_text": "another",
+                "attributes": ["big"],
+                "price_upper": 10.0,
+                "goal_options": [],
+            }
+        ],
+    )
     assert WebShopEnv(data=folder).reset(seed=0)[1]["instruction"] == "another"
     (folder / "items_shuffle.json").unlink()
     with pytest.raises(MissingData, match="no items_shuffle"):
         WebShopEnv(data=folder)
 
 
-@pytest.mark.parametrize("name", ["items_shuffle.json", "items_human_ins.json", "items_ins_v2.json", "prices.json"])
+@pytest.mark.parametrize(
+    "name", ["items_shuffle.json", "items_human_ins.json", "items_ins_v2.json", "prices.json"]
+)
 def test_pipes_and_folders_are_no_files(name: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "shop", items_shuffle=products("B01"), items_human_ins={"B01": WISH})
     (folder / name).unlink(missing_ok=True)

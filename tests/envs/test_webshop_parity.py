@@ -19,11 +19,18 @@ TRANSCRIPTS = json.loads((RECORDED / "transcripts.json").read_text(encoding="utf
 @pytest.mark.parametrize("case", PARITY["cases"], ids=lambda case: f"{case['id']}: {case['tag']}")
 def test_score(case: dict[str, Any]) -> None:
     got = score(
-        PARITY["products"][case["product"]], case["goal"], case["purchased_options"], case["price"],
-        case["purchased_title_nouns"], case["goal_title_nouns"],
-    )  # fmt: skip
+        PARITY["products"][case["product"]],
+        case["goal"],
+        case["purchased_options"],
+        case["price"],
+        case["purchased_title_nouns"],
+        case["goal_title_nouns"],
+    )
     if case["error"]:  # the original raised: ours is defined, and says what happened there
-        assert 0.0 <= got.total <= 1.0 and got.parts["original_error"].split(":")[0] == case["error"].split(":")[0]
+        assert (
+            0.0 <= got.total <= 1.0
+            and got.parts["original_error"].split(":")[0] == case["error"].split(":")[0]
+        )
     else:
         assert got.total == pytest.approx(case["reward"], abs=1e-9)
         assert got.parts == pytest.approx(case["info"], abs=1e-9)
@@ -48,8 +55,13 @@ def test_transcript(folder: Path, episode: dict[str, Any]) -> None:
         observation, reward, terminated, _, info = env.step(step["action"])
         assert observation == step["obs"]
         assert (reward, terminated) == (pytest.approx(step["reward"], abs=1e-9), step["done"])
-        clicks = [action.removeprefix("click[").removesuffix("]") for action in info["admissible_actions"] or []]
-        assert clicks == step["avail"]["clickables"] and info["search_available"] == step["avail"]["has_search_bar"]
+        clicks = [
+            action.removeprefix("click[").removesuffix("]") for action in info["admissible_actions"] or []
+        ]
+        assert (
+            clicks == step["avail"]["clickables"]
+            and info["search_available"] == step["avail"]["has_search_bar"]
+        )
 
 
 def test_files_by_path_draw_the_same_goals_every_time(tmp_path: Path) -> None:
@@ -60,7 +72,9 @@ def test_files_by_path_draw_the_same_goals_every_time(tmp_path: Path) -> None:
     other = tmp_path / "copy"
     shutil.copytree(tmp_path, other)
     second = WebShopEnv(data=str(other))
-    assert texts == [second.reset(options={"task": task})[1]["instruction"] for task in second.task_ids("test")]
+    assert texts == [
+        second.reset(options={"task": task})[1]["instruction"] for task in second.task_ids("test")
+    ]
     assert first.tier == "path" and len(texts) == len(TRANSCRIPTS["goals"])
     third = WebShopEnv(data=str(tmp_path), seed_prices=1)
     assert texts != [third.reset(options={"task": task})[1]["instruction"] for task in third.task_ids("test")]

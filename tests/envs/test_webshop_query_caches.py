@@ -7,9 +7,14 @@ from tstar_envs.envs.webshop.shop import load_shop
 
 def test_long_queries_are_not_remembered() -> None:
     catalogue = load_shop("mini").catalogue
-    words = " ".join(sorted({word for number in range(60) for word in catalogue.product(number)["name"].split()}))
+    words = " ".join(
+        sorted({word for number in range(60) for word in catalogue.product(number)["name"].split()})
+    )
     assert len(words) > module._LONGEST_REMEMBERED
-    short, long = catalogue._search_short.cache_info().currsize, module._remembered_terms.cache_info().currsize  # type: ignore[attr-defined]
+    short, long = (
+        catalogue._search_short.cache_info().currsize,
+        module._remembered_terms.cache_info().currsize,
+    )  # type: ignore[attr-defined]
     found = [catalogue.search(f"{words} {n}") for n in range(50)]
     assert all(found) and found == [catalogue.search(f"{words} {n}") for n in range(50)]
     assert catalogue._search_short.cache_info().currsize == short  # type: ignore[attr-defined]

@@ -21,24 +21,63 @@ from tstar_envs.envs.webshop.shop import load_shop
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("caresses", "caress"), ("ponies", "poni"), ("ties", "ti"), ("cats", "cat"), ("feed", "feed"), ("agreed", "agre"),
-     ("plastered", "plaster"),
-     ("motoring", "motor"), ("sing", "sing"), ("conflated", "conflat"), ("troubled", "troubl"), ("hopping", "hop"), ("falling", "fall"),
-     ("filing", "file"), ("happy", "happi"), ("sky", "sky"), ("relational", "relat"), ("conditional", "condit"), ("digitizer", "digit"),
-     ("vietnamization", "vietnam"), ("operator", "oper"), ("hopefulness", "hope"), ("formaliti", "formal"), ("electrical", "electr"),
-     ("goodness", "good"), ("revival", "reviv"), ("adjustable", "adjust"), ("replacement", "replac"), ("adoption", "adopt"),
-     ("probate", "probat"), ("rate", "rate"), ("cease", "ceas"), ("controll", "control"), ("roll", "roll"), ("is", "is"),
-     ("assembli", "assembl"), ("assembly", "assembl"), ("technology", "technolog"), ("technologies", "technolog"), ("possibly", "possibl")],
-)  # fmt: skip
+    [
+        ("caresses", "caress"),
+        ("ponies", "poni"),
+        ("ties", "ti"),
+        ("cats", "cat"),
+        ("feed", "feed"),
+        ("agreed", "agre"),
+        ("plastered", "plaster"),
+        ("motoring", "motor"),
+        ("sing", "sing"),
+        ("conflated", "conflat"),
+        ("troubled", "troubl"),
+        ("hopping", "hop"),
+        ("falling", "fall"),
+        ("filing", "file"),
+        ("happy", "happi"),
+        ("sky", "sky"),
+        ("relational", "relat"),
+        ("conditional", "condit"),
+        ("digitizer", "digit"),
+        ("vietnamization", "vietnam"),
+        ("operator", "oper"),
+        ("hopefulness", "hope"),
+        ("formaliti", "formal"),
+        ("electrical", "electr"),
+        ("goodness", "good"),
+        ("revival", "reviv"),
+        ("adjustable", "adjust"),
+        ("replacement", "replac"),
+        ("adoption", "adopt"),
+        ("probate", "probat"),
+        ("rate", "rate"),
+        ("cease", "ceas"),
+        ("controll", "control"),
+        ("roll", "roll"),
+        ("is", "is"),
+        ("assembli", "assembl"),
+        ("assembly", "assembl"),
+        ("technology", "technolog"),
+        ("technologies", "technolog"),
+        ("possibly", "possibl"),
+    ],
+)
 def test_stem(word: str, expected: str) -> None:
     assert stem(word) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [("wi-fi 2.7 oz", ["wi", "fi", "2.7", "oz"]), ("men's u.s.a. a.b 1,000 x:y", ["men's", "u.s.a", "a.b", "1,000", "x:y"]),
-     ("a1.b2 3.x __ _a", ["a1", "b2", "3", "x", "_a"]), ("☕ tea漢字", ["☕", "tea", "漢", "字"]), ("x" * 300, ["x" * 255, "x" * 45])],
-)  # fmt: skip
+    [
+        ("wi-fi 2.7 oz", ["wi", "fi", "2.7", "oz"]),
+        ("men's u.s.a. a.b 1,000 x:y", ["men's", "u.s.a", "a.b", "1,000", "x:y"]),
+        ("a1.b2 3.x __ _a", ["a1", "b2", "3", "x", "_a"]),
+        ("☕ tea漢字", ["☕", "tea", "漢", "字"]),
+        ("x" * 300, ["x" * 255, "x" * 45]),
+    ],
+)
 def test_tokens(text: str, tokens: list[str]) -> None:
     assert tokenize(text) == tokens
 
@@ -49,7 +88,20 @@ def test_stop_words_and_possessives() -> None:
 
 def test_lossy_lengths() -> None:
     """Lucene's SmallFloat: exact below 40, then four significant bits above the first 24."""
-    assert [lossy_length(n) for n in (0, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 1000)] == [0, 23, 24, 39, 40, 40, 42, 54, 56, 56, 60, 984]
+    assert [lossy_length(n) for n in (0, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 1000)] == [
+        0,
+        23,
+        24,
+        39,
+        40,
+        40,
+        42,
+        54,
+        56,
+        56,
+        60,
+        984,
+    ]
 
 
 TAGGER = Tagger("t", str.split)
@@ -59,7 +111,10 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=60), min_size=1, max_s
 @settings(max_examples=150, deadline=None)
 @given(documents=DOCUMENTS, query=st.lists(st.integers(0, 6), max_size=5), cut=st.integers(0, 30))
 def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], cut: int) -> None:
-    batches = [postings.make_batch(documents[:cut], 0), postings.make_batch(documents[cut:], len(documents[:cut]))]
+    batches = [
+        postings.make_batch(documents[:cut], 0),
+        postings.make_batch(documents[cut:], len(documents[:cut])),
+    ]
     index = postings.merge(batches, 7)
     mean = sum(map(len, documents)) / len(documents)
     scores = {}
@@ -84,7 +139,9 @@ COLLECTIONS = st.lists(st.lists(TERMS, max_size=20), min_size=1, max_size=80)
 
 @settings(max_examples=300, deadline=None)
 @given(documents=COLLECTIONS, query=st.lists(TERMS, max_size=8), limit=st.integers(1, 12))
-def test_leaving_out_early_changes_no_result(documents: list[list[int]], query: list[int], limit: int) -> None:
+def test_leaving_out_early_changes_no_result(
+    documents: list[list[int]], query: list[int], limit: int
+) -> None:
     index = postings.merge([postings.make_batch(documents, 0)], 31)
     assert index.search(query, limit) == exhaustive(index, query, limit)
 
@@ -100,11 +157,15 @@ def test_leaving_out_early_changes_no_result_of_many_documents() -> None:
         every = exhaustive(index, query, index.count)
         assert index.search(query, 50) == every[:50]
         seen += len(every)
-        kept += len(index._candidates({term: n for term, n in Counter(query).items() if index.bounds[term]}, 50))
+        kept += len(
+            index._candidates({term: n for term, n in Counter(query).items() if index.bounds[term]}, 50)
+        )
     assert kept < seen / 10
 
 
-def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_equals_memory_and_goes_on_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop = load_shop("mini")
     products = [shop.catalogue.product(number) for number in range(120)]
     memory = building.collect(products, lambda p: float(p["pricing"][0]), "t")
@@ -131,7 +192,9 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(tmp_path: Path, m
     mapped = Catalogue.open(folder)
     assert len(mapped) == 120 and mapped.tagger == "t"
     for number in range(120):
-        assert mapped.product(number) == memory.product(number) and mapped.price(number) == memory.price(number)
+        assert mapped.product(number) == memory.product(number) and mapped.price(number) == memory.price(
+            number
+        )
         assert mapped.find(products[number]["asin"]) == number
     for query in ("floor lamp", "gift for friends", "solid wood red", "the", "nothing at allx"):
         assert mapped.search(query) == memory.search(query)

@@ -1,6 +1,6 @@
 """A search that scores every document, to compare the index's search with.
 
-    python tests/envs/webshop_exhaustive.py STORE --searches 200    # compares on a large store
+python tests/envs/webshop_exhaustive.py STORE --searches 200    # compares on a large store
 """
 
 from __future__ import annotations
@@ -38,8 +38,12 @@ def main() -> None:
     equal = 0
     for text in draw.sample(texts, arguments.searches):
         found = (catalogue._terms.find(term.encode()) for term in query_terms(text))
-        equal += catalogue.search(text) == exhaustive(catalogue._index, [term for term in found if term is not None], SEARCH_LIMIT)
-    print(f"{equal} of {arguments.searches} searches in {len(catalogue)} products equal the exhaustive scorer's {SEARCH_LIMIT}")
+        equal += catalogue.search(text) == exhaustive(
+            catalogue._index, [term for term in found if term is not None], SEARCH_LIMIT
+        )
+    print(
+        f"{equal} of {arguments.searches} searches in {len(catalogue)} products equal the exhaustive scorer's {SEARCH_LIMIT}"
+    )
 
 
 if __name__ == "__main__":

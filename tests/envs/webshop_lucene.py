@@ -37,20 +37,26 @@ def index(catalogue: Catalogue, java: Any, analyzer: Any, similarity: Any) -> An
     unstored = java("org.apache.lucene.document.Field$Store").NO
     for product in (catalogue.product(number) for number in range(len(catalogue))):
         document = java("org.apache.lucene.document.Document")()
-        document.add(java("org.apache.lucene.document.TextField")("contents", indexed_text(product), unstored))
+        document.add(
+            java("org.apache.lucene.document.TextField")("contents", indexed_text(product), unstored)
+        )
         key = java("org.apache.lucene.util.BytesRef")(product["asin"])
         document.add(java("org.apache.lucene.document.BinaryDocValuesField")("id", key))
         writer.addDocument(document)
     writer.forceMerge(1)
     writer.commit()
-    searcher = java("org.apache.lucene.search.IndexSearcher")(java("org.apache.lucene.index.DirectoryReader").open(lucene))
+    searcher = java("org.apache.lucene.search.IndexSearcher")(
+        java("org.apache.lucene.index.DirectoryReader").open(lucene)
+    )
     searcher.setSimilarity(similarity)
     return searcher
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jar", required=True, help="Anserini with all that it needs (anserini-...-fatjar.jar)")
+    parser.add_argument(
+        "--jar", required=True, help="Anserini with all that it needs (anserini-...-fatjar.jar)"
+    )
     parser.add_argument("--data", default="mini")
     parser.add_argument("--searches", type=int, default=1200)
     arguments = parser.parse_args()
@@ -60,9 +66,14 @@ def main() -> None:
     java, shop = jpype.JClass, load_shop(arguments.data)
     catalogue = shop.catalogue
     analyzer = java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
-    similarity = java("org.apache.lucene.search.similarities.BM25Similarity")(jpype.JFloat(0.9), jpype.JFloat(0.4))
+    similarity = java("org.apache.lucene.search.similarities.BM25Similarity")(
+        jpype.JFloat(0.9), jpype.JFloat(0.4)
+    )
     searcher = index(catalogue, java, analyzer, similarity)
-    generator, field = java("io.anserini.search.query.BagOfWordsQueryGenerator")(), java("org.apache.lucene.search.SortField")
+    generator, field = (
+        java("io.anserini.search.query.BagOfWordsQueryGenerator")(),
+        java("org.apache.lucene.search.SortField"),
+    )
     by_id = field("id", java("org.apache.lucene.search.SortField$Type").STRING_VAL)
     order = java("org.apache.lucene.search.Sort")(field.FIELD_SCORE, by_id)
     by_document = by_asin = 0
@@ -71,12 +82,16 @@ def main() -> None:
         query = generator.buildQuery("contents", analyzer, text.lower())
         ours = list(catalogue.search(text))
         by_document += ours == [int(hit.doc) for hit in searcher.search(query, SEARCH_LIMIT).scoreDocs]
-        by_asin += ours == [int(hit.doc) for hit in searcher.search(query, SEARCH_LIMIT, order, True).scoreDocs]
+        by_asin += ours == [
+            int(hit.doc) for hit in searcher.search(query, SEARCH_LIMIT, order, True).scoreDocs
+        ]
     texts = [indexed_text(catalogue.product(number)) for number in range(len(catalogue))]
     utilities = java("io.anserini.analysis.AnalyzerUtils")
     same = sum([str(token) for token in utilities.analyze(analyzer, text)] == analyze(text) for text in texts)
     print(f"equal terms: {same} of {len(texts)} products")
-    print(f"equal {SEARCH_LIMIT} in equal order: {by_asin} of {len(asked)} searches with ties by id, {by_document} with ties by document")
+    print(
+        f"equal {SEARCH_LIMIT} in equal order: {by_asin} of {len(asked)} searches with ties by id, {by_document} with ties by document"
+    )
 
 
 if __name__ == "__main__":

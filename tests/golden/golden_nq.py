@@ -23,4 +23,6 @@ PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, optio
 
 def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -> Episode:
     """One episode of a plan."""
-    return record_episode(find_entry("nq"), SearchQAEnv(dataset="nq", **options), name, options, index, replies)
+    return record_episode(
+        find_entry("nq"), SearchQAEnv(dataset="nq", **options), name, options, index, replies
+    )

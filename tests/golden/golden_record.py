@@ -9,16 +9,34 @@ MISTAKE = "<mistake>"  # stands for a believable mistake
 
 
 def record_episode(
-    entry: EnvEntry, env: TextEnv[Any, Any], name: str, options: dict[str, Any], task: str | int, replies: list[str]
+    entry: EnvEntry,
+    env: TextEnv[Any, Any],
+    name: str,
+    options: dict[str, Any],
+    task: str | int,
+    replies: list[str],
 ) -> Episode:
     """The episode of a task under the given replies, which must bring it to its end."""
     observation, info = env.reset(options={"task": task})
     episode = Episode(
-        entry.id, env.tier, info["task_id"], info["split"], entry.rules_version, name, info["instruction"], observation,
+        entry.id,
+        env.tier,
+        info["task_id"],
+        info["split"],
+        entry.rules_version,
+        name,
+        info["instruction"],
+        observation,
         extra={"options": options},
-    )  # fmt: skip
+    )
     for number, planned in enumerate(replies):
-        reply = env.oracle() or "" if planned == ORACLE else env.mistake(number) if planned == MISTAKE else planned
+        reply = (
+            env.oracle() or ""
+            if planned == ORACLE
+            else env.mistake(number)
+            if planned == MISTAKE
+            else planned
+        )
         observation, reward, terminated, truncated, info = env.step(reply)
         episode.steps.append(Step.from_info(reply, observation, info))
         if terminated or truncated:

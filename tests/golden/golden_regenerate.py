@@ -32,8 +32,18 @@ PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, optio
     ("repeated queries until the horizon", {"topk": 1}, 4, ["search[Lantern]", "search[lantern?]"] * 3),
     ("garbage", {"horizon": 4}, 6, ["", "Action:", "go north", "search[\udfff"]),
     ("wrong answer", {}, 8, ["<think>a guess</think><answer>the Ebsel of Bredra</answer>"]),
-    ("mistakes, then the expert", {"topk": 1}, 9, ["Thought: hm\nAction: Search [ Velros  Springs ].", "finish[]", ORACLE, ORACLE, ORACLE]),
-    ("yes and no", {"topk": 1}, -2, ["**Thought 1:** I look.\n**Action 1:** search[city]\nObservation: made up", "finish[Yes!]"]),
+    (
+        "mistakes, then the expert",
+        {"topk": 1},
+        9,
+        ["Thought: hm\nAction: Search [ Velros  Springs ].", "finish[]", ORACLE, ORACLE, ORACLE],
+    ),
+    (
+        "yes and no",
+        {"topk": 1},
+        -2,
+        ["**Thought 1:** I look.\n**Action 1:** search[city]\nObservation: made up", "finish[Yes!]"],
+    ),
 )
 
 
@@ -55,7 +65,9 @@ def find_task(env: SearchQAEnv, index: int) -> str:
 
 def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -> Episode:
     env = SearchQAEnv(**options)
-    return record_episode(HOTPOTQA, env, name, options, find_task(env, index) if index < 0 else index, replies)
+    return record_episode(
+        HOTPOTQA, env, name, options, find_task(env, index) if index < 0 else index, replies
+    )
 
 
 # file -> how its episodes are recorded, and what they are recorded from

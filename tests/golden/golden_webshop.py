@@ -17,18 +17,44 @@ PLANS: tuple[tuple[str, dict[str, Any], int, list[str]], ...] = (  # name, optio
     ("oracle, tags, train split", {"split": "train", "prompt_style": "tags"}, 93, EXPERT),
     ("oracle, valid split, three products a page", {"split": "valid", "page_size": 3}, 20, EXPERT),
     ("mistakes, then the expert", {"horizon": 30}, 3, [MISTAKE] * 8 + EXPERT),
-    ("mistakes and the expert in turn, marked buttons", {"horizon": 30, "observation": "text_rich"}, 44, [MISTAKE, ORACLE, ORACLE] * 10),
+    (
+        "mistakes and the expert in turn, marked buttons",
+        {"horizon": 30, "observation": "text_rich"},
+        44,
+        [MISTAKE, ORACLE, ORACLE] * 10,
+    ),
     ("mistakes until the horizon", {}, 55, [MISTAKE] * 15),
     ("bought too early", {}, 66, [ORACLE, ORACLE, "click[buy now]"]),
-    ("the last page, and beyond it", {"horizon": 9, "observation": "text"}, 77, [
-        "search[gift for friends]", *["click[next >]"] * 5, "click[< prev]", "Search[again]", "click[search]",
-    ]),
-    ("garbage", {"horizon": 6}, 18, ["", "Action:", "search[]", "click[no such button]", "search[\udfff]", "buy now"]),
-    ("reply forms", {"horizon": 4}, 9, [
-        "**Thought 1:** I look.\n**Action 1:** search[the LAMPS]\nObservation: made up",
-        "<think>back</think><action>click[Back to Search]</action>", "Thought: hm Action: search[lamp] and more", "click[next >]",
-    ]),
-)  # fmt: skip
+    (
+        "the last page, and beyond it",
+        {"horizon": 9, "observation": "text"},
+        77,
+        [
+            "search[gift for friends]",
+            *["click[next >]"] * 5,
+            "click[< prev]",
+            "Search[again]",
+            "click[search]",
+        ],
+    ),
+    (
+        "garbage",
+        {"horizon": 6},
+        18,
+        ["", "Action:", "search[]", "click[no such button]", "search[\udfff]", "buy now"],
+    ),
+    (
+        "reply forms",
+        {"horizon": 4},
+        9,
+        [
+            "**Thought 1:** I look.\n**Action 1:** search[the LAMPS]\nObservation: made up",
+            "<think>back</think><action>click[Back to Search]</action>",
+            "Thought: hm Action: search[lamp] and more",
+            "click[next >]",
+        ],
+    ),
+)
 
 
 def record(name: str, options: dict[str, Any], index: int, replies: list[str]) -> Episode:

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from conftest import folder_contents, make_documents, run_cli
 
-from retriever import BadCorpus, BadIndex, BadSetting, Bm25Index, Document, HashedIndex, load_index, save_index, stream_corpus
+from retriever import (
+    BadCorpus,
+    BadIndex,
+    BadSetting,
+    Bm25Index,
+    Document,
+    HashedIndex,
+    load_index,
+    save_index,
+    stream_corpus,
+)
 from retriever.build import Plan, build_index
 from retriever.documents import StoredDocuments
 from retriever.encoders import HashedTfidfEncoder
@@ -27,12 +37,17 @@ ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
 def exact(documents: list[Document], queries: list[str], topk: int) -> list[set[str]]:
     """The best by a plain matrix product."""
     encoder = HashedTfidfEncoder(64).fit(document.contents for document in documents)
-    scores = encoder.encode_queries(queries) @ encoder.encode_documents([document.contents for document in documents]).T
+    scores = (
+        encoder.encode_queries(queries)
+        @ encoder.encode_documents([document.contents for document in documents]).T
+    )
     return [{documents[place].id for place in np.argsort(-row, kind="stable")[:topk]} for row in scores]
 
 
 @pytest.mark.parametrize("chunk", [7, 59, 60, 4096])
-def test_streaming_gives_the_bytes_of_memory(chunk: int, documents: list[Document], corpus_file: Path, tmp_path: Path) -> None:
+def test_streaming_gives_the_bytes_of_memory(
+    chunk: int, documents: list[Document], corpus_file: Path, tmp_path: Path
+) -> None:
     small, lines = documents[:60], corpus_file.read_text().splitlines()[:60]
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n\n".join(lines))
@@ -42,16 +57,27 @@ def test_streaming_gives_the_bytes_of_memory(chunk: int, documents: list[Documen
     build_index(Plan(corpus=corpus, out=tmp_path / "streamed25", encoder="bm25", chunk=chunk))
     save_index(Bm25Index.build(small), tmp_path / "saved25")
     assert folder_contents(tmp_path / "streamed25") == folder_contents(tmp_path / "saved25")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "saved", "saved25", "streamed", "streamed25"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "corpus.jsonl",
+        "saved",
+        "saved25",
+        "streamed",
+        "streamed25",
+    ]
 
 
 @ALL_KINDS
-def test_every_kind_finds_what_it_says(kind: Kind, documents: list[Document], corpus_file: Path, tmp_path: Path) -> None:
+def test_every_kind_finds_what_it_says(
+    kind: Kind, documents: list[Document], corpus_file: Path, tmp_path: Path
+) -> None:
     recall = build_index(Plan(corpus=corpus_file, out=tmp_path / "index", kind=kind, dim=64, chunk=64))
     index = load_index(tmp_path / "index")
     queries = cut_queries(documents)
     found = index.search(queries, 10)
-    shares = [len({hit.document.id for hit in row} & best) / 10 for row, best in zip(found, exact(documents, queries, 10), strict=True)]
+    shares = [
+        len({hit.document.id for hit in row} & best) / 10
+        for row, best in zip(found, exact(documents, queries, 10), strict=True)
+    ]
     if kind == "flat":
         assert (recall, np.mean(shares)) == ({}, 1.0)
     else:
@@ -61,7 +87,9 @@ def test_every_kind_finds_what_it_says(kind: Kind, documents: list[Document], co
     assert found == [index.search([query], 10)[0] for query in queries], "a batch changes no answer"
     for row in found:
         assert len({hit.document.id for hit in row}) == len(row)
-        assert [(-hit.score, int(hit.document.id)) for hit in row] == sorted((-hit.score, int(hit.document.id)) for hit in row)
+        assert [(-hit.score, int(hit.document.id)) for hit in row] == sorted(
+            (-hit.score, int(hit.document.id)) for hit in row
+        )
     assert isinstance(index.documents, StoredDocuments)
     assert list(index.documents) == documents
 
@@ -83,7 +111,9 @@ def test_every_damage_is_refused_by_name(kind: Kind, corpus_file: Path, tmp_path
         flipped = [bytearray(whole) for _ in range(8)]
         for place, damaged in enumerate(flipped):
             # Half of them in the header, which tells FAISS how much memory to take.
-            damaged[generator.randrange(len(whole) if place % 2 else min(80, len(whole)))] ^= 1 << generator.randrange(8)
+            damaged[generator.randrange(len(whole) if place % 2 else min(80, len(whole)))] ^= (
+                1 << generator.randrange(8)
+            )
         for damaged in [*map(bytes, flipped), whole[:-1], whole[: len(whole) // 3], b"", whole + b"\0"]:
             path.write_bytes(damaged)
             if path.name == "manifest.json" and _same_json(damaged, whole):
@@ -187,17 +217,36 @@ def test_documents_that_do_not_fit(edit: Edit, index_folder: Path, tmp_path: Pat
 
 def test_stored_documents_are_a_sequence(index_folder: Path, documents: list[Document]) -> None:
     stored = StoredDocuments(index_folder)
-    assert (len(stored), stored[-1], stored[3:6], stored[7]) == (300, documents[-1], documents[3:6], documents[7])
+    assert (len(stored), stored[-1], stored[3:6], stored[7]) == (
+        300,
+        documents[-1],
+        documents[3:6],
+        documents[7],
+    )
     for position in (300, -301):
         with pytest.raises(IndexError):
             stored[position]
 
 
-def test_build_command_tells_recall_and_takes_shards(corpus_file: Path, tmp_path: Path, documents: list[Document]) -> None:
+def test_build_command_tells_recall_and_takes_shards(
+    corpus_file: Path, tmp_path: Path, documents: list[Document]
+) -> None:
     found: list[str] = []
     for part in range(3):
         out = tmp_path / str(part)
-        done = run_cli("build", "--corpus", corpus_file, "--out", out, "--type", "sq8", "--shard", f"{part}/3", "--dim", "64")
+        done = run_cli(
+            "build",
+            "--corpus",
+            corpus_file,
+            "--out",
+            out,
+            "--type",
+            "sq8",
+            "--shard",
+            f"{part}/3",
+            "--dim",
+            "64",
+        )
         assert done.returncode == 0, done.stderr
         assert "flat_sq8 index of 100 documents" in done.stdout and "recall@10 " in done.stdout
         found += [document.id for document in load_index(out).documents]

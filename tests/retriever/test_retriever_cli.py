@@ -50,7 +50,9 @@ def test_build_mistakes(corpus_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("hashed", 2_000), ("hashed", 100_000), ("bm25", 2_000)])
-def test_a_full_disk_is_told_with_path_and_remedy(kind: str, limit: int, corpus_file: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_told_with_path_and_remedy(
+    kind: str, limit: int, corpus_file: Path, tmp_path: Path
+) -> None:
     # A limit on the size of a file makes writes fail as a full disk does: in the documents, or in the index.
     out = tmp_path / "index"
     code = (
@@ -58,22 +60,48 @@ def test_a_full_disk_is_told_with_path_and_remedy(kind: str, limit: int, corpus_
         "from retriever.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "build", "--corpus", str(corpus_file), "--out", str(out), "--kind", kind],
-        env=environment(), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            code,
+            "build",
+            "--corpus",
+            str(corpus_file),
+            "--out",
+            str(out),
+            "--kind",
+            kind,
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     told(done, f"{out} cannot be written: ", "make room")
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("module", "extra"), [("fastapi", "retriever"), ("uvicorn", "retriever"), ("faiss", "search")])
+@pytest.mark.parametrize(
+    ("module", "extra"), [("fastapi", "retriever"), ("uvicorn", "retriever"), ("faiss", "search")]
+)
 def test_a_missing_library_names_its_extra(module: str, extra: str, tmp_path: Path) -> None:
     # How Python itself marks what cannot be imported.
     code = f"import sys; sys.modules[{module!r}] = None; from retriever.cli import main; sys.exit(main(sys.argv[1:]))"
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"id": "0", "contents": "x"}\n')
-    arguments = ["serve", "--port", "0"] if extra == "retriever" else ["build", "--corpus", corpus, "--out", tmp_path / "i"]
+    arguments = (
+        ["serve", "--port", "0"]
+        if extra == "retriever"
+        else ["build", "--corpus", corpus, "--out", tmp_path / "i"]
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     told(done, f'"{module}"', f"pip install -c constraints.txt -e '.[{extra}]'")
 
@@ -99,7 +127,11 @@ def test_damage_found_behind_ends_the_server(tmp_path: Path) -> None:
     with path.open("r+b") as stream:
         stream.seek((1 << 20) + 1000)
         stream.write(b"\0\1\2\3")
-    told(run_cli("serve", "--port", "0", "--verify", "behind", "--index", tmp_path / "index"), str(path), "SHA-256")
+    told(
+        run_cli("serve", "--port", "0", "--verify", "behind", "--index", tmp_path / "index"),
+        str(path),
+        "SHA-256",
+    )
     told(run_cli("serve", "--port", "0", "--index", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9")
 
 
@@ -116,14 +148,45 @@ def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None
         assert "9" in {document["id"] for document in result[0]}
 
 
-def test_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Small: what it measures is for quiet machines; here only that all of it works.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     said: list[str] = []
     opening(tmp_path / "open", 3000, 64, said.append)
     assert said[0].startswith("3,000 x 64 (") and "opened in " in said[0]
-    arguments = ["--what", "service", "flat", "--encoder", "hashed", "--passages", "500", "--clients", "1", "3", "--seconds", "0.3"]
-    assert main(["bench", *arguments, "--rounds", "1", "--vectors", "2000", "--dim", "64", "--folder", str(tmp_path)]) == 0
+    arguments = [
+        "--what",
+        "service",
+        "flat",
+        "--encoder",
+        "hashed",
+        "--passages",
+        "500",
+        "--clients",
+        "1",
+        "3",
+        "--seconds",
+        "0.3",
+    ]
+    assert (
+        main(
+            [
+                "bench",
+                *arguments,
+                "--rounds",
+                "1",
+                "--vectors",
+                "2000",
+                "--dim",
+                "64",
+                "--folder",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith(("| retriever serve", "| one search"))]
     assert [row[1] for row in rows] == ["1", "1", "3", "3"]

@@ -17,21 +17,55 @@ TABLE = 'id\ttext\ttitle\n1\t"Aaron is ""a"" prophet"\tAaron\n2\tplain\t"The ""O
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("c.jsonl", '{"id": 1, "contents": "\\"T\\"\\nbody", "title": "other"}', [("1", "T", "body")]),  # Search-R1
+        (
+            "c.jsonl",
+            '{"id": 1, "contents": "\\"T\\"\\nbody", "title": "other"}',
+            [("1", "T", "body")],
+        ),  # Search-R1
         ("c.jsonl", '{"id": "d", "title": "T \\"x\\"", "text": "body"}', [("d", 'T "x"', "body")]),
-        ("c.jsonl", '{"_id": "MED-1", "title": "", "text": "body", "metadata": {}}', [("MED-1", "", "body")]),  # BEIR
+        (
+            "c.jsonl",
+            '{"_id": "MED-1", "title": "", "text": "body", "metadata": {}}',
+            [("MED-1", "", "body")],
+        ),  # BEIR
         ("c.jsonl", '{"id": "d", "text": "Title\\nbody"}', [("d", "Title", "body")]),  # FlashRAG
-        ("c.jsonl", '{"id": "d", "title": null, "text": "Title\\nbody", "contents": null}', [("d", "Title", "body")]),
-        ("c.jsonl", '\ufeff{"id": "d", "title": "two\\nlines", "text": "body"}', [("d", "two lines", "body")]),
-        ("c.json", ' [{"id": 1, "contents": "T\\nx"},\n {"_id": "2", "title": "U", "text": "y"}]', [("1", "T", "x"), ("2", "U", "y")]),
-        ("c.json", '{"id": 1, "contents": "T\\nx"}\n{"id": 2, "contents": "U\\ny"}\n', [("1", "T", "x"), ("2", "U", "y")]),
-        ("c.tsv", TABLE, [("1", "Aaron", 'Aaron is "a" prophet'), ("2", 'The "Opera"', "plain")]),  # DPR's psgs_w100
-        ("c.tsv", TABLE.partition("\n")[2], [("1", "Aaron", 'Aaron is "a" prophet'), ("2", 'The "Opera"', "plain")]),
+        (
+            "c.jsonl",
+            '{"id": "d", "title": null, "text": "Title\\nbody", "contents": null}',
+            [("d", "Title", "body")],
+        ),
+        (
+            "c.jsonl",
+            '\ufeff{"id": "d", "title": "two\\nlines", "text": "body"}',
+            [("d", "two lines", "body")],
+        ),
+        (
+            "c.json",
+            ' [{"id": 1, "contents": "T\\nx"},\n {"_id": "2", "title": "U", "text": "y"}]',
+            [("1", "T", "x"), ("2", "U", "y")],
+        ),
+        (
+            "c.json",
+            '{"id": 1, "contents": "T\\nx"}\n{"id": 2, "contents": "U\\ny"}\n',
+            [("1", "T", "x"), ("2", "U", "y")],
+        ),
+        (
+            "c.tsv",
+            TABLE,
+            [("1", "Aaron", 'Aaron is "a" prophet'), ("2", 'The "Opera"', "plain")],
+        ),  # DPR's psgs_w100
+        (
+            "c.tsv",
+            TABLE.partition("\n")[2],
+            [("1", "Aaron", 'Aaron is "a" prophet'), ("2", 'The "Opera"', "plain")],
+        ),
         ("c.tsv", "title\t_id\ttext\r\nT\t7\tbody\r\n", [("7", "T", "body")]),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_published_forms(tmp_path: Path, name: str, text: str, expected: list[tuple[str, str, str]], packed: bool) -> None:
+def test_published_forms(
+    tmp_path: Path, name: str, text: str, expected: list[tuple[str, str, str]], packed: bool
+) -> None:
     path = tmp_path / (name + ".gz" if packed else name)
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     assert [(document.id, document.title, document.text) for document in read_corpus(path)] == expected
@@ -55,10 +89,14 @@ def test_an_index_is_built_from_any_form(tmp_path: Path, name: str) -> None:
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     good = '{"id": "%d", "contents": "x"}\n'
-    path.write_text(good % 1 + "{\n" + good % 2 + '{"id": "3"}\n' + good % 1 + '{"id": 4, "title": 5, "text": "x"}\n')
+    path.write_text(
+        good % 1 + "{\n" + good % 2 + '{"id": "3"}\n' + good % 1 + '{"id": 4, "title": 5, "text": "x"}\n'
+    )
     with pytest.raises(BadCorpus) as caught:
         read_corpus(path)
-    assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [f"{path}, line {n}" for n in (2, 4, 5, 6)]
+    assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [
+        f"{path}, line {n}" for n in (2, 4, 5, 6)
+    ]
     path.write_text("{\n" * 50)
     with pytest.raises(BadCorpus, match="and 30 more"):
         read_corpus(path)

@@ -20,7 +20,9 @@ def test_junk_from_the_openapi_schema_gives_no_500() -> None:
     paths = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     command = [sys.executable, "scripts/fuzz_retriever.py", "--requests", "100"]
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " x 422" in done.stdout and " x 200" in done.stdout and " x 500" not in done.stdout
 
@@ -104,6 +106,11 @@ def test_slow_large_bodies_are_bounded_together(url: str) -> None:
             connection.close()
     # When they have gone, there is room again.
     for _ in range(200):
-        if requests.post(f"{url}/retrieve", data=b'{"query": "ka1"}' + b" " * 10_000_000, timeout=60).status_code == 200:
+        if (
+            requests.post(
+                f"{url}/retrieve", data=b'{"query": "ka1"}' + b" " * 10_000_000, timeout=60
+            ).status_code
+            == 200
+        ):
             return
     raise AssertionError("the bodies of clients that went away are still counted")

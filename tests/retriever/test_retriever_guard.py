@@ -39,7 +39,13 @@ def running(index: Path, *arguments: str, files: int | None = None) -> Iterator[
     command = [sys.executable, "-m", "retriever", "serve", "--port", "0", "--index", str(index), *arguments]
     limits = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=limits
+        command,
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=limits,
     ) as process:
         try:
             assert process.stdout is not None
@@ -52,7 +58,9 @@ def running(index: Path, *arguments: str, files: int | None = None) -> Iterator[
 
 @pytest.fixture(scope="module")
 def hurried(index_folder: Path) -> Iterator[Running]:
-    with running(index_folder, "--head-timeout", "0.5", "--body-timeout", "0.5", "--connections", "8") as server:
+    with running(
+        index_folder, "--head-timeout", "0.5", "--body-timeout", "0.5", "--connections", "8"
+    ) as server:
         yield server
 
 
@@ -71,7 +79,14 @@ def answer(connection: socket.socket) -> bytes:
     """One whole answer."""
     said = connection.recv(65536)
     head, _, body = said.partition(b"\r\n\r\n")
-    length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0)
+    length = next(
+        (
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length")
+        ),
+        0,
+    )
     while len(body) < length and (more := connection.recv(65536)):
         said, body = said + more, body + more
     return said
@@ -150,7 +165,9 @@ def test_busy_connections_without_end_are_refused(index_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_while_a_client_holds_half_a_body(index_folder: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it_while_a_client_holds_half_a_body(
+    index_folder: Path, number: signal.Signals
+) -> None:
     with running(index_folder, "--shutdown-timeout", "1") as server, ExitStack() as stack:
         server.connect(stack).sendall(WHOLE[:-3])
         server.connect(stack).sendall(WHOLE[:20])
@@ -171,7 +188,10 @@ def test_no_flood_of_messages_when_file_handles_are_few(index_folder: Path) -> N
         stack.close()
         for _ in range(100):
             try:
-                assert requests.post(f"{server.url}/retrieve", data=BODY, timeout=30).status_code in (200, 503)
+                assert requests.post(f"{server.url}/retrieve", data=BODY, timeout=30).status_code in (
+                    200,
+                    503,
+                )
                 break
             except requests.ConnectionError:
                 time.sleep(0.05)
@@ -186,7 +206,9 @@ def test_a_client_that_never_reads_is_dropped(hurried: Running) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(hurried.address)
         body = json.dumps({"queries": [f"title {n}" for n in range(300)], "topk": 100}).encode()
-        connection.sendall(b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        connection.sendall(
+            b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
         descriptors = Path(f"/proc/{hurried.process.pid}/net/tcp")
         assert descriptors.exists()
         local = f"{connection.getsockname()[1]:04X}"
@@ -224,6 +246,23 @@ def test_further_names_and_other_addresses() -> None:
 
 
 def test_options_out_of_range_are_named(index_folder: Path) -> None:
-    command = [sys.executable, "-m", "retriever", "serve", "--index", str(index_folder), "--head-timeout", "0"]
-    done = subprocess.run(command, cwd=ROOT, env=dict(os.environ, **environment()), capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "retriever",
+        "serve",
+        "--index",
+        str(index_folder),
+        "--head-timeout",
+        "0",
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=dict(os.environ, **environment()),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2 and "--head-timeout 0.0 is out of range" in done.stderr

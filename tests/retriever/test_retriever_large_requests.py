@@ -19,7 +19,9 @@ def post(url: str, body: object) -> requests.Response:
 
 
 @pytest.mark.parametrize("count", [257, 2_560, 8_192])
-def test_thousands_of_queries_are_answered_in_order_as_one_by_one(url: str, documents: list[Document], count: int) -> None:
+def test_thousands_of_queries_are_answered_in_order_as_one_by_one(
+    url: str, documents: list[Document], count: int
+) -> None:
     """Search-R1's training script sends 512 questions x 5 samples in one request."""
     queries = [f"{documents[n % 300].text[: 10 + n % 7]} title {n}" for n in range(count)]
     queries[1], queries[-1] = "", queries[0]
@@ -32,7 +34,8 @@ def test_thousands_of_queries_are_answered_in_order_as_one_by_one(url: str, docu
 
 
 @pytest.mark.parametrize(
-    ("topk", "length"), [("3", 3), (3.0, 3), ("2.0", 2), (" 4 ", 4), (None, 3), ("0", 3), (1e2, 100), ("100000", 100), ("-1", 1)]
+    ("topk", "length"),
+    [("3", 3), (3.0, 3), ("2.0", 2), (" 4 ", 4), (None, 3), ("0", 3), (1e2, 100), ("100000", 100), ("-1", 1)],
 )
 def test_numbers_of_passages_as_the_peers_models_read_them(url: str, topk: object, length: int) -> None:
     response = post(url, {"query": "title", "topk": topk})
@@ -41,7 +44,17 @@ def test_numbers_of_passages_as_the_peers_models_read_them(url: str, topk: objec
 
 @pytest.mark.parametrize(
     ("value", "scored"),
-    [("true", True), ("True", True), (1, True), ("1", True), (1.0, True), ("yes", True), (None, False), ("false", False), (0, False)],
+    [
+        ("true", True),
+        ("True", True),
+        (1, True),
+        ("1", True),
+        (1.0, True),
+        ("yes", True),
+        (None, False),
+        ("false", False),
+        (0, False),
+    ],
 )
 def test_flags_as_the_peers_models_read_them(url: str, value: object, scored: bool) -> None:
     response = post(url, {"query": "title", "return_scores": value})
@@ -56,14 +69,30 @@ def test_the_lax_mode_is_pydantics_own() -> None:
         topk: int | None = None
         return_scores: bool = False
 
-    for body in ({"topk": "7"}, {"topk": 7.0}, {"return_scores": "off"}, {"return_scores": "T"}, {"topk": "0012"}, {"return_scores": 0.0}):
+    for body in (
+        {"topk": "7"},
+        {"topk": 7.0},
+        {"return_scores": "off"},
+        {"return_scores": "T"},
+        {"topk": "0012"},
+        {"return_scores": 0.0},
+    ):
         text = json.dumps({"queries": ["a"], **body})
         theirs, ours = Peer.model_validate_json(text), RetrieveRequest.model_validate_json(text)
         assert (ours.topk, ours.return_scores) == (theirs.topk, theirs.return_scores)
 
 
 def test_limits_are_settable_and_named(index_folder: object) -> None:
-    options = ("--max-queries", "3", "--max-body-bytes", "2000", "--max-query-characters", "50", "--max-passages", "6")
+    options = (
+        "--max-queries",
+        "3",
+        "--max-body-bytes",
+        "2000",
+        "--max-query-characters",
+        "50",
+        "--max-passages",
+        "6",
+    )
     with serving("--index", str(index_folder), *options) as address:
         assert len(post(address, {"queries": ["ka1"] * 3, "topk": 2}).json()["result"]) == 3
         for body, status, named in (
@@ -74,6 +103,7 @@ def test_limits_are_settable_and_named(index_folder: object) -> None:
         ):
             response = post(address, body)
             assert response.status_code == status and named in response.text
+
 
 class Recording:
     """A searcher that tells the order in which it was asked, and waits for its gate before the first answer."""
@@ -115,8 +145,12 @@ def test_a_small_request_waits_for_one_portion_of_a_large_one() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("encoder", "asked"), [("transformer", ["C++", "C#", "c#"]), ("hashed_tfidf", ["C++"]), ("none", ["C++"])])
-def test_a_service_made_in_python_tells_queries_apart_as_its_index_does(encoder: str, asked: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("encoder", "asked"), [("transformer", ["C++", "C#", "c#"]), ("hashed_tfidf", ["C++"]), ("none", ["C++"])]
+)
+def test_a_service_made_in_python_tells_queries_apart_as_its_index_does(
+    encoder: str, asked: list[str]
+) -> None:
     class Named(Recording):
         def info(self) -> dict[str, str | int | float]:
             return {"encoder": encoder}

@@ -37,13 +37,17 @@ build_index(Plan(corpus=Path(sys.argv[1]), out=Path(sys.argv[2]), kind=sys.argv[
         ("sq8", [("training", 0), ("encoding", 250)]),
     ],
 )
-def test_a_killed_build_goes_on(kind: Kind, kills: list[tuple[str, int]], corpus_file: Path, tmp_path: Path) -> None:
+def test_a_killed_build_goes_on(
+    kind: Kind, kills: list[tuple[str, int]], corpus_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "index"
     finished = {"reading": 0, "encoding": 0}
     centres_known = False
     for phase, at in [*kills, ("", 0)]:
         command = [sys.executable, "-c", KILLED, str(corpus_file), str(out), kind, phase, str(at)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+        )
         assert (done.returncode == -signal.SIGKILL) == bool(phase), done.stderr
         assert out.exists() != bool(phase)
         for name, before in finished.items():
@@ -74,7 +78,10 @@ def test_what_a_killed_write_left_is_cut_off(corpus_file: Path, tmp_path: Path) 
     for path in (work / "index" / "vectors.faiss", work / "state.tmp"):
         with path.open("ab") as stream:
             stream.write(b"half a chunk")
-    for other in (Plan(corpus=corpus_file, out=plan.out, chunk=50, dim=64), Plan(corpus=corpus_file, out=plan.out, chunk=51)):
+    for other in (
+        Plan(corpus=corpus_file, out=plan.out, chunk=50, dim=64),
+        Plan(corpus=corpus_file, out=plan.out, chunk=51),
+    ):
         with pytest.raises(BadSetting, match="remove the folder") as caught:
             build_index(other)
         assert str(work) in str(caught.value)
@@ -135,13 +142,22 @@ def sets_of_marks(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize(("encoder", "kind"), [*(("hashed", kind) for kind in KINDS), ("bm25", "flat")])
 def test_whoever_is_killed_at_every_chunk_repeats_one_each_time(
-    encoder: Literal["hashed", "bm25"], kind: Kind, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: Literal["hashed", "bm25"],
+    kind: Kind,
+    corpus_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "index"
     command = [sys.executable, "-c", KILLED_AT_EVERY_MARK, str(corpus_file), str(out), encoder, kind]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
-    marks = sets_of_marks(Plan(corpus=corpus_file, out=tmp_path / "whole", encoder=encoder, kind=kind, dim=16, chunk=70), monkeypatch)
+    marks = sets_of_marks(
+        Plan(corpus=corpus_file, out=tmp_path / "whole", encoder=encoder, kind=kind, dim=16, chunk=70),
+        monkeypatch,
+    )
     # Each run sets one mark, has done the work of the next and is killed; that work alone is done again.
     assert int(done.stdout) == marks
     assert marks >= {"flat": 11, "fp16": 11, "sq8": 16, "ivf_sq8": 31, "hnsw": 16}[kind]
@@ -151,7 +167,9 @@ def test_whoever_is_killed_at_every_chunk_repeats_one_each_time(
 # Without noise there are seven different vectors, and most lists stay empty.
 @pytest.mark.parametrize(("count", "noise"), [(40, 0.05), (300, 0.05), (5000, 0.05), (1000, 0.0)])
 @pytest.mark.parametrize("kind", ["ivf_sq8", "hnsw"])
-def test_arranged_by_chunks_is_what_faiss_writes(kind: Kind, count: int, noise: float, tmp_path: Path) -> None:
+def test_arranged_by_chunks_is_what_faiss_writes(
+    kind: Kind, count: int, noise: float, tmp_path: Path
+) -> None:
     rows = np.random.default_rng(count).standard_normal((count, 24)).astype(np.float32)
     rows = (rows * noise + rows[np.arange(count) % 7]).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -167,7 +185,9 @@ def test_arranged_by_chunks_is_what_faiss_writes(kind: Kind, count: int, noise: 
 
 
 @pytest.mark.parametrize("system_reserves", [True, False])
-def test_reserved_files_keep_what_they_hold(system_reserves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserved_files_keep_what_they_hold(
+    system_reserves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not system_reserves:
         monkeypatch.delattr("os.posix_fallocate", raising=False)
     path = tmp_path / "file"
@@ -179,7 +199,11 @@ def test_reserved_files_keep_what_they_hold(system_reserves: bool, tmp_path: Pat
 
 @pytest.mark.parametrize(("encoder", "kind"), [("bm25", "flat"), ("hashed", "ivf_sq8")])
 def test_what_the_disk_may_not_have_is_written_again_after_a_new_start_of_the_machine(
-    encoder: Literal["hashed", "bm25"], kind: Kind, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: Literal["hashed", "bm25"],
+    kind: Kind,
+    corpus_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     boot = tmp_path / "boot"
     boot.write_text("first")
@@ -197,11 +221,18 @@ def test_what_the_disk_may_not_have_is_written_again_after_a_new_start_of_the_ma
         with pytest.raises(KeyboardInterrupt):
             build_index(plan, report)
     boot.write_text("second")
-    file = tmp_path / ".index.partial" / "index" / ("data.csc.index.npy" if encoder == "bm25" else "vectors.faiss")
+    file = (
+        tmp_path
+        / ".index.partial"
+        / "index"
+        / ("data.csc.index.npy" if encoder == "bm25" else "vectors.faiss")
+    )
     file.write_bytes(file.read_bytes()[:-200] + bytes(200))  # what a power failure may leave
     with pytest.raises(KeyboardInterrupt):
         build_index(plan, report)
     build_index(plan, report)
     assert placed == [100, 200, 100, 200, 300]
-    build_index(Plan(corpus=corpus_file, out=tmp_path / "whole", encoder=encoder, kind=kind, dim=64, chunk=100))
+    build_index(
+        Plan(corpus=corpus_file, out=tmp_path / "whole", encoder=encoder, kind=kind, dim=64, chunk=100)
+    )
     assert folder_contents(plan.out) == folder_contents(tmp_path / "whole")

@@ -8,7 +8,18 @@ import pytest
 import requests
 from conftest import run_cli, serving, wait_ready
 
-from retriever import BadIndex, Bm25Index, Document, HashedIndex, Hit, RemoteShard, ShardedSearcher, Unavailable, load_index, save_index
+from retriever import (
+    BadIndex,
+    Bm25Index,
+    Document,
+    HashedIndex,
+    Hit,
+    RemoteShard,
+    ShardedSearcher,
+    Unavailable,
+    load_index,
+    save_index,
+)
 from retriever.build import Plan, build_index
 from retriever.service import SearchService
 
@@ -27,7 +38,10 @@ def parts(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -
 
 
 def with_twins(documents: list[Document]) -> list[Document]:
-    return [Document(document.id, document.contents if int(document.id) % 7 else '"Twin"\ntes1 tes2 tes3') for document in documents]
+    return [
+        Document(document.id, document.contents if int(document.id) % 7 else '"Twin"\ntes1 tes2 tes3')
+        for document in documents
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +74,9 @@ def test_over_http(front: str, documents: list[Document]) -> None:
     about = requests.get(f"{front}/info", timeout=30).json()
     assert (about["index"], about["shards"], about["ntotal"]) == ("sharded flat_ip sharded flat_ip", 2, 300)
     many = [f"title {n}" for n in range(512)]
-    answer = requests.post(f"{front}/retrieve", json={"queries": many, "topk": 1, "return_scores": False}, timeout=60).json()["result"]
+    answer = requests.post(
+        f"{front}/retrieve", json={"queries": many, "topk": 1, "return_scores": False}, timeout=60
+    ).json()["result"]
     assert len(answer) == 512
 
 
@@ -77,7 +93,9 @@ def test_what_cannot_be_merged(documents: list[Document], parts: list[Path], tmp
     assert done.returncode == 2 and "--shard I/N" in done.stderr
 
 
-def test_a_shard_that_is_gone_is_503(serve_here: Callable[[SearchService], str], documents: list[Document]) -> None:
+def test_a_shard_that_is_gone_is_503(
+    serve_here: Callable[[SearchService], str], documents: list[Document]
+) -> None:
     class Failing:
         ntotal = 3
 

@@ -30,15 +30,21 @@ def make_bert(folder: Path, words: list[str], seed: int = 0) -> Path:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
     torch.manual_seed(seed)
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     transformers.BertModel(config).save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder
@@ -76,8 +82,14 @@ def test_vectors_are_those_of_the_model(model: Path, documents: list[Document]) 
 
 
 def test_settings(model: Path, tmp_path: Path) -> None:
-    cls = TransformerEncoder(settings_for(str(model), pooling="cls", query_prefix="", passage_prefix="", max_tokens=5))
-    np.testing.assert_allclose(cls.encode_queries(["ka1 ka2 ka3 ka4 ka5"])[0], by_hand(model, "ka1 ka2 ka3 ka4 ka5", "cls", 5), atol=1e-5)
+    cls = TransformerEncoder(
+        settings_for(str(model), pooling="cls", query_prefix="", passage_prefix="", max_tokens=5)
+    )
+    np.testing.assert_allclose(
+        cls.encode_queries(["ka1 ka2 ka3 ka4 ka5"])[0],
+        by_hand(model, "ka1 ka2 ka3 ka4 ka5", "cls", 5),
+        atol=1e-5,
+    )
     assert settings_for("intfloat/e5-base-v2")[2:] == ("query: ", "passage: ", 512)
     assert settings_for("sentence-transformers/all-MiniLM-L6-v2")[1:] == ("mean", "", "", 512)
     # What a sentence-transformers folder says of itself.
@@ -100,7 +112,19 @@ def test_what_is_no_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def folder(model: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dense") / "index"
     # In this process: importing torch in another takes longer than all else here.
-    arguments = ["build", "--corpus", str(corpus_file), "--out", str(out), "--encoder", str(model), "--chunk", "100", "--type", "fp16"]
+    arguments = [
+        "build",
+        "--corpus",
+        str(corpus_file),
+        "--out",
+        str(out),
+        "--encoder",
+        str(model),
+        "--chunk",
+        "100",
+        "--type",
+        "fp16",
+    ]
     assert main(arguments) == 0
     return out
 
@@ -113,11 +137,21 @@ def url(folder: Path) -> Iterator[str]:
 
 def test_built_and_served(folder: Path, url: str, model: Path, documents: list[Document]) -> None:
     about = requests.get(f"{url}/info", timeout=30).json()
-    assert (about["encoder"], about["model"], about["query_prefix"], about["dim"]) == ("transformer", str(model.resolve()), "query: ", 32)
+    assert (about["encoder"], about["model"], about["query_prefix"], about["dim"]) == (
+        "transformer",
+        str(model.resolve()),
+        "query: ",
+        32,
+    )
     queries = [document.text for document in documents[:20]]
-    found = requests.post(f"{url}/retrieve", json={"queries": queries, "topk": 5, "return_scores": True}, timeout=30).json()["result"]
+    found = requests.post(
+        f"{url}/retrieve", json={"queries": queries, "topk": 5, "return_scores": True}, timeout=30
+    ).json()["result"]
     encoder = TransformerEncoder(settings_for(str(model)))
-    scores = encoder.encode_queries(queries) @ encoder.encode_documents([document.contents for document in documents]).T
+    scores = (
+        encoder.encode_queries(queries)
+        @ encoder.encode_documents([document.contents for document in documents]).T
+    )
     for row, exact in zip(found, scores, strict=True):
         best = np.sort(exact)[::-1][:5]
         # Half precision of 32 numbers errs in the fourth digit.
@@ -126,7 +160,9 @@ def test_built_and_served(folder: Path, url: str, model: Path, documents: list[D
     before = requests.get(f"{url}/metrics", timeout=30).text
     requests.post(f"{url}/retrieve", json={"queries": ["ka1 ka2", "Ka1, ka2"]}, timeout=30)
     after = requests.get(f"{url}/metrics", timeout=30).text
-    count = [int(text.split("\nretriever_searched_queries_total ")[1].split("\n")[0]) for text in (before, after)]
+    count = [
+        int(text.split("\nretriever_searched_queries_total ")[1].split("\n")[0]) for text in (before, after)
+    ]
     assert count[1] - count[0] == 2
 
 

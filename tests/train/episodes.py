@@ -14,9 +14,18 @@ from tstar_train.rollout.types import Trajectory, Turn
 def episode_of(keys, reward, *, success=None, start="start", replies=None, member=0):
     """A trajectory through states named by their keys; ``replies`` are the lengths of its turns."""
     won = reward == 1.0 if success is None else success
-    record = Episode("e", "t", "task", "train", "1", "n", "", "", reward=reward, success=won, ended="terminated")
+    record = Episode(
+        "e", "t", "task", "train", "1", "n", "", "", reward=reward, success=won, ended="terminated"
+    )
     for key in keys:
-        facts = {"thought": "", "action": "a", "action_valid": True, "invalid_reason": "", "modifies_state": False, "effect_key": ""}
+        facts = {
+            "thought": "",
+            "action": "a",
+            "action_valid": True,
+            "invalid_reason": "",
+            "modifies_state": False,
+            "effect_key": "",
+        }
         record.steps.append(Step(reply="r", observation="o", **facts, state_key=key))
     lengths = replies or [1] * len(keys)
     turns, context = [], [1]

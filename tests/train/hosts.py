@@ -16,7 +16,9 @@ PORT = 29617
 
 
 def _ip(*arguments):
-    return subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(
+        ["ip", *map(str, arguments)], capture_output=True, text=True, timeout=20, check=False
+    )
 
 
 def environment(**more):
@@ -32,8 +34,25 @@ class Hosts:
         self.kind = "loopback"
         if shutil.which("ip") and os.geteuid() == 0:
             made = [_ip("netns", "add", name) for name in self.names]
-            made.append(_ip("link", "add", "va", "netns", self.names[0], "type", "veth", "peer", "name", "vb", "netns", self.names[1]))
-            for name, card, address in zip(self.names, ("va", "vb"), ("10.77.0.1/24", "10.77.0.2/24"), strict=True):
+            made.append(
+                _ip(
+                    "link",
+                    "add",
+                    "va",
+                    "netns",
+                    self.names[0],
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    "vb",
+                    "netns",
+                    self.names[1],
+                )
+            )
+            for name, card, address in zip(
+                self.names, ("va", "vb"), ("10.77.0.1/24", "10.77.0.2/24"), strict=True
+            ):
                 made += [_ip("-n", name, "addr", "add", address, "dev", card)]
                 made += [_ip("-n", name, "link", "set", which, "up") for which in ("lo", card)]
             if all(one.returncode == 0 for one in made):
@@ -44,7 +63,17 @@ class Hosts:
 
     def torchrun(self, host, *arguments, port=PORT, first=None):
         """The command of one host."""
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--node-rank", host, "--nproc-per-node", 1]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            2,
+            "--node-rank",
+            host,
+            "--nproc-per-node",
+            1,
+        ]
         command += ["--master-addr", first or self.first, "--master-port", port, *arguments]
         return self.on(host, *command)
 
@@ -76,7 +105,11 @@ class Started:
         for told, command in zip(self._told, commands, strict=True):
             with told.open("w") as out:
                 given = environment(TSTAR_TEST_MARK=self._mark, **variables)
-                self.processes.append(subprocess.Popen([*map(str, command)], env=given, stdout=out, stderr=out, start_new_session=True))
+                self.processes.append(
+                    subprocess.Popen(
+                        [*map(str, command)], env=given, stdout=out, stderr=out, start_new_session=True
+                    )
+                )
 
     def codes(self, timeout):
         """Exit codes once all have ended."""
@@ -93,7 +126,10 @@ class Started:
         found = []
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if self._mark.encode() in (place / "environ").read_bytes() and "\nState:\tZ" not in (place / "status").read_text():
+                if (
+                    self._mark.encode() in (place / "environ").read_bytes()
+                    and "\nState:\tZ" not in (place / "status").read_text()
+                ):
                     found.append(int(place.name))
         return found
 

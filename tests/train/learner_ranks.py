@@ -52,9 +52,16 @@ def learner_of(optimizer, kind, world):
             critic.head.weight.fill_(0.01)
     cls = DeepSpeedLearner if optimizer == "deepspeed" else TorchLearner
     return cls(
-        model, reference, world, learning_rate=3e-4 if critic else 1e-3, max_norm=0.5, alpha=0.5, critic=critic,
-        critic_rate=1e-3, recompute="recomputed" in kind,
-    )  # fmt: skip
+        model,
+        reference,
+        world,
+        learning_rate=3e-4 if critic else 1e-3,
+        max_norm=0.5,
+        alpha=0.5,
+        critic=critic,
+        critic_rate=1e-3,
+        recompute="recomputed" in kind,
+    )
 
 
 def sequence(model, chance):
@@ -65,7 +72,14 @@ def sequence(model, chance):
     with torch.no_grad():
         known = forward(model, micro).logprobs.tolist()
     returns = [chance.gauss(0, 1) for _ in ids]
-    return TokenSequence(ids, mask, [0.0] * 3 + known, [chance.gauss(0, 1) for _ in ids], values=[0.0] * length, returns=returns)
+    return TokenSequence(
+        ids,
+        mask,
+        [0.0] * 3 + known,
+        [chance.gauss(0, 1) for _ in ids],
+        values=[0.0] * length,
+        returns=returns,
+    )
 
 
 def pair(chance):
@@ -80,7 +94,10 @@ def batches(kind):
     """What each optimizer step learns from, all ranks together: seven rows, and up to three pairs, which are no multiples of the ranks."""
     model, chance = small_model("qwen2", 300), random.Random(1)
     pairs = 0 if "critic" in kind else 3
-    return [([sequence(model, chance) for _ in range(7)], [pair(chance) for _ in range(min(n, pairs))]) for n in (0, 1, 2, 3, 1, 3)]
+    return [
+        ([sequence(model, chance) for _ in range(7)], [pair(chance) for _ in range(min(n, pairs))])
+        for n in (0, 1, 2, 3, 1, 3)
+    ]
 
 
 def broken_backward(module, given, output):
@@ -112,18 +129,25 @@ def scenario(name, folder, world):
         step = Step(dealt(rows, world), dealt(pairs, world))
         if how == "nan" and number == 1 and world.rank == world.size - 1:
             step.sequences[0].advantages[-1] = float("nan")
-        if how == "nan gradient" and number == 1 and world.rank == world.size - 1:  # the losses are numbers, what comes back is none
+        if (
+            how == "nan gradient" and number == 1 and world.rank == world.size - 1
+        ):  # the losses are numbers, what comes back is none
             learner.model.base_model.norm.register_forward_hook(broken_backward)
         if how == "empty" and number == 1:  # as where all groups had equal rewards
             step = Step([], [])
         try:
-            measured = update(learner, [step], terms, SurgicalTerm(0.15, 0.1), world, factor=1.0, batching=batching)
+            measured = update(
+                learner, [step], terms, SurgicalTerm(0.15, 0.1), world, factor=1.0, batching=batching
+            )
             metrics.append(dataclasses.asdict(measured))
         except NotFinite as raised:
             error = f"{raised}", len(raised.batch.get("rows", []))
             break
         learner.end_iteration()
-    weights = {**{n: t.clone() for n, t in learner.weights()}, **{f"reference {n}": t.clone() for n, t in learner.average.state().items()}}
+    weights = {
+        **{n: t.clone() for n, t in learner.weights()},
+        **{f"reference {n}": t.clone() for n, t in learner.average.state().items()},
+    }
     if learner.critic is not None:
         weights |= {f"critic {n}": t.clone() for n, t in learner.critic.state_dict().items()}
     return {"metrics": metrics, "weights": weights, "error": error, "steps": learner.steps}
@@ -142,7 +166,11 @@ def everything(names, folder, world):
 
 
 def world_of(rank, ranks, folder):
-    return Distributed(rank, ranks, dist.FileStore(str(folder / f"store{ranks}"), ranks), 1.0) if ranks > 1 else Alone()
+    return (
+        Distributed(rank, ranks, dist.FileStore(str(folder / f"store{ranks}"), ranks), 1.0)
+        if ranks > 1
+        else Alone()
+    )
 
 
 def followed(rank, ranks, folder, names):
@@ -155,7 +183,10 @@ def main(ranks, out, *names):
     if importlib.util.find_spec("deepspeed") is not None:
         importlib.import_module("deepspeed")
     folder, ranks = Path(out).parent, int(ranks)
-    others = [multiprocessing.get_context("fork").Process(target=followed, args=(n, ranks, folder, names)) for n in range(1, ranks)]
+    others = [
+        multiprocessing.get_context("fork").Process(target=followed, args=(n, ranks, folder, names))
+        for n in range(1, ranks)
+    ]
     for process in others:
         process.start()
     world = world_of(0, ranks, folder)

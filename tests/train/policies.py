@@ -24,7 +24,9 @@ RECIPE = load_recipe("search_qa")
 
 @lru_cache(maxsize=1)
 def tokenizer():
-    rows = practice_rows(PracticeMix(RECIPE, HOTPOT), TextCodec(), 1, RECIPE.warm_start.demonstrations, RECIPE.env)
+    rows = practice_rows(
+        PracticeMix(RECIPE, HOTPOT), TextCodec(), 1, RECIPE.warm_start.demonstrations, RECIPE.env
+    )
     return train_tokenizer((piece for row in itertools.islice(rows, 300) for piece in row.ids), 1200)
 
 

@@ -17,7 +17,14 @@ HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"> <!-- <b>'quoted'</b> &lt; "
     "\u2028 line \u2029 \x00 \ud800 {{ 7*7 }} ${window.hacked=3} " + "w" * 300
 )
-NAMES = ["Sailors of Melyth", "Rosmar Books", "Ulfin Landing", "Margan Torvan", "Stones of Hespar", "Kelwen Vespar"]
+NAMES = [
+    "Sailors of Melyth",
+    "Rosmar Books",
+    "Ulfin Landing",
+    "Margan Torvan",
+    "Stones of Hespar",
+    "Kelwen Vespar",
+]
 KINDS = ["bridge", "comparison"]
 
 
@@ -47,31 +54,64 @@ def make_run(
     """
     rng = random.Random(seed)
     (folder / "trees").mkdir(parents=True)
-    config = dataclasses.replace(Config(env="hotpotqa" + text, iterations=iterations, seed=seed), env_options={"note" + text: text})
     config = dataclasses.replace(
-        config, tree=dataclasses.replace(config.tree, nodes=nodes, credit="transition" if nodes == "state" else "value")
+        Config(env="hotpotqa" + text, iterations=iterations, seed=seed), env_options={"note" + text: text}
+    )
+    config = dataclasses.replace(
+        config,
+        tree=dataclasses.replace(
+            config.tree, nodes=nodes, credit="transition" if nodes == "state" else "value"
+        ),
     )
     (folder / "config.json").write_text(config.to_json(), encoding="utf-8", errors="backslashreplace")
     metrics, timings = [], []
     for iteration in range(1, iterations + 1):
-        entries = [_entry(rng, folder, iteration, k, group, turns, text, episodes, nodes) for k in range(trees)]
-        (folder / "trees" / f"{iteration:04d}.json").write_text(json.dumps({"iteration": iteration, "trees": entries}))
+        entries = [
+            _entry(rng, folder, iteration, k, group, turns, text, episodes, nodes) for k in range(trees)
+        ]
+        (folder / "trees" / f"{iteration:04d}.json").write_text(
+            json.dumps({"iteration": iteration, "trees": entries})
+        )
         stats = [entry["tree"]["stats"] for entry in entries]
         part = iteration / iterations
         metrics.append(
             {
-                "iteration": iteration, "reward": 0.3 + 0.2 * part + rng.gauss(0, 0.05), "success": 0.3 + 0.2 * part + rng.gauss(0, 0.05),
-                "f1": 0.4 + 0.2 * part, "invalid_rate": 0.05 * (1 - part), "episode_length": 4.2, "response_tokens": 23.0,
-                "entropy": 0.4 - 0.1 * part, "zero_variance_groups": 0.4,
+                "iteration": iteration,
+                "reward": 0.3 + 0.2 * part + rng.gauss(0, 0.05),
+                "success": 0.3 + 0.2 * part + rng.gauss(0, 0.05),
+                "f1": 0.4 + 0.2 * part,
+                "invalid_rate": 0.05 * (1 - part),
+                "episode_length": 4.2,
+                "response_tokens": 23.0,
+                "entropy": 0.4 - 0.1 * part,
+                "zero_variance_groups": 0.4,
                 **{f"tree_{name}": sum(s[name] for s in stats) / len(stats) for name in stats[0]},
-                "grafting_coverage": 0.2, "anchor_reuse": 0.1 * part, "grafts": 9, "grafts_model": 7, "grafts_z_plus": 2,
-                "grafts_best_members": 3.1, "grafts_worst_members": 1.4, "grafts_dropped": {"no thought" + text: 2, "empty": 1},
-                "weight_change": 0.5, "kl_asked": 80, "kl_identical": 9, "kl_scored": 500, "kl_scores_saved": 600, "kl_rejected_early": 3,
-                "surgical_loss": math.log(2) - 0.02 * part, "surgical_accuracy": 0.7 * part, "base_gradient_norm": 0.3,
-                "surgical_gradient_norm": 0.1, "gradient_norm": 0.35, "kl_reference": 1e-4 * part, "base_loss": -0.01, "clip_fraction": 0.0,
-                "logprob_difference_mean": 2e-7, "logprob_difference_max": 4e-6,
+                "grafting_coverage": 0.2,
+                "anchor_reuse": 0.1 * part,
+                "grafts": 9,
+                "grafts_model": 7,
+                "grafts_z_plus": 2,
+                "grafts_best_members": 3.1,
+                "grafts_worst_members": 1.4,
+                "grafts_dropped": {"no thought" + text: 2, "empty": 1},
+                "weight_change": 0.5,
+                "kl_asked": 80,
+                "kl_identical": 9,
+                "kl_scored": 500,
+                "kl_scores_saved": 600,
+                "kl_rejected_early": 3,
+                "surgical_loss": math.log(2) - 0.02 * part,
+                "surgical_accuracy": 0.7 * part,
+                "base_gradient_norm": 0.3,
+                "surgical_gradient_norm": 0.1,
+                "gradient_norm": 0.35,
+                "kl_reference": 1e-4 * part,
+                "base_loss": -0.01,
+                "clip_fraction": 0.0,
+                "logprob_difference_mean": 2e-7,
+                "logprob_difference_max": 4e-6,
             }
-        )  # fmt: skip
+        )
         seconds = {"rollout": 2.1, "tree": 1.0, "grafting": 0.3, "update" + text: 1.9}
         timings.append({"iteration": iteration, **seconds, "seconds": 5.5 * iteration})
     for name, records in (("metrics.jsonl", metrics), ("timings.jsonl", timings)):
@@ -79,34 +119,85 @@ def make_run(
     kinds = {kind + text: {"tasks": 500, "mean": 0.36, "greedy": 0.4} for kind in KINDS}
     before = {"mean": 0.36, "ci_low": 0.34, "ci_high": 0.38, "greedy": 0.41, "by_kind": kinds}
     after = {**before, "mean": 0.46, "ci_low": 0.44, "ci_high": 0.48, "greedy": 0.47}
-    evaluation = {"metric": "EM", "split": "test", "tasks": 1000, "samples": 4, "before": before, "after": after}
+    evaluation = {
+        "metric": "EM",
+        "split": "test",
+        "tasks": 1000,
+        "samples": 4,
+        "before": before,
+        "after": after,
+    }
     interval = {"difference": 0.1, "ci_low": 0.08, "ci_high": 0.12}
     if validation:
-        chosen = {"iteration": 2, "by": "validation", "mean": 0.475, "candidates": 3, "split": "valid" + text, "tasks": 200, "samples": 4}
+        chosen = {
+            "iteration": 2,
+            "by": "validation",
+            "mean": 0.475,
+            "candidates": 3,
+            "split": "valid" + text,
+            "tasks": 200,
+            "samples": 4,
+        }
         evaluation["chosen"] = chosen
         found = [
-            {"iteration": n, "mean": mean, "ci_low": mean - 0.05, "ci_high": mean + 0.05, "greedy": mean + 0.02, "tasks": 200, "failed": 0,
-             "best": 2 if n else 0, "best_mean": 0.475 if n else 0.375}
+            {
+                "iteration": n,
+                "mean": mean,
+                "ci_low": mean - 0.05,
+                "ci_high": mean + 0.05,
+                "greedy": mean + 0.02,
+                "tasks": 200,
+                "failed": 0,
+                "best": 2 if n else 0,
+                "best_mean": 0.475 if n else 0.375,
+            }
             for n, mean in ((0, 0.375), (2, 0.475), (iterations, 0.425))
-        ]  # fmt: skip
+        ]
         (folder / "validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
     (folder / "evaluation.json").write_text(json.dumps({**evaluation, **interval}))
-    summary = {"env": "tstar/HotpotQA", "algo": "grpo", "tstar": True, "seed": seed, "metric": "EM", **interval}
+    summary = {
+        "env": "tstar/HotpotQA",
+        "algo": "grpo",
+        "tstar": True,
+        "seed": seed,
+        "metric": "EM",
+        **interval,
+    }
     summary |= {"before": 0.36, "after": 0.46}
-    summary |= {"greedy_before": 0.41, "greedy_after": 0.47, "episodes": 64 * iterations, "iterations": iterations, "seconds": 432.5}
+    summary |= {
+        "greedy_before": 0.41,
+        "greedy_after": 0.47,
+        "episodes": 64 * iterations,
+        "iterations": iterations,
+        "seconds": 432.5,
+    }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
 def _entry(
-    rng: random.Random, folder: Path, iteration: int, k: int, group: int, turns: int, text: str, episodes: bool, nodes: Nodes
+    rng: random.Random,
+    folder: Path,
+    iteration: int,
+    k: int,
+    group: int,
+    turns: int,
+    text: str,
+    episodes: bool,
+    nodes: Nodes,
 ) -> dict[str, Any]:
-    task, instruction = f"task-{iteration}-{k}{text}", f"Who founded the publisher of {rng.choice(NAMES)}?{text}"
+    task, instruction = (
+        f"task-{iteration}-{k}{text}",
+        f"Who founded the publisher of {rng.choice(NAMES)}?{text}",
+    )
     trajectories = [_trajectory(rng, turns, text) for _ in range(group)]
     trajectories[0].reward, trajectories[-1].reward = 1.0, 0.0  # always something to compare
     if nodes == "state":
         for trajectory in trajectories:  # where one is depends on what was looked up last, not on when
-            trajectory.steps = [dataclasses.replace(step, state_key=step.state_key.partition("-")[0]) for step in trajectory.steps]
+            trajectory.steps = [
+                dataclasses.replace(step, state_key=step.state_key.partition("-")[0])
+                for step in trajectory.steps
+            ]
     tree = build_tree(
         trajectories,
         lambda t, i, j: float(trajectories[i].steps[t].action != trajectories[j].steps[t].action),
@@ -119,16 +210,33 @@ def _entry(
             extra = {"iteration": iteration, "kind": KINDS[k % 2] + text, "em": trajectory.reward}
             extra |= {"advantages": [0.5] * len(trajectory.steps)}
             episode = Episode(
-                env="tstar/HotpotQA", tier="mini", task=task, split="train", rules_version="1", agent="policy", instruction=instruction,
-                first_observation=f"Question: {instruction}", reward=trajectory.reward, success=trajectory.reward == 1.0,
-                ended="terminated", sample=sample, extra=extra, steps=trajectory.steps,
-            )  # fmt: skip
+                env="tstar/HotpotQA",
+                tier="mini",
+                task=task,
+                split="train",
+                rules_version="1",
+                agent="policy",
+                instruction=instruction,
+                first_observation=f"Question: {instruction}",
+                reward=trajectory.reward,
+                success=trajectory.reward == 1.0,
+                ended="terminated",
+                sample=sample,
+                extra=extra,
+                steps=trajectory.steps,
+            )
             lines.append(episode.to_json() + "\n")
         with open(folder / "episodes.jsonl", "a") as handle:
             handle.writelines(lines)
     grafts = [_graft(trajectories, tree, d, n, text) for n, d in enumerate(tree.divergences())]
     rewards = [t.reward for t in trajectories]
-    return {"task": task, "instruction": instruction, "rewards": rewards, "tree": tree_to_dict(tree, trajectories), "grafts": grafts}
+    return {
+        "task": task,
+        "instruction": instruction,
+        "rewards": rewards,
+        "tree": tree_to_dict(tree, trajectories),
+        "grafts": grafts,
+    }
 
 
 def _trajectory(rng: random.Random, turns: int, text: str) -> Trajectory:
@@ -141,24 +249,36 @@ def _trajectory(rng: random.Random, turns: int, text: str) -> Trajectory:
         valid = rng.random() > 0.1
         steps.append(
             Step(
-                reply=f"Thought: {wording} {name}.{text}\nAction: search[{name}]", thought=f"{wording} {name}.{text}",
-                action=f"search[{name}]{text}" if valid else "", observation=f"Doc 1 (Title: {name}) {name} is known here. " * 4 + text,
-                action_valid=valid, invalid_reason="" if valid else f"no such action{text}", modifies_state=valid and turn % 2 == 1,
-                effect_key=f"search:{name}" if valid and turn % 2 == 1 else "", state_key=f"{name}-{turn}",
+                reply=f"Thought: {wording} {name}.{text}\nAction: search[{name}]",
+                thought=f"{wording} {name}.{text}",
+                action=f"search[{name}]{text}" if valid else "",
+                observation=f"Doc 1 (Title: {name}) {name} is known here. " * 4 + text,
+                action_valid=valid,
+                invalid_reason="" if valid else f"no such action{text}",
+                modifies_state=valid and turn % 2 == 1,
+                effect_key=f"search:{name}" if valid and turn % 2 == 1 else "",
+                state_key=f"{name}-{turn}",
             )
-        )  # fmt: skip
+        )
     return Trajectory(float(rng.random() < 0.25 + 0.2 * right), steps)
 
 
-def _graft(group: list[Trajectory], tree: Tree, divergence: Divergence, number: int, text: str) -> dict[str, Any]:
+def _graft(
+    group: list[Trajectory], tree: Tree, divergence: Divergence, number: int, text: str
+) -> dict[str, Any]:
     def branch(member: tuple[int, int]) -> dict[str, str]:
         step = group[member[0]].steps[member[1]]
         return {"thought": step.thought, "action": step.action, "observation": step.observation}
 
     return {
-        "depth": divergence.node.depth, "spread": divergence.spread, "best_members": len(divergence.best.members),
-        "worst_members": len(divergence.worst.members), "source": "z_plus" if number % 3 == 2 else "model",
+        "depth": divergence.node.depth,
+        "spread": divergence.spread,
+        "best_members": len(divergence.best.members),
+        "worst_members": len(divergence.worst.members),
+        "source": "z_plus" if number % 3 == 2 else "model",
         "verified": 1.0 if number % 2 else None,
-        "thought": f"GRAFTED THOUGHT {number} of {len(tree.nodes)}{text}", "worst_step": list(divergence.worst_step),
-        "failed": branch(divergence.worst_step), "succeeded": branch(divergence.best_step),
-    }  # fmt: skip
+        "thought": f"GRAFTED THOUGHT {number} of {len(tree.nodes)}{text}",
+        "worst_step": list(divergence.worst_step),
+        "failed": branch(divergence.worst_step),
+        "succeeded": branch(divergence.best_step),
+    }

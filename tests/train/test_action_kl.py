@@ -26,7 +26,16 @@ def played():
     policy = random_policy(spread=0.02)
     tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:2]
     spec = EnvSpec("hotpotqa", {"topk": 1})
-    trajectories = collect(spec, LocalEngine(policy), policy.codec, tasks, size=SIZE, split="train", seed="kl", sampling=Sampling(4))
+    trajectories = collect(
+        spec,
+        LocalEngine(policy),
+        policy.codec,
+        tasks,
+        size=SIZE,
+        split="train",
+        seed="kl",
+        sampling=Sampling(4),
+    )
     return policy, [Group(trajectories[i : i + SIZE]) for i in (0, SIZE)]
 
 
@@ -67,7 +76,15 @@ def test_values_and_rejections_agree_with_the_definition(played, definition, ove
     policy, groups = played
     accepted = rejected = 0
     for group in groups:
-        kl = ActionKL(LocalEngine(policy), policy.codec, group.trajectories, samples=K, over=over, threshold=EPS, max_tokens=5)
+        kl = ActionKL(
+            LocalEngine(policy),
+            policy.codec,
+            group.trajectories,
+            samples=K,
+            over=over,
+            threshold=EPS,
+            max_tokens=5,
+        )
         for t in range(min(len(g.turns) for g in group.trajectories) - 1):
             for i in range(SIZE):
                 for j in range(SIZE):
@@ -87,9 +104,18 @@ def test_trees_equal_those_of_the_definition(played, definition, symmetry):
     policy, groups = played
     for group in groups:
         threshold = None if symmetry == "mean" else EPS
-        kl = ActionKL(LocalEngine(policy), policy.codec, group.trajectories, samples=K, threshold=threshold, max_tokens=5)
+        kl = ActionKL(
+            LocalEngine(policy),
+            policy.codec,
+            group.trajectories,
+            samples=K,
+            threshold=threshold,
+            max_tokens=5,
+        )
         fast = build_tree(group.trajectories, kl, eps_kl=EPS, kl_symmetry=symmetry)
-        slow = build_tree(group.trajectories, partial(definition, group, "action"), eps_kl=EPS, kl_symmetry=symmetry)
+        slow = build_tree(
+            group.trajectories, partial(definition, group, "action"), eps_kl=EPS, kl_symmetry=symmetry
+        )
         assert {n.members for n in fast.nodes} == {n.members for n in slow.nodes}
 
 
@@ -101,7 +127,9 @@ def test_a_sampled_action_ends_with_its_line(played):
     breaks, ends = policy.codec.line_ends, policy.codec.ends
     samples = [ids for drawn in kl._drawn.values() for ids in drawn]
     assert any(len(ids) < 40 and ids[-1] in breaks for ids in samples)
-    assert all(breaks.isdisjoint(ids[:-1]) and (len(ids) == 40 or ids[-1] in breaks | ends) for ids in samples)
+    assert all(
+        breaks.isdisjoint(ids[:-1]) and (len(ids) == 40 or ids[-1] in breaks | ends) for ids in samples
+    )
 
 
 def test_identical_contexts_cost_nothing(played):

@@ -26,7 +26,9 @@ from tstar_train.rollout.types import join_rows, rows_of
 from tstar_train.run import resume_run, train
 from tstar_train.world import Alone
 
-COMBINATIONS = [(algo, tstar) for algo in ("grpo", "dapo", "dapo-paper", "gigpo") for tstar in (False, True)] + [("ppo", False)]
+COMBINATIONS = [
+    (algo, tstar) for algo in ("grpo", "dapo", "dapo-paper", "gigpo") for tstar in (False, True)
+] + [("ppo", False)]
 
 
 def test_grpo_compares_episodes_of_a_task():
@@ -47,7 +49,9 @@ def test_gigpo_compares_turns_that_began_in_one_state_whatever_their_depth():
     np.testing.assert_allclose(second, [2 * -0.25, 0.0, 2 * -0.5])
     np.testing.assert_allclose(np.concatenate(one.episode(group)), [0.5, 0.5, -0.5, -0.5, -0.5])
     scaled = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, mode="mean_std_norm"))
-    np.testing.assert_allclose(scaled.step(group)[0], [0.25 / (0.5 / math.sqrt(2)), 0.5 / (1 / math.sqrt(2))], rtol=1e-5)
+    np.testing.assert_allclose(
+        scaled.step(group)[0], [0.25 / (0.5 / math.sqrt(2)), 0.5 / (1 / math.sqrt(2))], rtol=1e-5
+    )
     three = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, inner=3))
     assert not np.concatenate(three.step(group)).any(), "no state is met three times"
 
@@ -72,7 +76,11 @@ def test_the_soft_overlong_penalty():
     assert soft_overlong(100, 100, 0) == 0.0 and soft_overlong(95, 100, 20, 2.0) == pytest.approx(-1.5)
     with pytest.raises(ValueError, match="buffer is 101"):
         soft_overlong(1, 100, 101)
-    one = made("dapo", rollout=RolloutConfig(max_tokens=10), dapo=DAPOConfig(overlong_buffer=0.5, overlong_factor=1.0))
+    one = made(
+        "dapo",
+        rollout=RolloutConfig(max_tokens=10),
+        dapo=DAPOConfig(overlong_buffer=0.5, overlong_factor=1.0),
+    )
     long = episode_of("ab", 1.0, replies=[2, 9])
     one.shape([long])
     assert long.penalty == pytest.approx(0.8) and long.reward == pytest.approx(0.2) and long.earned == 1.0
@@ -92,7 +100,11 @@ def test_a_turns_reward_stands_on_its_last_token():
     assert turn_rewards(one) == [0.25, 1.0]
     rows = join_rows(rows_of(one, [0.0, 0.0]))
     rewards = rewards_by_token(one, rows)
-    assert len(rows) == 1 and rewards.tolist() == [0, 0, 0.25, 0, 0, 0, 0, 1.0] and rows[0].mask == [0, 1, 1, 0, 0, 1, 1, 1]
+    assert (
+        len(rows) == 1
+        and rewards.tolist() == [0, 0, 0.25, 0, 0, 0, 0, 1.0]
+        and rows[0].mask == [0, 1, 1, 0, 0, 1, 1, 1]
+    )
     apart = [row for turn in rows_of(one, [0.0, 0.0]) for row in join_rows([turn])]
     mask = np.concatenate([s.mask for s in apart]).astype(bool)
     assert rewards_by_token(one, apart)[mask].tolist() == [0, 0.25, 0, 0, 1.0]
@@ -117,12 +129,18 @@ def small(env, algo, tstar, iterations=2):
     """The preset of an environment with an algorithm, at its smallest."""
     config = with_algorithm(choose(find_entry(env), "auto")[0], algo)
     return dataclasses.replace(
-        config, tstar=tstar, iterations=iterations, processes=1, checkpoint_every=1, keep_checkpoints=9,
+        config,
+        tstar=tstar,
+        iterations=iterations,
+        processes=1,
+        checkpoint_every=1,
+        keep_checkpoints=9,
         env_options={**config.env_options, "horizon": 6},
         rollout=dataclasses.replace(config.rollout, tasks=2, group=3, horizon=5),
-        tree=dataclasses.replace(config.tree, kl_samples=2), dapo=DAPOConfig(rounds=2),
+        tree=dataclasses.replace(config.tree, kl_samples=2),
+        dapo=DAPOConfig(rounds=2),
         evaluation=EvaluationConfig(tasks=1, samples=1, split="valid", greedy=False),
-    )  # fmt: skip
+    )
 
 
 # By default one combination of each algorithm but GRPO, which other modules train.
@@ -130,7 +148,9 @@ ALWAYS = {("hotpotqa", "dapo", True), ("hotpotqa", "gigpo", True), ("hotpotqa", 
 MATRIX = [(env, algo, tstar) for env in ("hotpotqa", "sokoban-easy") for algo, tstar in COMBINATIONS]
 
 
-@pytest.mark.parametrize(("env", "algo", "tstar"), [c if c in ALWAYS else pytest.param(*c, marks=pytest.mark.slow) for c in MATRIX])
+@pytest.mark.parametrize(
+    ("env", "algo", "tstar"), [c if c in ALWAYS else pytest.param(*c, marks=pytest.mark.slow) for c in MATRIX]
+)
 def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
     out, quiet = tmp_path / "run", Console(quiet=True)
     summary = train(small(env, algo, tstar), out, quiet)
@@ -142,19 +162,26 @@ def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
     assert (out / "metrics.jsonl").read_text() == whole, "an interrupted run and a whole one are the same"
     metrics = json.loads(whole.splitlines()[-1])
     assert ("tree_nodes_before" in metrics or "grafts" in metrics) == tstar
-    assert ("value_loss" in metrics) == (algo == "ppo") and ("played_tasks" in metrics) == algo.startswith("dapo")
+    assert ("value_loss" in metrics) == (algo == "ppo") and ("played_tasks" in metrics) == algo.startswith(
+        "dapo"
+    )
     assert (out / "checkpoints" / "000002" / "critic.safetensors").exists() == (algo == "ppo")
 
 
 def test_ppo_carries_no_tstar_and_says_so():
-    with pytest.raises(UnknownOption, match=r"--tstar stands on .* which ppo does not: leave --tstar out, or choose --algo grpo or dapo"):
+    with pytest.raises(
+        UnknownOption,
+        match=r"--tstar stands on .* which ppo does not: leave --tstar out, or choose --algo grpo or dapo",
+    ):
         check(Config(env="hotpotqa", algo="ppo", tstar=True))
     check(with_algorithm(Config(env="hotpotqa"), "ppo"))
     assert set(ALGORITHMS) == {"grpo", "dapo", "dapo-paper", "gigpo", "ppo"}
 
 
 def test_tasks_divide_by_processes():
-    with pytest.raises(UnknownOption, match=r"--rollout.tasks 4 does not divide by --processes 3: give 1 or 2 or 4 processes"):
+    with pytest.raises(
+        UnknownOption, match=r"--rollout.tasks 4 does not divide by --processes 3: give 1 or 2 or 4 processes"
+    ):
         check(Config(env="hotpotqa", processes=3))
     three = Alone()
     three.size = 3  # as torchrun may start, whatever the options say

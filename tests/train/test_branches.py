@@ -21,7 +21,13 @@ from tstar_train.policy.model import recompute_layers
 from tstar_train.rollout.types import TokenSequence
 from tstar_train.world import Alone
 
-MODELS = ["qwen2", "gemma2", "gpt2", "phi4-mini", "smollm3"]  # among them one that adds its mask, and one with learnt positions
+MODELS = [
+    "qwen2",
+    "gemma2",
+    "gpt2",
+    "phi4-mini",
+    "smollm3",
+]  # among them one that adds its mask, and one with learnt positions
 rows_of_two_letters = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=6), min_size=1, max_size=6)
 
 
@@ -57,7 +63,9 @@ def test_no_partition_computes_fewer_tokens(rows):
     for members, shared in clusters:
         assert shared <= common([rows[i] for i in members])
     fewest = min(
-        computed(rows, [(block, common([rows[i] for i in block]) if len(block) > 1 else 0) for block in blocks])
+        computed(
+            rows, [(block, common([rows[i] for i in block]) if len(block) > 1 else 0) for block in blocks]
+        )
         for blocks in partitions(list(range(len(rows))))
     )
     assert computed(rows, clusters) == fewest
@@ -71,7 +79,9 @@ def test_batches_hold_every_row_once_within_their_bounds(rows, most):
     assert sorted(i for b in batches for chunk in b for i in chunk.rows) == list(range(len(rows)))
     for batch in batches:
         for chunk in batch:
-            assert len({tuple(rows[i][: chunk.shared]) for i in chunk.rows}) == 1 and chunk.shared < min(lengths[i] for i in chunk.rows)
+            assert len({tuple(rows[i][: chunk.shared]) for i in chunk.rows}) == 1 and chunk.shared < min(
+                lengths[i] for i in chunk.rows
+            )
             assert (chunk.shared > 1) == (batch[0].shared > 1) and chunk.shared != 1
         count, shared = sum(len(c.rows) for c in batch), max(c.shared for c in batch)
         longest = max(lengths[i] - max(0, c.shared - 1) for c in batch for i in c.rows)
@@ -95,7 +105,11 @@ def sequences(size, seed=0):
                 said = reply if turn == 0 and member < 3 else [chance.randrange(2, size) for _ in range(3)]
                 told = [7, 8] if turn == 0 and member < 3 else [chance.randrange(2, size) for _ in range(2)]
                 ids, mask = [*ids, *said, *told], [*mask, *[1] * len(said), *[0] * len(told)]
-            made.append(TokenSequence(ids[:-2], mask[:-2], [-1.0] * (len(ids) - 2), [chance.uniform(-1, 1)] * (len(ids) - 2)))
+            made.append(
+                TokenSequence(
+                    ids[:-2], mask[:-2], [-1.0] * (len(ids) - 2), [chance.uniform(-1, 1)] * (len(ids) - 2)
+                )
+            )
     made.append(TokenSequence([5, 6, 9], [0, 1, 1], [-1.0] * 3, [0.5] * 3))
     return made + copy.deepcopy(made[::3])
 
@@ -130,9 +144,14 @@ def test_branches_give_the_numbers_of_whole_rows(name):
         for one, two in zip(expected, found, strict=True):
             torch.testing.assert_close(one, two, atol=2e-5, rtol=1e-5)
         torch.testing.assert_close(slope, other, atol=1e-4, rtol=1e-4)
-    sizes = [sum(m.ids.numel() + (0 if m.beginnings is None else m.beginnings.ids.numel()) for m in micros) for micros in (whole, shared)]
+    sizes = [
+        sum(m.ids.numel() + (0 if m.beginnings is None else m.beginnings.ids.numel()) for m in micros)
+        for micros in (whole, shared)
+    ]
     assert sizes[1] < 0.8 * sizes[0]
-    assert any(m.beginnings is not None and bool(m.beginnings.wanted.any()) for m in shared)  # replies are shared, not prompts alone
+    assert any(
+        m.beginnings is not None and bool(m.beginnings.wanted.any()) for m in shared
+    )  # replies are shared, not prompts alone
 
 
 @pytest.mark.parametrize("separate", [None, False, True])
@@ -148,10 +167,16 @@ def test_gradients_come_in_the_order_of_whole_rows(name, separate):
     for share in (False, True):
         for micro in sequence_micros(rows, 200, 1.0, 0, torch.device("cpu"), share=share):
             outputs = forward(model, micro, critic)
-            (outputs.logprobs.sum() if outputs.values is None else outputs.logprobs.sum() + outputs.values.sum()).backward()
+            (
+                outputs.logprobs.sum()
+                if outputs.values is None
+                else outputs.logprobs.sum() + outputs.values.sum()
+            ).backward()
             orders.add((micro.beginnings is not None, tuple(order)))
             order.clear()
-    assert {shared for shared, _ in orders} == {False, True} and len({of_micro for _, of_micro in orders}) == 1
+    assert {shared for shared, _ in orders} == {False, True} and len(
+        {of_micro for _, of_micro in orders}
+    ) == 1
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -185,7 +210,9 @@ def test_a_pairs_replies_branch_off_from_their_context():
         for micro in pair_micros(pairs, 90, 1.0, 0, torch.device("cpu"), share=share):
             assert share or micro.beginnings is None
             begun.append(micro.beginnings)
-            totals = torch.zeros(2 * micro.pairs).index_add(0, micro.owner, forward(model, micro).logprobs.detach())
+            totals = torch.zeros(2 * micro.pairs).index_add(
+                0, micro.owner, forward(model, micro).logprobs.detach()
+            )
             lengths = torch.zeros(2 * micro.pairs).index_add(0, micro.owner, torch.ones(len(micro.owner)))
             for n in range(micro.pairs):
                 assert lengths[n] == 5 and lengths[micro.pairs + n] == 8
@@ -200,7 +227,9 @@ def test_a_pairs_replies_branch_off_from_their_context():
             both = []
             for reply in (g.rectified, g.rejected):
                 logits = model(torch.tensor([[*g.context, *reply]])).logits[0, len(g.context) - 1 : -1]
-                both.append(float(torch.log_softmax(logits, -1).gather(-1, torch.tensor(reply)[:, None]).sum()))
+                both.append(
+                    float(torch.log_softmax(logits, -1).gather(-1, torch.tensor(reply)[:, None]).sum())
+                )
             plain.append(tuple(both))
         assert any((better, worse) == pytest.approx(pair, abs=1e-4) for pair in plain)
 

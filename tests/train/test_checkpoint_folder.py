@@ -30,12 +30,17 @@ def published(name, folder):
     if rotary:
         config["rope_theta"] = 250_000.0
     if rotary and rotary.get("rope_type") == "longrope":
-        config["rope_scaling"] = {"type": "longrope", **{key: rotary[key] for key in ("short_factor", "long_factor")}}
+        config["rope_scaling"] = {
+            "type": "longrope",
+            **{key: rotary[key] for key in ("short_factor", "long_factor")},
+        }
     config["auto_map"] = {"AutoConfig": "configuration_theirs.TheirConfig"}
     config["torch_dtype"] = "bfloat16"
     (folder / "config.json").write_text(json.dumps(config))
     said = json.loads((folder / "tokenizer_config.json").read_text())
-    said["tokenizer_class"] = "GPT2Tokenizer" if name.startswith(("phi", "gpt2")) else "PreTrainedTokenizerFast"
+    said["tokenizer_class"] = (
+        "GPT2Tokenizer" if name.startswith(("phi", "gpt2")) else "PreTrainedTokenizerFast"
+    )
     template = folder / "chat_template.jinja"
     if template.is_file():
         said["chat_template"] = template.read_text()
@@ -64,7 +69,10 @@ def test_the_files_of_the_tokenizer_and_the_names_of_the_rotary_embedding_stay(t
     assert record(made / "tokenizer_config.json") == record(source / "tokenizer_config.json")
     config, before = record(made / "config.json"), record(source / "config.json")
     assert config["rope_theta"] == config["rope_parameters"]["rope_theta"] == 250_000.0
-    assert config["rope_scaling"] == before["rope_scaling"] and config["original_max_position_embeddings"] == POSITIONS
+    assert (
+        config["rope_scaling"] == before["rope_scaling"]
+        and config["original_max_position_embeddings"] == POSITIONS
+    )
     assert config["architectures"] == ["Phi3ForCausalLM"]
     assert "auto_map" not in config, "a program that does not lie beside it"
     assert "torch_dtype" not in config, "the weights are not in the published precision"
@@ -76,15 +84,23 @@ def test_a_checkpoint_is_read_as_its_model(name, tmp_path):
     source = published(name, tmp_path / "model")
     made = checkpoint_of(source, tmp_path / "run")
     ours, theirs = AutoTokenizer.from_pretrained(made), AutoTokenizer.from_pretrained(source)
-    assert type(ours) is type(theirs) and ours(WORDS).input_ids == theirs(WORDS).input_ids and ours.chat_template == theirs.chat_template
-    model, before = (AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval() for folder in (made, source))
+    assert (
+        type(ours) is type(theirs)
+        and ours(WORDS).input_ids == theirs(WORDS).input_ids
+        and ours.chat_template == theirs.chat_template
+    )
+    model, before = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval() for folder in (made, source)
+    )
     ids = torch.tensor([theirs(WORDS * 20).input_ids])
     with torch.no_grad():
         assert torch.equal(model(ids).logits, before(ids).logits)
     assert load_policy(str(made), "search_qa").codec.ends == load_policy(str(source), "search_qa").codec.ends
 
 
-@pytest.mark.parametrize(("name", "adapters"), [("qwen2", 0), ("qwen2", 4), ("gpt-neox", 0), ("gpt-neox", 4), ("mixtral", 0)])
+@pytest.mark.parametrize(
+    ("name", "adapters"), [("qwen2", 0), ("qwen2", 4), ("gpt-neox", 0), ("gpt-neox", 4), ("mixtral", 0)]
+)
 def test_weights_have_the_names_of_the_models_own_files(name, adapters, tmp_path):
     """And a run goes on from those by which the trainer knows them."""
     source = published(name, tmp_path / "model")
@@ -93,29 +109,41 @@ def test_weights_have_the_names_of_the_models_own_files(name, adapters, tmp_path
     made = save_checkpoint(tmp_path / "run", one, Progress(1), keep=1)
     ours, theirs = load_file(made / "model.safetensors"), load_file(source / "model.safetensors")
     assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    assert (made / "model.safetensors").samefile(made / "policy.safetensors") == (name == "qwen2"), "room for weights twice"
+    assert (made / "model.safetensors").samefile(made / "policy.safetensors") == (name == "qwen2"), (
+        "room for weights twice"
+    )
     other = build(config, Alone())
     with torch.no_grad():
         for parameter in other.policy.model.parameters():
             parameter.add_(1 if parameter.requires_grad else 0)
     load_state(other, made)
-    assert all(torch.equal(a, b) for a, b in zip(one.policy.model.parameters(), other.policy.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.policy.model.parameters(), other.policy.model.parameters(), strict=True)
+    )
 
 
 def test_several_chat_templates_stay_in_a_folder_of_plain_files(tmp_path):
     source = published("qwen2", tmp_path / "model")
     said = record(source / "tokenizer_config.json")
-    both = [{"name": "default", "template": said["chat_template"]}, {"name": "tool_use", "template": said["chat_template"] + "{# tools #}"}]
+    both = [
+        {"name": "default", "template": said["chat_template"]},
+        {"name": "tool_use", "template": said["chat_template"] + "{# tools #}"},
+    ]
     (source / "tokenizer_config.json").write_text(json.dumps(said | {"chat_template": both}))
     first = checkpoint_of(source, tmp_path / "run")
-    AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path / "newer")  # as releases from 2025 on write them
+    AutoTokenizer.from_pretrained(source).save_pretrained(
+        tmp_path / "newer"
+    )  # as releases from 2025 on write them
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(tmp_path / "newer" / name, source)
     shutil.copytree(tmp_path / "newer" / "additional_chat_templates", source / "additional_chat_templates")
     assert "chat_template" not in record(source / "tokenizer_config.json")
     for made in (first, checkpoint_of(source, tmp_path / "again")):
         assert all(path.is_file() for path in made.iterdir()) and read_state(made)
-        assert AutoTokenizer.from_pretrained(made).chat_template == {each["name"]: each["template"] for each in both}
+        assert AutoTokenizer.from_pretrained(made).chat_template == {
+            each["name"]: each["template"] for each in both
+        }
 
 
 def test_a_model_by_name_keeps_its_files_too(tmp_path, monkeypatch):
@@ -134,7 +162,9 @@ def test_a_model_by_name_keeps_its_files_too(tmp_path, monkeypatch):
 
 
 def test_the_tokenizer_of_a_built_in_policy_stays_its_own(tmp_path):
-    made = save_checkpoint(tmp_path, build(Config(env="hotpotqa", model="tiny"), Alone()), Progress(1), keep=1)
+    made = save_checkpoint(
+        tmp_path, build(Config(env="hotpotqa", model="tiny"), Alone()), Progress(1), keep=1
+    )
     ours, shipped = load_policy(str(made), "search_qa"), load_policy("tiny", "search_qa")
     assert ours.tokenizer.backend_tokenizer.to_str() == shipped.tokenizer.backend_tokenizer.to_str()
     assert ours.model.config.rope_parameters == shipped.model.config.rope_parameters

@@ -52,7 +52,11 @@ def test_a_second_writer_is_refused_whatever_it_would_do(arguments, held, capsys
     before = sorted(folder.iterdir())
     assert main([*arguments, str(folder)]) == 2
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and f"process {holder.pid} on {os.uname().nodename} since" in told and "choose another --out" in told
+    assert (
+        told.count("\n") == 1
+        and f"process {holder.pid} on {os.uname().nodename} since" in told
+        and "choose another --out" in told
+    )
     assert sorted(folder.iterdir()) == before
 
 
@@ -85,26 +89,42 @@ def test_a_start_that_fails_removes_what_it_made_and_nothing_else(tmp_path):
     assert (tmp_path / "run" / "metrics.jsonl").exists(), "it wrote something"
 
 
-@pytest.mark.parametrize("left", [[], [LOCK], [LOCK, "trees/"], [".config.json.partial"], [LOCK, "config.json", "trees/"]])
+@pytest.mark.parametrize(
+    "left", [[], [LOCK], [LOCK, "trees/"], [".config.json.partial"], [LOCK, "config.json", "trees/"]]
+)
 def test_what_a_killed_start_left_blocks_no_other(left, tmp_path):
     for name in left:
         if name.endswith("/"):
             (tmp_path / name).mkdir()
         else:
-            (tmp_path / name).write_text(Config(env="tstar/HotpotQA").to_json() if name == "config.json" else "")
+            (tmp_path / name).write_text(
+                Config(env="tstar/HotpotQA").to_json() if name == "config.json" else ""
+            )
     with claimed(tmp_path):
         pass
 
 
 @pytest.mark.parametrize(
-    "name", ["evaluation.json", "metrics.jsonl", "checkpoints", "model.safetensors", "notes.txt", "trees/0001.json", "config.json"]
+    "name",
+    [
+        "evaluation.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "model.safetensors",
+        "notes.txt",
+        "trees/0001.json",
+        "config.json",
+    ],
 )
 def test_a_folder_that_holds_something_is_refused(name, tmp_path):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')  # config.json: somebody else's
     with pytest.raises(UnknownOption, match="is not empty: choose another --out"), claimed(tmp_path):
         pass
-    with pytest.raises(UnknownOption, match="would be lost"), claimed(tmp_path, used="what it holds would be lost"):
+    with (
+        pytest.raises(UnknownOption, match="would be lost"),
+        claimed(tmp_path, used="what it holds would be lost"),
+    ):
         pass
     with claimed(tmp_path, resume=True):
         pass
@@ -121,7 +141,9 @@ def test_odd_paths_are_told_in_one_line(name, tmp_path, capsys):
 
 def test_the_same_name_in_the_same_second_gives_two_folders(tmp_path):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(new_folder(tmp_path / "runs" / "one"))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(new_folder(tmp_path / "runs" / "one"))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -13,7 +13,11 @@ from tstar_train.config_check import RANGES, check, flag, options
 from tstar_train.presets import paper, tiny
 from tstar_train.run import resume_run, train
 
-NUMBERS = [name for name, _, hint in options(Config(env="hotpotqa")) if hint in (int, float, int | None, float | None)]
+NUMBERS = [
+    name
+    for name, _, hint in options(Config(env="hotpotqa"))
+    if hint in (int, float, int | None, float | None)
+]
 
 
 def changed(name, value):
@@ -36,7 +40,10 @@ def test_the_presets_pass():
 def test_a_multiple_of_the_optimum_and_a_number_of_steps_exclude_one_another():
     config = dataclasses.replace(tiny(find_entry("sokoban-medium")), env_options={"horizon": "optimal*2"})
     for steps in (1, 12):
-        with pytest.raises(UnknownOption, match=rf"--rollout.horizon {steps} .*horizon=optimal\*2.*give --rollout.horizon None"):
+        with pytest.raises(
+            UnknownOption,
+            match=rf"--rollout.horizon {steps} .*horizon=optimal\*2.*give --rollout.horizon None",
+        ):
             check(dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, horizon=steps)))
     check(dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, horizon=None)))
 
@@ -46,7 +53,11 @@ def test_a_number_outside_its_range_is_named_with_the_range(name):
     for value in (-1, math.nan):
         with pytest.raises(UnknownOption) as caught:
             check(changed(name, value))
-        assert flag(name) in str(caught.value) and str(value) in str(caught.value) and "must be" in str(caught.value)
+        assert (
+            flag(name) in str(caught.value)
+            and str(value) in str(caught.value)
+            and "must be" in str(caught.value)
+        )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +98,10 @@ def test_edges(name, value, valid):
     assert flag(name) in str(caught.value) and str(value) in str(caught.value) and valid in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("graft.temperature", 0.0), ("optim.decay", 1.0), ("iterations", 0), ("tree.gamma", 1)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("graft.temperature", 0.0), ("optim.decay", 1.0), ("iterations", 0), ("tree.gamma", 1)],
+)
 def test_valid_edges(name, value):
     check(changed(name, value))
 

@@ -17,7 +17,10 @@ from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.types import Turn
 
 CASES = {
-    "sokoban-medium": ({"observation": "grid_coords", "multi_action": True, "horizon": 12, "end_when_lost": True}, "sokoban_harder"),
+    "sokoban-medium": (
+        {"observation": "grid_coords", "multi_action": True, "horizon": 12, "end_when_lost": True},
+        "sokoban_harder",
+    ),
     "blocksworld-stack": ({"observation": "compact", "horizon": 25}, "blocksworld"),
 }
 
@@ -31,7 +34,14 @@ def played(request):
     sampling = Sampling(max_tokens=96, context="step", history=0, progress=True)
     tasks = env.task_ids("train")[:4]
     return env, collect(
-        EnvSpec(request.param, options), LocalEngine(policy), policy.codec, tasks, size=4, split="train", seed="credit", sampling=sampling
+        EnvSpec(request.param, options),
+        LocalEngine(policy),
+        policy.codec,
+        tasks,
+        size=4,
+        split="train",
+        seed="credit",
+        sampling=sampling,
     )
 
 
@@ -50,7 +60,9 @@ def test_every_turn_has_the_progress_that_the_environment_tells(played):
         assert made.sum() == pytest.approx(float(t.episode.success), abs=1e-12)
         np.testing.assert_allclose(np.cumsum(made), told, atol=1e-12)
         ends.add((t.episode.ended, t.episode.success))
-    assert ("terminated", True) in ends and any(not success for _, success in ends), "episodes that win and that do not"
+    assert ("terminated", True) in ends and any(not success for _, success in ends), (
+        "episodes that win and that do not"
+    )
 
 
 def test_the_turn_that_loses_gives_back_what_was_made():
@@ -63,9 +75,15 @@ def test_progress_is_asked_for_only_where_it_is_wanted():
     options = {"observation": "grid_coords", "horizon": 4}
     tasks = gym.make("tstar/Sokoban-easy", split="train").unwrapped.task_ids("train")[:1]
     (one,) = collect(
-        EnvSpec("sokoban-easy", options), LocalEngine(policy), policy.codec, tasks, size=1, split="train", seed="s",
+        EnvSpec("sokoban-easy", options),
+        LocalEngine(policy),
+        policy.codec,
+        tasks,
+        size=1,
+        split="train",
+        seed="s",
         sampling=Sampling(context="step", history=0),
-    )  # fmt: skip
+    )
     assert [turn.progress for turn in one.turns] == [None] * len(one.turns)
     with pytest.raises(ValueError, match=r"turn 0 has no progress: collect .* Sampling\(progress=True\)"):
         progress_made(one.turns)

@@ -19,7 +19,9 @@ from tstar_envs import MissingExtra
 from tstar_train.config import Config
 from tstar_train.config_check import check
 
-installed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed (extra deepspeed)")
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed (extra deepspeed)"
+)
 ROOT = Path(__file__).parents[2]
 KINDS = ["whole", "adapters"]
 
@@ -27,7 +29,13 @@ KINDS = ["whole", "adapters"]
 def program(*arguments, timeout=120, **environment):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, **environment}
-    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, timeout=timeout, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -56,7 +64,9 @@ def require_same(mine, theirs, last=None, weights=True, tolerance=1e-5):
                 assert got[name] == pytest.approx(value, abs=tolerance, rel=tolerance), (step, name)
     assert mine["weights"].keys() == theirs["weights"].keys()
     for name in theirs["weights"] if weights else ():
-        torch.testing.assert_close(mine["weights"][name], theirs["weights"][name], atol=tolerance, rtol=tolerance, msg=name)
+        torch.testing.assert_close(
+            mine["weights"][name], theirs["weights"][name], atol=tolerance, rtol=tolerance, msg=name
+        )
 
 
 def with_stale_lock(folder):
@@ -72,7 +82,13 @@ def two(tmp_path_factory):
     """Two ranks, where a stale lock waits for who would compile; and one process of plain torch over the whole batch."""
     folder = tmp_path_factory.mktemp("two")
     scenarios = [f"deepspeed {kind}{how}" for kind in KINDS for how in ("", "/save", "/load")]
-    scenarios += ["torch whole", "torch adapters", "deepspeed whole/nan", "deepspeed whole/nan gradient", "deepspeed whole/empty"]
+    scenarios += [
+        "torch whole",
+        "torch adapters",
+        "deepspeed whole/nan",
+        "deepspeed whole/nan gradient",
+        "deepspeed whole/empty",
+    ]
     scenarios += [f"alone torch {kind}" for kind in (*KINDS, "whole/empty")]
     return folder, steps(folder, 2, *scenarios, **with_stale_lock(folder / "extensions"))
 
@@ -101,7 +117,9 @@ def test_what_is_no_number_stops_all_ranks_before_the_step(two, how):
     result = two[1][f"deepspeed whole/{how}"]
     message, rows = result["error"]
     assert "NaN" in message and rows >= 3
-    assert result["steps"] == 1 and all(bool(torch.isfinite(tensor).all()) for tensor in result["weights"].values())
+    assert result["steps"] == 1 and all(
+        bool(torch.isfinite(tensor).all()) for tensor in result["weights"].values()
+    )
 
 
 @installed
@@ -119,7 +137,12 @@ def test_one_rank_takes_the_steps_of_plain_torch_and_goes_on_from_two(two, tmp_p
         shutil.copytree(two[0] / f"deepspeed-{name}", tmp_path / f"torch-{name}")
     kinds = [*KINDS, "critic", "separate critic", "recomputed"]
     loads = [f"{optimizer} {kind}/load" for optimizer in ("deepspeed", "torch") for kind in KINDS]
-    one = steps(tmp_path, 1, *(f"{optimizer} {kind}" for optimizer in ("deepspeed", "torch") for kind in [*kinds, "half"]), *loads)
+    one = steps(
+        tmp_path,
+        1,
+        *(f"{optimizer} {kind}" for optimizer in ("deepspeed", "torch") for kind in [*kinds, "half"]),
+        *loads,
+    )
     for kind in kinds:
         require_same(one[f"deepspeed {kind}"], one[f"torch {kind}"])
     for load in loads:  # whichever learner goes on
@@ -133,7 +156,12 @@ def test_one_rank_takes_the_steps_of_plain_torch_and_goes_on_from_two(two, tmp_p
 def test_two_ranks_with_a_critic_recomputed_layers_or_half_precision(tmp_path):
     kinds = ["critic", "separate critic", "recomputed"]
     half = ["half", "half/save", "half/load", "half adapters", "half adapters/save", "half adapters/load"]
-    two = steps(tmp_path, 2, *(f"deepspeed {kind}" for kind in [*kinds, *half]), *(f"alone torch {kind}" for kind in kinds))
+    two = steps(
+        tmp_path,
+        2,
+        *(f"deepspeed {kind}" for kind in [*kinds, *half]),
+        *(f"alone torch {kind}" for kind in kinds),
+    )
     for kind in kinds:
         require_same(two[f"deepspeed {kind}"], two[f"alone torch {kind}"])
     for kind in ("half", "half adapters"):
@@ -157,14 +185,19 @@ main(2, sys.argv[1], "deepspeed whole")
 def test_the_stale_lock_would_stop_a_run_that_compiles_the_operation(tmp_path):
     """So that the fixture ``two``, which meets the same lock, shows something."""
     command = [sys.executable, "-c", UNMENDED, tmp_path / "2.pt"]
-    with Started(tmp_path, [command], **with_stale_lock(tmp_path / "extensions")) as started:  # its other rank waits on: it is killed
+    with Started(
+        tmp_path, [command], **with_stale_lock(tmp_path / "extensions")
+    ) as started:  # its other rank waits on: it is killed
         assert started.codes(120) != [0] and not (tmp_path / "2.pt").exists()
         assert "file_baton.py" in started.told[0] and "in wait" in started.told[0], started.told
 
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"--optimizer deepspeed needs the package 'deepspeed'.*pip install .*\[deepspeed\]"):
+    with pytest.raises(
+        MissingExtra,
+        match=r"--optimizer deepspeed needs the package 'deepspeed'.*pip install .*\[deepspeed\]",
+    ):
         check(Config(env="hotpotqa", optimizer="deepspeed"))
 
 

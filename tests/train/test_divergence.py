@@ -37,7 +37,10 @@ class Walk:
 
 
 def group_of(*walks: tuple[float, str]) -> list[Walk]:
-    return [Walk(reward, [Taken(f"{i}-{t}", state) for t, state in enumerate(states)]) for i, (reward, states) in enumerate(walks)]
+    return [
+        Walk(reward, [Taken(f"{i}-{t}", state) for t, state in enumerate(states)])
+        for i, (reward, states) in enumerate(walks)
+    ]
 
 
 def tree_of(*walks: tuple[float, str], gamma: float = 1.0):
@@ -58,7 +61,11 @@ def twin(walks, tree, delta, shrink):
         ways = []
         for members in goes.values():
             child = tree.node_of(members[0], depth)
-            value = (len(members) * child.value + shrink * node.value) / (len(members) + shrink) if shrink else child.value
+            value = (
+                (len(members) * child.value + shrink * node.value) / (len(members) + shrink)
+                if shrink
+                else child.value
+            )
             ways.append((value, sorted(members)))
         if len(ways) < 2:
             continue
@@ -68,15 +75,26 @@ def twin(walks, tree, delta, shrink):
         if best[0] - worst[0] > delta and earned[0] > earned[1]:
             winner = sorted(best[1], key=lambda i: (-walks[i][0], i))[0]
             loser = sorted(worst[1], key=lambda i: (walks[i][0], i))[0]
-            found.append((node, best[0] - worst[0], (winner, depth), (loser, depth), len(best[1]), len(worst[1])))
+            found.append(
+                (node, best[0] - worst[0], (winner, depth), (loser, depth), len(best[1]), len(worst[1]))
+            )
     return found
 
 
-walks_of = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 1.0]), st.text("abc", min_size=1, max_size=5)), min_size=2, max_size=8)
+walks_of = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.25, 1.0]), st.text("abc", min_size=1, max_size=5)),
+    min_size=2,
+    max_size=8,
+)
 
 
 @settings(max_examples=300, deadline=None)
-@given(walks=walks_of, gamma=st.sampled_from([1.0, 0.9]), delta=st.sampled_from([0.0, 0.1, 0.3]), shrink=st.sampled_from([0.0, 0.5, 3.0]))
+@given(
+    walks=walks_of,
+    gamma=st.sampled_from([1.0, 0.9]),
+    delta=st.sampled_from([0.0, 0.1, 0.3]),
+    shrink=st.sampled_from([0.0, 0.5, 3.0]),
+)
 def test_divergences_are_those_of_the_specification(walks, gamma, delta, shrink) -> None:
     tree = tree_of(*walks, gamma=gamma)
     ours = tree.divergences(delta, shrink)
@@ -119,13 +137,18 @@ def test_shrinking_counts_those_that_passed_the_node() -> None:
     tree = tree_of((1.0, "acx"), (0.0, "ady"), (1.0, "bcx"), (1.0, "bcx"), (1.0, "bcx"))
     inner = next(d for d in tree.divergences(0.0, shrink=1.0) if (0, 0) in d.node.members)
     parent = inner.node.value
-    assert inner.spread == pytest.approx((1.0 + parent) / 2 - (0.0 + parent) / 2), "one trajectory each, whatever else is in c"
+    assert inner.spread == pytest.approx((1.0 + parent) / 2 - (0.0 + parent) / 2), (
+        "one trajectory each, whatever else is in c"
+    )
 
 
 def test_a_step_is_grafted_once_however_many_divergences_name_it() -> None:
     policy = random_policy()
     codec = policy.codec
-    context, played = codec.start("", "You see a door."), codec.reply("Thought: the door looks shut.\nAction: push")
+    context, played = (
+        codec.start("", "You see a door."),
+        codec.reply("Thought: the door looks shut.\nAction: push"),
+    )
     other = codec.reply("Thought: the key fits the lock.\nAction: open")
 
     def episode(member: int, reply: list[int], thought: str) -> Trajectory:

@@ -63,14 +63,19 @@ def test_a_copy_that_follows_agrees_and_one_that_stays_behind_is_named():
         hand_over(policy, engine, policy.model.state_dict().items())
     moved(policy)
     hand_over(policy, following, policy.model.state_dict().items())
-    with pytest.raises(EngineMismatch, match=r"still differ by up to [\d.]+ nats per token on a fixed probe.*no step was taken"):
+    with pytest.raises(
+        EngineMismatch,
+        match=r"still differ by up to [\d.]+ nats per token on a fixed probe.*no step was taken",
+    ):
         hand_over(policy, stale, policy.model.state_dict().items())
 
 
 def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_update():
     policy = random_policy()
     config = tiny(find_entry("hotpotqa"))
-    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks=1, group=2, horizon=1, max_tokens=4))
+    config = dataclasses.replace(
+        config, rollout=dataclasses.replace(config.rollout, tasks=1, group=2, horizon=1, max_tokens=4)
+    )
     one = trainer(config, policy)
     one.engine = Copied(policy)
     iterate(one, 0)
@@ -94,25 +99,40 @@ def sampled():
         with torch.no_grad():
             logprobs = torch.log_softmax(policy.model(torch.tensor([ids])).logits[0], dim=-1)
         true = [float(logprobs[n - 1, ids[n]]) if m else 0.0 for n, m in enumerate(mask)]
-        said = [(value + (GAP if n % 2 else -GAP)) * m for n, (value, m) in enumerate(zip(true, mask, strict=True))]
+        said = [
+            (value + (GAP if n % 2 else -GAP)) * m
+            for n, (value, m) in enumerate(zip(true, mask, strict=True))
+        ]
         rows.append(TokenSequence(ids, mask, said, [1.0 if start == 3 else -1.0] * 12))
         truth.append(true)
     return learner, rows, Batching(3072, 1.0, policy.codec.pad, torch.device("cpu"), 1.0), truth
 
 
 def updated(learner, rows, batching):
-    return update(learner, dealt_steps(rows, [], 1), [PolicyTerm(0.01, 0.01)], None, Alone(), factor=1.0, batching=batching)
+    return update(
+        learner,
+        dealt_steps(rows, [], 1),
+        [PolicyTerm(0.01, 0.01)],
+        None,
+        Alone(),
+        factor=1.0,
+        batching=batching,
+    )
 
 
 def test_old_log_probabilities_are_the_trainers(sampled):
     learner, rows, batching, truth = sampled
-    assert updated(learner, rows, batching).clip_fraction > 0.3, "the sampler's own rounding would be clipped as if the policy had moved"
+    assert updated(learner, rows, batching).clip_fraction > 0.3, (
+        "the sampler's own rounding would be clipped as if the policy had moved"
+    )
     annotate(learner, rows, batching, values=False, old=True)
     for row, true in zip(rows, truth, strict=True):
         assert row.old == pytest.approx(true, abs=1e-5)
     stats = updated(learner, rows, batching)
     assert stats.clip_fraction == 0.0
-    assert stats.logprob_difference_max == pytest.approx(GAP, abs=1e-4), "what the sampler said is still compared with"
+    assert stats.logprob_difference_max == pytest.approx(GAP, abs=1e-4), (
+        "what the sampler said is still compared with"
+    )
 
 
 def test_a_sampler_that_is_far_off_still_stops_the_run(sampled):
@@ -131,6 +151,8 @@ def test_nothing_is_computed_where_nothing_is_asked(sampled):
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
 def test_without_vllm_the_command_that_installs_it_is_named(tmp_path):
     config = dataclasses.replace(tiny(find_entry("sokoban-easy")), engine="vllm")
-    with pytest.raises(MissingExtra, match=r"--engine vllm.*scripts/test_vllm\.sh.*'vllm'.*pip install .*\.\[vllm\]"):
+    with pytest.raises(
+        MissingExtra, match=r"--engine vllm.*scripts/test_vllm\.sh.*'vllm'.*pip install .*\.\[vllm\]"
+    ):
         train(config, tmp_path / "run", Console(quiet=True))
     assert not (tmp_path / "run").exists()

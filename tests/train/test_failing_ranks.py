@@ -83,10 +83,16 @@ def require_good_end(started, begun, out, rank, answered):
         time.sleep(0.1)
     assert not started.left() and all(codes), (codes, started.told)
     told = "\n".join(started.told)
-    messages = [line for line in told.splitlines() if line.startswith("tstar_train: ") and "The stacks of rank" in line]
+    messages = [
+        line
+        for line in told.splitlines()
+        if line.startswith("tstar_train: ") and "The stacks of rank" in line
+    ]
     assert len(messages) == 1, told
     [message] = messages
-    assert f"rank {rank} (process " in message and re.search(r"gives no sign of life|has not come there|All have come there", message)
+    assert f"rank {rank} (process " in message and re.search(
+        r"gives no sign of life|has not come there|All have come there", message
+    )
     assert re.search(rf"saved in {re.escape(str(out))}/checkpoints/000002[;.]", message)
     assert f"go on with: python -m tstar_train --resume {out}" in message
     [file] = out.glob("stacks-*.txt")
@@ -104,13 +110,22 @@ def test_a_rank_that_fails_ends_the_run(start, rank, where, how, optimizer, comm
     if optimizer and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("deepspeed is not installed (extra deepspeed)")
     out, fault = tmp_path / "run", tmp_path / "fault"
-    program = ["-m", "train.failing_rank", *SHORT, *(["--optimizer", optimizer] if optimizer else []), "--out", out]
+    program = [
+        "-m",
+        "train.failing_rank",
+        *SHORT,
+        *(["--optimizer", optimizer] if optimizer else []),
+        "--out",
+        out,
+    ]
     with Started(tmp_path, commands(start, *program), FAULT=f"{rank} {where} {how} {fault}") as started:
         begun = wait_for(fault, started)
         answered = {0, 1} if how == "loop" else {1 - rank}
         message = require_good_end(started, begun, out, rank, answered)
         if how == "loop":
-            assert re.search(rf"rank {rank} \([^)]*\) (has not come there: it )?is at __main__:\d+, fail", message)
+            assert re.search(
+                rf"rank {rank} \([^)]*\) (has not come there: it )?is at __main__:\d+, fail", message
+            )
             assert "in fail" in next(out.glob("stacks-*.txt")).read_text()
         else:
             assert "gives no sign of life" in message
@@ -132,8 +147,14 @@ def test_hosts_whose_cable_is_pulled_both_end_the_run(hosts, tmp_path):
             codes = started.codes(60 * MINUTES + LATER + 30 - (time.monotonic() - begun))
             assert all(codes), (codes, started.told)
             for host, other in ((0, 1), (1, 0)):
-                [message] = [line for line in started.told[host].splitlines() if line.startswith("tstar_train: ")]
-                assert f"rank {other}" in message and "gives no sign of life" in message and f"--resume {out}" in message
+                [message] = [
+                    line for line in started.told[host].splitlines() if line.startswith("tstar_train: ")
+                ]
+                assert (
+                    f"rank {other}" in message
+                    and "gives no sign of life" in message
+                    and f"--resume {out}" in message
+                )
                 assert re.search(rf"saved in {re.escape(str(out))}/checkpoints/\d+[;.]", message)
                 assert f"rank {host}, waiting in " in started.told[host]
     finally:
@@ -145,12 +166,21 @@ def test_hosts_whose_cable_is_pulled_both_end_the_run(hosts, tmp_path):
 def test_a_rank_that_nobody_meets_says_where_it_looked(rank, tmp_path):
     """As by a scheduler that starts the ranks itself, here one of them, or with a wrong address."""
     port = 29618 + rank  # or the two cases would meet where they run side by side
-    variables = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    variables = {
+        "RANK": rank,
+        "WORLD_SIZE": 2,
+        "LOCAL_RANK": 0,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     command = [sys.executable, "-m", "tstar_train", *SHORT, "--out", tmp_path / "run"]
     with Started(tmp_path, [command], **{name: str(value) for name, value in variables.items()}) as started:
         assert started.codes(60 * MINUTES * 2 + 60) == [2]
         [message] = [line for line in started.told[0].splitlines() if line.startswith("tstar_train: ")]
-        assert f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within {MINUTES} minutes" in message
+        assert (
+            f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within {MINUTES} minutes"
+            in message
+        )
         assert not started.left() and not (tmp_path / "run").exists() and "Traceback" not in started.told[0]
 
 
@@ -159,11 +189,18 @@ def test_ranks_that_meet_but_cannot_connect_say_so(hosts, tmp_path):
     if hosts.kind == "loopback":
         pytest.skip("needs network namespaces")
     program = ["-m", "tstar_train", *SHORT, "--out", tmp_path / "run"]
-    with Started(tmp_path, [hosts.torchrun(host, *program) for host in (0, 1)], GLOO_SOCKET_IFNAME="lo") as started:
+    with Started(
+        tmp_path, [hosts.torchrun(host, *program) for host in (0, 1)], GLOO_SOCKET_IFNAME="lo"
+    ) as started:
         assert all(started.codes(60 * MINUTES * 2 + 60)), started.told
-        for told in started.told:  # gloo lets the one that listens wait five times as long; it hears of the other
+        for (
+            told
+        ) in started.told:  # gloo lets the one that listens wait five times as long; it hears of the other
             [message] = [line for line in told.splitlines() if line.startswith("tstar_train: ")]
-            assert "of 2 could not connect to the others" in message and "GLOO_SOCKET_IFNAME names (lo here)" in message
+            assert (
+                "of 2 could not connect to the others" in message
+                and "GLOO_SOCKET_IFNAME names (lo here)" in message
+            )
         assert not started.left() and not (tmp_path / "run").exists()
 
 

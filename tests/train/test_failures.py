@@ -29,7 +29,9 @@ from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.player import Sampling
 
-pytestmark = pytest.mark.skipif(not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet")
+pytestmark = pytest.mark.skipif(
+    not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"
+)
 TASKS = [f"hotpotqa-mini-train-{n:04d}" for n in range(4)]
 SIZE = 4
 EMBEDDED = EmbeddedSearcher(MINI_FOLDER / "corpus.jsonl.gz")
@@ -51,7 +53,10 @@ def service(busy: Callable[[int], bool], count: list[int] | None = None) -> Iter
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked += 1
             rows = EMBEDDED.search(body["queries"], body["topk"])
-            hits = [[{"document": {"id": p.id, "contents": f'"{p.title}"\n{p.text}'}, "score": 1.0} for p in row] for row in rows]
+            hits = [
+                [{"document": {"id": p.id, "contents": f'"{p.title}"\n{p.text}'}, "score": 1.0} for p in row]
+                for row in rows
+            ]
             status, content = (503, {"detail": "full"}) if busy(asked) else (200, {"result": hits})
             text = json.dumps(content).encode()
             self.send_response(status)
@@ -76,7 +81,16 @@ def policy():
 
 
 def play(policy, spec):
-    return collect(spec, LocalEngine(policy), policy.codec, TASKS, size=SIZE, split="train", seed="f", sampling=Sampling(48))
+    return collect(
+        spec,
+        LocalEngine(policy),
+        policy.codec,
+        TASKS,
+        size=SIZE,
+        split="train",
+        seed="f",
+        sampling=Sampling(48),
+    )
 
 
 def test_the_episodes_that_are_left_are_those_of_a_service_that_never_failed(policy):
@@ -92,28 +106,37 @@ def test_the_episodes_that_are_left_are_those_of_a_service_that_never_failed(pol
         for mine, theirs in zip(played, whole, strict=True):
             assert len(mine.turns) == len(mine.steps)
             if failed(mine.episode):
-                assert mine.episode.error.startswith("RetrieverError: ") and "answered 503" in mine.episode.error
+                assert (
+                    mine.episode.error.startswith("RetrieverError: ") and "answered 503" in mine.episode.error
+                )
                 assert mine.steps == theirs.steps[: len(mine.steps)] and len(mine.steps) < len(theirs.steps)
             else:
                 assert mine.episode == theirs.episode
 
 
 CONFIG = Config(
-    env="tstar/HotpotQA", iterations=1, rollout=RolloutConfig(tasks=len(TASKS), group=SIZE, max_tokens=48),
-    tree=TreeConfig(kl_samples=3, statistics_everywhere=True), graft=GraftConfig(fallback="z_plus_only"),
-)  # fmt: skip
+    env="tstar/HotpotQA",
+    iterations=1,
+    rollout=RolloutConfig(tasks=len(TASKS), group=SIZE, max_tokens=48),
+    tree=TreeConfig(kl_samples=3, statistics_everywhere=True),
+    graft=GraftConfig(fallback="z_plus_only"),
+)
 
 
 def over(spec, config=CONFIG):
     """What iterates over a service."""
-    return trainer(dataclasses.replace(config, env_options=dict(spec.options)), load_policy("tiny", "search_qa"), TASKS)
+    return trainer(
+        dataclasses.replace(config, env_options=dict(spec.options)), load_policy("tiny", "search_qa"), TASKS
+    )
 
 
 def test_an_iteration_learns_from_the_rest_and_counts_what_failed():
     count: list[int] = []
     with service(lambda asked: False, count) as spec:
         assert iterate(over(spec), 0).metrics["failed_episodes"] == 0
-    with service(lambda asked: asked == count[0]) as spec:  # the last one, so that only the longest episodes fail
+    with service(
+        lambda asked: asked == count[0]
+    ) as spec:  # the last one, so that only the longest episodes fail
         result = iterate(over(spec), 0)
     groups, lost = result.played.groups, result.played.failed
     left = [t for g in groups for t in g.trajectories]
@@ -122,7 +145,9 @@ def test_an_iteration_learns_from_the_rest_and_counts_what_failed():
     assert result.metrics["success"] == pytest.approx(sum(t.episode.success for t in left) / len(left))
     for group in groups:
         places = list(range(len(group.trajectories)))
-        assert [t.member for t in group.trajectories] == places == [t.episode.sample for t in group.trajectories]
+        assert (
+            [t.member for t in group.trajectories] == places == [t.episode.sample for t in group.trajectories]
+        )
         assert len(group.advantages) == len(places)
         assert group.tree is None or {i for node in group.tree.nodes for i, _ in node.members} <= set(places)
     names = [(t.episode.task, t.episode.sample) for t in left] + [(e.task, e.sample) for e in lost]
@@ -133,13 +158,18 @@ def test_an_iteration_of_which_most_failed_changes_nothing():
     with service(lambda asked: True) as spec:
         one = over(spec)
         before = copy.deepcopy(one.policy.model.state_dict())
-        with pytest.raises(InfrastructureError, match=r"of 16 episodes failed.*answered 503.*python -m retriever serve"):
+        with pytest.raises(
+            InfrastructureError, match=r"of 16 episodes failed.*answered 503.*python -m retriever serve"
+        ):
             iterate(one, 0)
     assert all(torch.equal(before[name], value) for name, value in one.policy.model.state_dict().items())
 
 
 def test_measurements_leave_failed_episodes_out():
-    config = dataclasses.replace(CONFIG, evaluation=dataclasses.replace(CONFIG.evaluation, split="train", tasks=4, samples=4, greedy=False))
+    config = dataclasses.replace(
+        CONFIG,
+        evaluation=dataclasses.replace(CONFIG.evaluation, split="train", tasks=4, samples=4, greedy=False),
+    )
     count: list[int] = []
     with service(lambda asked: False, count) as spec:
         whole = measure(over(spec, config), TASKS)
@@ -168,7 +198,9 @@ def test_a_task_without_any_result_is_in_no_figure():
 
 
 def test_half_may_fail():
-    good, bad = (Episode("", "", "", "", "", "", "", "", ended=ended, error="why") for ended in ("truncated", "error"))
+    good, bad = (
+        Episode("", "", "", "", "", "", "", "", ended=ended, error="why") for ended in ("truncated", "error")
+    )
     stop_if_most_failed([bad] * 2, 4)
     stop_if_most_failed([], 0)
     with pytest.raises(InfrastructureError, match="3 of 4 episodes failed .*: why"):
@@ -196,9 +228,16 @@ def test_a_run_whose_service_is_killed_stops_saved_and_goes_on_when_it_is_back(t
             ended = training.done(timeout=200)
         told, done = ended.stderr, lines(tmp_path / "run" / "metrics.jsonl")
         assert ended.returncode == 2 and "Traceback" not in told and told.count("\n") == 1
-        for text in (process.url, "python -m retriever serve", f"python -m tstar_train --resume {tmp_path / 'run'}", "episodes failed"):
+        for text in (
+            process.url,
+            "python -m retriever serve",
+            f"python -m tstar_train --resume {tmp_path / 'run'}",
+            "episodes failed",
+        ):
             assert text in told
-        assert 2 <= len(done) < 4 and (tmp_path / "run" / "checkpoints" / f"{len(done):06d}").is_dir(), "nothing learnt is lost"
+        assert 2 <= len(done) < 4 and (tmp_path / "run" / "checkpoints" / f"{len(done):06d}").is_dir(), (
+            "nothing learnt is lost"
+        )
         process.start()
         run(tmp_path, "--resume", tmp_path / "run")
     ours, theirs = lines(tmp_path / "run" / "metrics.jsonl"), lines(tmp_path / "whole" / "metrics.jsonl")

@@ -29,10 +29,13 @@ from tstar_train.warmstart.imitate import imitate
 
 # Replies of 8 random tokens are never an action: with this fine every row has a gradient.
 FINED = Config(
-    env="tstar/HotpotQA", tstar=False, env_options={"topk": 1},
+    env="tstar/HotpotQA",
+    tstar=False,
+    env_options={"topk": 1},
     rollout=RolloutConfig(tasks=2, group=2, max_tokens=8, horizon=2, invalid_penalty=0.5),
-    tree=TreeConfig(kl_samples=2), graft=GraftConfig(),
-)  # fmt: skip
+    tree=TreeConfig(kl_samples=2),
+    graft=GraftConfig(),
+)
 TASKS = ["hotpotqa-mini-train-0000", "hotpotqa-mini-train-0001"]
 
 
@@ -49,7 +52,14 @@ def unchanged(one, before):
     assert one.learner.optimizer.state_dict()["state"] == before[1]["state"] == {} and one.whole
 
 
-WRONG = ("advantage", "large advantage", "sampling log-probability", "gradient", "loss by overflow", "exploding loss")
+WRONG = (
+    "advantage",
+    "large advantage",
+    "sampling log-probability",
+    "gradient",
+    "loss by overflow",
+    "exploding loss",
+)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -80,7 +90,11 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
         iterate(one, 0)
     unchanged(one, before)
     batch = caught.value.batch
-    assert batch["loss"] == "base" and batch["optimizer_step"] == 0 and len(batch["rows"]) == len(dealt[0].sequences)
+    assert (
+        batch["loss"] == "base"
+        and batch["optimizer_step"] == 0
+        and len(batch["rows"]) == len(dealt[0].sequences)
+    )
     assert str(pickle.loads(pickle.dumps(caught.value)).batch) == str(batch), "it travels from a helper"
     assert str(batch["rows"]) == str([dataclasses.asdict(s) for s in dealt[0].sequences])
 
@@ -160,7 +174,14 @@ def test_the_warm_start_stops_before_the_update_that_would_break_it():
     policy = random_policy()
     told: list[int] = []
     with pytest.raises(NotFinite, match="update 2 of the imitation has a loss of nan") as caught:
-        imitate(policy.model, iter(Rows(2)), ImitationSchedule(steps=3, batch=2), 0, lambda step, *_: told.append(step), every=1)
+        imitate(
+            policy.model,
+            iter(Rows(2)),
+            ImitationSchedule(steps=3, batch=2),
+            0,
+            lambda step, *_: told.append(step),
+            every=1,
+        )
     assert told == [1] and len(caught.value.batch["rows"]) == 2
     assert all(bool(torch.isfinite(p).all()) for p in policy.model.parameters())
 
@@ -169,28 +190,52 @@ def test_the_warm_start_stops_before_the_update_that_would_break_it():
 def test_a_short_warm_start_has_a_loss(steps, reported):
     told: list[tuple[int, float]] = []
     imitate(
-        random_policy().model, iter(Rows(10**9)), ImitationSchedule(steps=steps, batch=2), 0, lambda s, loss, _: told.append((s, loss)), 2
+        random_policy().model,
+        iter(Rows(10**9)),
+        ImitationSchedule(steps=steps, batch=2),
+        0,
+        lambda s, loss, _: told.append((s, loss)),
+        2,
     )
     assert [step for step, _ in told] == reported and all(math.isfinite(loss) for _, loss in told)
 
 
 def test_figures_are_of_the_steps_that_had_something_to_measure():
-    two = UpdateStats.mean([UpdateStats(surgical_loss=math.log(2), pairs=3, base_loss=1.0), UpdateStats(base_loss=3.0)])
+    two = UpdateStats.mean(
+        [UpdateStats(surgical_loss=math.log(2), pairs=3, base_loss=1.0), UpdateStats(base_loss=3.0)]
+    )
     assert two.surgical_loss == math.log(2) and two.base_loss == 2.0 and two.surgical_steps == 1
     assert two.entropy is None and two.logprob_difference_mean is None and two.kl_reference is None
-    four = [UpdateStats(tokens=2, entropy_sum=1.0, logprob_difference_sum=0.5, logprob_difference_max=0.4), UpdateStats()]
+    four = [
+        UpdateStats(tokens=2, entropy_sum=1.0, logprob_difference_sum=0.5, logprob_difference_max=0.4),
+        UpdateStats(),
+    ]
     assert UpdateStats.mean(four).entropy == 0.5 and UpdateStats.mean(four).logprob_difference_max == 0.4
     assert UpdateStats.mean([UpdateStats()]).surgical_steps == 0
 
 
 def test_an_iteration_of_equal_groups_has_figures_for_what_was_there_alone():
-    config = dataclasses.replace(FINED, tstar=True, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=0.0))
+    config = dataclasses.replace(
+        FINED, tstar=True, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=0.0)
+    )
     metrics = iterate(one_of(config), 0).metrics
-    assert metrics["zero_variance_groups"] == metrics["invalid_rate"] == 1.0 and metrics["gradient_norm"] == 0.0
+    assert (
+        metrics["zero_variance_groups"] == metrics["invalid_rate"] == 1.0 and metrics["gradient_norm"] == 0.0
+    )
     for name in (
-        "entropy", "clip_fraction", "logprob_difference_mean", "logprob_difference_max", "surgical_loss", "surgical_accuracy",
-        "surgical_margin", "surgical_gradient_norm", "anchor_reuse", "grafts_best_members", "weight_change", "kl_reference",
-    ):  # fmt: skip
+        "entropy",
+        "clip_fraction",
+        "logprob_difference_mean",
+        "logprob_difference_max",
+        "surgical_loss",
+        "surgical_accuracy",
+        "surgical_margin",
+        "surgical_gradient_norm",
+        "anchor_reuse",
+        "grafts_best_members",
+        "weight_change",
+        "kl_reference",
+    ):
         assert metrics[name] is None, name
     assert metrics["grafting_coverage"] == 0.0, "there were failures, and none of them has a graft"
     assert find_entry(HOTPOT.id) == HOTPOT
@@ -199,7 +244,9 @@ def test_an_iteration_of_equal_groups_has_figures_for_what_was_there_alone():
 @pytest.mark.parametrize("size", [1000, 1_000_000])
 def test_a_norm_is_exact_however_long_the_gradient(size):
     gradient = torch.randn(size, generator=torch.Generator().manual_seed(0)) * torch.rand(size) ** 4 * 1e-5
-    assert checked_norm(gradient, "it") == pytest.approx(math.sqrt(math.fsum(x * x for x in gradient.tolist())), rel=1e-9)
+    assert checked_norm(gradient, "it") == pytest.approx(
+        math.sqrt(math.fsum(x * x for x in gradient.tolist())), rel=1e-9
+    )
     with pytest.raises(NotFinite, match="its norm overflows, its largest entry is 1e"):
         checked_norm(torch.full((size,), 1e25), "it")
     for bad in (math.nan, math.inf):

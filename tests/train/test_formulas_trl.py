@@ -12,10 +12,22 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 from tstar_train.algorithms.advantages import gae, grpo, reward_moments, soft_overlong, whiten
-from tstar_train.losses import clipped_policy_loss, kl_k3, loss_denominator, surgical_loss, token_weight, value_loss
+from tstar_train.losses import (
+    clipped_policy_loss,
+    kl_k3,
+    loss_denominator,
+    surgical_loss,
+    token_weight,
+    value_loss,
+)
 from tstar_train.optim.batch import Step
 from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.terms import KLTerm, PolicyTerm
@@ -25,19 +37,39 @@ from tstar_train.rollout.types import TokenSequence
 from tstar_train.world import Alone
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="trl is not installed: pip install -c constraints.txt trl"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("trl") is None,
+        reason="trl is not installed: pip install -c constraints.txt trl",
+    ),
     # What TRL and transformers say to one another.
     pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed in v6:FutureWarning"),
 ]
 
 WORDS, PAD, END = 32, 0, 1
 SHAPE = LlamaConfig(
-    vocab_size=WORDS, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
-    max_position_embeddings=64, pad_token_id=PAD, eos_token_id=END, bos_token_id=None, use_cache=False, initializer_range=0.5,
+    vocab_size=WORDS,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    pad_token_id=PAD,
+    eos_token_id=END,
+    bos_token_id=None,
+    use_cache=False,
+    initializer_range=0.5,
     num_labels=1,
-)  # fmt: skip
+)
 ROWS, LENGTH = 8, 7
-COMMON = {"report_to": "none", "use_cpu": True, "bf16": False, "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
+COMMON = {
+    "report_to": "none",
+    "use_cpu": True,
+    "bf16": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "logging_steps": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +85,16 @@ def trl():
 
         torch.set_num_threads(1)
         yield SimpleNamespace(
-            Dataset=datasets.Dataset, GRPOConfig=trl.GRPOConfig, GRPOTrainer=trl.GRPOTrainer, DPOConfig=trl.DPOConfig,
-            DPOTrainer=trl.DPOTrainer, PPOConfig=ppo.PPOConfig, PPOTrainer=ppo.PPOTrainer, ppo_trainer=ppo_trainer,
+            Dataset=datasets.Dataset,
+            GRPOConfig=trl.GRPOConfig,
+            GRPOTrainer=trl.GRPOTrainer,
+            DPOConfig=trl.DPOConfig,
+            DPOTrainer=trl.DPOTrainer,
+            PPOConfig=ppo.PPOConfig,
+            PPOTrainer=ppo.PPOTrainer,
+            ppo_trainer=ppo_trainer,
             get_soft_overlong_punishment=get_soft_overlong_punishment,
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +102,9 @@ def tokenizer():
     words = ["<pad>", "<end>", "<unk>", *(f"w{n}" for n in range(3, WORDS))]
     plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))
     plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<end>", unk_token="<unk>", padding_side="left")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", eos_token="<end>", unk_token="<unk>", padding_side="left"
+    )
 
 
 def random_model(seed, kind=LlamaForCausalLM):
@@ -79,15 +119,23 @@ def grpo_trainer(trl, tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("grpo")
     random_model(0).save_pretrained(folder / "model")
     options = trl.GRPOConfig(
-        str(folder), per_device_train_batch_size=ROWS, num_generations=4, max_completion_length=LENGTH, beta=0.3, temperature=0.7,
+        str(folder),
+        per_device_train_batch_size=ROWS,
+        num_generations=4,
+        max_completion_length=LENGTH,
+        beta=0.3,
+        temperature=0.7,
         model_init_kwargs={"dtype": "float32"},
         use_bias_correction_kl=False,  # GRPO's KL as published; TRL can multiply it by the ratio
         **COMMON,
-    )  # fmt: skip
+    )
     trainer = trl.GRPOTrainer(
-        str(folder / "model"), reward_funcs=lambda completions, **_: trainer.given, args=options,
-        train_dataset=trl.Dataset.from_dict({"prompt": ["w3 w4", "w5"]}), processing_class=tokenizer,
-    )  # fmt: skip
+        str(folder / "model"),
+        reward_funcs=lambda completions, **_: trainer.given,
+        args=options,
+        train_dataset=trl.Dataset.from_dict({"prompt": ["w3 w4", "w5"]}),
+        processing_class=tokenizer,
+    )
     trainer.current_gradient_accumulation_steps = 1
     return trainer
 
@@ -96,9 +144,15 @@ def grpo_trainer(trl, tokenizer, tmp_path_factory):
 def test_group_advantages_are_trls(grpo_trainer, monkeypatch, scale):
     monkeypatch.setattr(grpo_trainer, "scale_rewards", scale)
     drawn = np.random.default_rng(0)
-    for given in ([0.0, 1.0, 0.0, None, 1.0, 1.0, 1.0, 1.0], drawn.random(8).tolist(), [*drawn.integers(0, 2, 7).tolist(), None]):
+    for given in (
+        [0.0, 1.0, 0.0, None, 1.0, 1.0, 1.0, 1.0],
+        drawn.random(8).tolist(),
+        [*drawn.integers(0, 2, 7).tolist(), None],
+    ):
         monkeypatch.setattr(grpo_trainer, "given", given, raising=False)
-        theirs = grpo_trainer._generate_and_score_completions([{"prompt": "w3 w4"}] * 4 + [{"prompt": "w5"}] * 4)["advantages"]
+        theirs = grpo_trainer._generate_and_score_completions(
+            [{"prompt": "w3 w4"}] * 4 + [{"prompt": "w5"}] * 4
+        )["advantages"]
         # What has no reward is in no group here, and has no advantage there.
         scored = [n for n, reward in enumerate(given) if reward is not None]
         rewards = [given[n] for n in scored]
@@ -172,7 +226,9 @@ def test_policy_loss_and_kl_are_trls(double, monkeypatch, kind, low, high, beta)
 
     now = logprobs(double.model, rows, double.temperature)
     aggregation, divisor = LOSS_TYPES[kind]
-    policy = clipped_policy_loss(now, rows["old_per_token_logps"], rows["advantages"][:, None], own, low, high, aggregation, divisor)
+    policy = clipped_policy_loss(
+        now, rows["old_per_token_logps"], rows["advantages"][:, None], own, low, high, aggregation, divisor
+    )
     kl = kl_k3(now, rows["ref_per_token_logps"])
     weights = token_weight(own.sum(dim=-1, keepdim=True).double(), aggregation)
     ours = policy.loss + beta * (weights * kl)[own].sum() / (divisor or loss_denominator(own, aggregation))
@@ -189,13 +245,21 @@ def test_micro_batches_add_up_to_trls_dapo_loss(double, monkeypatch):
     monkeypatch.setattr(double, "loss_type", "dapo")
     monkeypatch.setattr(double, "beta", 0.0)
     rows, own = random_batch(double.model, double.temperature)
-    parts = [{k: v if v.ndim == 0 else v[part] for k, v in rows.items()} for part in (slice(0, 3), slice(3, ROWS))]
+    parts = [
+        {k: v if v.ndim == 0 else v[part] for k, v in rows.items()} for part in (slice(0, 3), slice(3, ROWS))
+    ]
     now, total = logprobs(double.model, rows, double.temperature), float(own.sum())
     for rows_of_part, part in zip(parts, (slice(0, 3), slice(3, ROWS)), strict=True):
         ours = clipped_policy_loss(
-            now[part], rows["old_per_token_logps"][part], rows["advantages"][part, None], own[part], denominator=total
+            now[part],
+            rows["old_per_token_logps"][part],
+            rows["advantages"][part, None],
+            own[part],
+            denominator=total,
         )
-        assert ours.loss.item() == pytest.approx(double._compute_loss(double.model, rows_of_part).item(), rel=1e-9)
+        assert ours.loss.item() == pytest.approx(
+            double._compute_loss(double.model, rows_of_part).item(), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize(("kind", "beta"), [("bnpo", 0.0), ("grpo", 0.3)])
@@ -218,11 +282,22 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
         old = [0.0, 0.0, 0.0, *rows["old_per_token_logps"][n, :length].tolist()]
         weight = token_weight(float(sum(mask)), LOSS_TYPES[kind][0])
         sequences.append(TokenSequence(ids, mask, old, [rows["advantages"][n].item()] * len(mask), weight))
-    learner, kept = TorchLearner(double.model, CopiedReference(double.model, reference), Alone(), learning_rate=0.1), []
+    learner, kept = (
+        TorchLearner(double.model, CopiedReference(double.model, reference), Alone(), learning_rate=0.1),
+        [],
+    )
     monkeypatch.setattr(learner, "apply", lambda factor: kept.append(learner._gradient) or 0.0)
     double.model.zero_grad()
     batching = Batching(micro_tokens=24, temperature=double.temperature, pad=PAD, device=torch.device("cpu"))
-    update(learner, [Step(sequences)], [PolicyTerm(0.2, 0.28), KLTerm(beta)], None, Alone(), factor=1.0, batching=batching)
+    update(
+        learner,
+        [Step(sequences)],
+        [PolicyTerm(0.2, 0.28), KLTerm(beta)],
+        None,
+        Alone(),
+        factor=1.0,
+        batching=batching,
+    )
     # Advantages and old log-probabilities go through single precision there.
     torch.testing.assert_close(kept[0], theirs, rtol=1e-4, atol=1e-6)
 
@@ -231,31 +306,56 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
 def ppo(trl, tokenizer, tmp_path_factory):
     """One batch of TRL's PPO with its critic, and the variables of its ``train`` where it whitens and where it has its losses."""
     options = trl.PPOConfig(
-        str(tmp_path_factory.mktemp("ppo")), per_device_train_batch_size=ROWS, num_ppo_epochs=3, num_mini_batches=1, total_episodes=ROWS,
-        response_length=LENGTH, stop_token="eos", num_sample_generations=0, kl_coef=0.1, gamma=0.9, lam=0.8, learning_rate=0.02,
-        cliprange=0.2, cliprange_value=0.2, **COMMON,
-    )  # fmt: skip
+        str(tmp_path_factory.mktemp("ppo")),
+        per_device_train_batch_size=ROWS,
+        num_ppo_epochs=3,
+        num_mini_batches=1,
+        total_episodes=ROWS,
+        response_length=LENGTH,
+        stop_token="eos",
+        num_sample_generations=0,
+        kl_coef=0.1,
+        gamma=0.9,
+        lam=0.8,
+        learning_rate=0.02,
+        cliprange=0.2,
+        cliprange_value=0.2,
+        **COMMON,
+    )
     trainer = trl.PPOTrainer(
-        args=options, processing_class=tokenizer, model=random_model(1), ref_model=random_model(2),
-        reward_model=random_model(4, LlamaForSequenceClassification), value_model=random_model(3, LlamaForSequenceClassification),
+        args=options,
+        processing_class=tokenizer,
+        model=random_model(1),
+        ref_model=random_model(2),
+        reward_model=random_model(4, LlamaForSequenceClassification),
+        value_model=random_model(3, LlamaForSequenceClassification),
         train_dataset=trl.Dataset.from_dict({"input_ids": [[4, 5, 6]] * ROWS}),
-    )  # fmt: skip
+    )
     seen = SimpleNamespace(options=options, whitened=[], losses=[])
 
     def seeing(function, keep, when):
         def called(*arguments, **named):
             result, frame = function(*arguments, **named), sys._getframe(1)
             if frame.f_code.co_name == "train" and when in frame.f_locals:
-                keep.append({k: v.detach().clone() for k, v in frame.f_locals.items() if torch.is_tensor(v)} | {"result": result})
+                keep.append(
+                    {k: v.detach().clone() for k, v in frame.f_locals.items() if torch.is_tensor(v)}
+                    | {"result": result}
+                )
                 keep[-1]["rows"] = frame.f_locals.get("micro_batch_inds")
             return result
 
         return called
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trl.ppo_trainer, "masked_whiten", seeing(trl.ppo_trainer.masked_whiten, seen.whitened, "advantages"))
+        patch.setattr(
+            trl.ppo_trainer,
+            "masked_whiten",
+            seeing(trl.ppo_trainer.masked_whiten, seen.whitened, "advantages"),
+        )
         # The last of its means is the share of clipped ratios, when it has all losses.
-        patch.setattr(trl.ppo_trainer, "masked_mean", seeing(trl.ppo_trainer.masked_mean, seen.losses, "pg_loss"))
+        patch.setattr(
+            trl.ppo_trainer, "masked_mean", seeing(trl.ppo_trainer.masked_mean, seen.losses, "pg_loss")
+        )
         trainer.train()
     assert len(seen.whitened) == 1 and len(seen.losses) == 3
     return seen
@@ -270,7 +370,9 @@ def test_gae_and_whitening_are_trls(ppo):
     assert returns[scored] == pytest.approx(they["returns"].numpy()[scored], rel=1e-4, abs=1e-5)
     own = ~they["padding_mask"].numpy()
     assert not own.all() and own.any(axis=1).all(), "answers of different lengths"
-    assert whiten(they["advantages"], own)[own] == pytest.approx(they["result"].numpy()[own], rel=1e-4, abs=1e-5)
+    assert whiten(they["advantages"], own)[own] == pytest.approx(
+        they["result"].numpy()[own], rel=1e-4, abs=1e-5
+    )
 
 
 def test_gae_steps_over_tokens_of_the_environment_as_if_trl_had_never_seen_them(ppo):
@@ -289,7 +391,9 @@ def test_ppos_losses_are_trls(ppo):
     clipped = []
     for they in ppo.losses:
         rows = they["rows"]
-        value = value_loss(they["vpred"], they["mb_return"], they["mb_values"], ~they["padding_mask_p1"][rows], clip=0.2)
+        value = value_loss(
+            they["vpred"], they["mb_return"], they["mb_values"], ~they["padding_mask_p1"][rows], clip=0.2
+        )
         assert value.loss.item() == pytest.approx(they["vf_loss"].item(), rel=1e-5)
         assert value.clip_fraction.item() == pytest.approx(they["vf_clipfrac"].item())
         own = ~they["padding_mask"][rows]
@@ -297,16 +401,23 @@ def test_ppos_losses_are_trls(ppo):
         assert policy.loss.item() == pytest.approx(they["pg_loss"].item(), rel=1e-4, abs=1e-6)
         assert policy.clip_fraction.item() == pytest.approx(they["result"].item())
         clipped.append((value.clip_fraction.item(), policy.clip_fraction.item()))
-    assert clipped[0] == (0.0, 0.0) and min(clipped[-1]) > 0, "the first epoch is where it was sampled, the last is not"
+    assert clipped[0] == (0.0, 0.0) and min(clipped[-1]) > 0, (
+        "the first epoch is where it was sampled, the last is not"
+    )
 
 
 def test_whitening_any_tokens_is_trls(trl):
     drawn = torch.Generator().manual_seed(0)
     for _ in range(20):
-        values, mask = torch.randn(4, 5, generator=drawn, dtype=torch.float64) * 3, torch.rand(4, 5, generator=drawn) < 0.6
+        values, mask = (
+            torch.randn(4, 5, generator=drawn, dtype=torch.float64) * 3,
+            torch.rand(4, 5, generator=drawn) < 0.6,
+        )
         mask[0, :2] = True  # one token has no variance: TRL divides by zero there, ours is 0
         theirs = trl.ppo_trainer.masked_whiten(values, mask)[mask]
-        assert whiten(values, mask)[mask.numpy()] == pytest.approx(theirs.numpy(), rel=1e-6)  # it counts tokens in single precision
+        assert whiten(values, mask)[mask.numpy()] == pytest.approx(
+            theirs.numpy(), rel=1e-6
+        )  # it counts tokens in single precision
 
 
 def test_the_soft_overlong_penalty_is_trls(trl):
@@ -319,7 +430,9 @@ def test_the_surgical_loss_is_trls_dpo(trl, tokenizer, tmp_path):
     options = trl.DPOConfig(str(tmp_path), beta=0.3, per_device_train_batch_size=4, **COMMON)
     data = trl.Dataset.from_dict({"prompt": ["w3 w4"], "chosen": ["w5"], "rejected": ["w6"]})
     reference = random_model(1)
-    trainer = trl.DPOTrainer(random_model(0), reference, options, train_dataset=data, processing_class=tokenizer)
+    trainer = trl.DPOTrainer(
+        random_model(0), reference, options, train_dataset=data, processing_class=tokenizer
+    )
     trainer.model.double(), trainer.ref_model.double()
     drawn = torch.Generator().manual_seed(0)
     pairs, context, length = 4, 3, 9
@@ -327,7 +440,11 @@ def test_the_surgical_loss_is_trls_dpo(trl, tokenizer, tmp_path):
     ids[pairs:, :context] = ids[:pairs, :context]  # a pair has one context
     there = torch.arange(length) < torch.randint(context + 1, length + 1, (2 * pairs, 1), generator=drawn)
     thought = there & (torch.arange(length) >= context)
-    rows = {"input_ids": ids.where(there, PAD), "attention_mask": there.long(), "completion_mask": thought.long()}
+    rows = {
+        "input_ids": ids.where(there, PAD),
+        "attention_mask": there.long(),
+        "completion_mask": thought.long(),
+    }
     theirs = trainer._compute_loss(trainer.model, rows, return_outputs=False)
     their_gradient = gradient(trainer.model, theirs)
 
@@ -338,7 +455,9 @@ def test_the_surgical_loss_is_trls_dpo(trl, tokenizer, tmp_path):
 
     (rectified, rejected), (rectified_then, rejected_then) = spans(trainer.model), spans(trainer.ref_model)
     ours = surgical_loss(rectified, rectified_then, rejected, rejected_then, beta=0.3)
-    assert ours.loss.item() == pytest.approx(theirs.item(), rel=1e-9) and theirs.item() != pytest.approx(math.log(2), abs=0.01)
+    assert ours.loss.item() == pytest.approx(theirs.item(), rel=1e-9) and theirs.item() != pytest.approx(
+        math.log(2), abs=0.01
+    )
     torch.testing.assert_close(gradient(trainer.model, ours.loss), their_gradient, rtol=1e-7, atol=1e-10)
     said = trainer._metrics["train"]
     assert ours.accuracy.item() == pytest.approx(said["rewards/accuracies"][0])

@@ -54,7 +54,9 @@ def test_grpo_is_verls_but_for_a_group_of_one(episodes, divide):
     ours, theirs = grpo(rewards, uids, scale=divide), verl_grpo(rewards, uids, divide)
     for uid, mine, their, reward in zip(uids, ours, theirs, rewards, strict=True):
         if uids.count(uid) == 1:
-            assert mine == 0 and their == pytest.approx(reward, abs=1e-5), "verl trains on the raw score of what was compared with nothing"
+            assert mine == 0 and their == pytest.approx(reward, abs=1e-5), (
+                "verl trains on the raw score of what was compared with nothing"
+            )
         else:
             assert mine == pytest.approx(their, abs=1e-9)
 
@@ -76,7 +78,11 @@ def verl_gae(rewards, values, mask, gamma, lam):
 
 
 @unhurried
-@given(st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=12), st.floats(0, 1), st.floats(0, 1))
+@given(
+    st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=12),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
 def test_gae_and_whitening_are_verls(tokens, gamma, lam):
     rewards, values, mask = (list(column) for column in zip(*tokens, strict=True))
     returns, advantages, in_units = verl_gae(rewards, values, mask, gamma, lam)
@@ -130,7 +136,9 @@ batches = st.integers(1, 5).flatmap(rows_of)
 
 def tensors(rows):
     """[B, L] each: now, old, advantages, mask."""
-    columns = [torch.tensor([[token[k] for token in row] for row in rows], dtype=torch.float64) for k in range(3)]
+    columns = [
+        torch.tensor([[token[k] for token in row] for row in rows], dtype=torch.float64) for k in range(3)
+    ]
     return *columns, torch.tensor([[token.own for token in row] for row in rows])
 
 
@@ -168,7 +176,9 @@ def test_the_value_loss_is_verls(rows, clip):
         held = min(max(value, before - clip), before + clip)
         if own:
             losses.append(max((value - target) ** 2, (held - target) ** 2))
-    assert value_loss(values, returns, old, mask, clip).loss.item() == pytest.approx(0.5 * mean_of(losses), abs=1e-9)
+    assert value_loss(values, returns, old, mask, clip).loss.item() == pytest.approx(
+        0.5 * mean_of(losses), abs=1e-9
+    )
 
 
 @unhurried
@@ -181,7 +191,12 @@ def test_the_kl_is_verls_low_var_kl(now, reference):
 
 
 @unhurried
-@given(st.integers(1, 60).flatmap(lambda most: st.tuples(st.integers(0, most), st.just(most), st.integers(1, most))), st.floats(0, 3))
+@given(
+    st.integers(1, 60).flatmap(
+        lambda most: st.tuples(st.integers(0, most), st.just(most), st.integers(1, most))
+    ),
+    st.floats(0, 3),
+)
 def test_the_soft_overlong_penalty_is_verls_and_dapos_equation(reply, factor):
     length, most, buffer = reply
     expected = most - buffer
@@ -251,7 +266,10 @@ def test_the_credit_of_turns_is_gigpos(tasks, mode, gamma, weight):
             trajectories.append(trajectory)
             anchors = ["s", *(state for state, _ in taken)][:-1]
             total = sum(reward for _, reward in taken)
-            rows += [Row(uid, member, anchor, reward, total) for anchor, (_, reward) in zip(anchors, taken, strict=True)]
+            rows += [
+                Row(uid, member, anchor, reward, total)
+                for anchor, (_, reward) in zip(anchors, taken, strict=True)
+            ]
         whole, steps = algorithm.episode(trajectories), algorithm.step(trajectories)
         ours += [a + b for x, y in zip(whole, steps, strict=True) for a, b in zip(x, y, strict=True)]
     steps = gigpo_of_step(rows, gigpo_returns(rows, gamma), mode)
@@ -260,7 +278,9 @@ def test_the_credit_of_turns_is_gigpos(tasks, mode, gamma, weight):
 
 
 @unhurried
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("stu"), scores), min_size=1, max_size=12), modes)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("stu"), scores), min_size=1, max_size=12), modes
+)
 def test_the_step_term_alone_is_gigpos_whatever_the_order_of_rows(rows, mode):
     given_rows = [Row(uid, 0, anchor, reward, reward) for uid, anchor, reward in rows]
     theirs = gigpo_of_step(given_rows, [row.reward for row in given_rows], mode)
@@ -272,7 +292,9 @@ def test_the_step_term_alone_is_gigpos_whatever_the_order_of_rows(rows, mode):
 @given(st.lists(scores, min_size=1, max_size=8), st.floats(0, 1))
 def test_discounted_returns_are_gigpos(rewards, gamma):
     rows = [Row(0, 0, "s", reward, 0.0) for reward in rewards]
-    assert discounted_returns(rewards, gamma) == pytest.approx(np.array(gigpo_returns(rows, gamma)), abs=1e-12)
+    assert discounted_returns(rewards, gamma) == pytest.approx(
+        np.array(gigpo_returns(rows, gamma)), abs=1e-12
+    )
 
 
 def test_an_episode_that_was_compared_with_nothing_has_no_credit_where_gigpo_keeps_its_score():
@@ -284,6 +306,8 @@ def test_an_episode_that_was_compared_with_nothing_has_no_credit_where_gigpo_kee
 FORMULAS = [getattr(where, name) for where in (losses, module) for name in where.__all__] + [whitened]
 
 
-@pytest.mark.parametrize("formula", [f for f in FORMULAS if isinstance(f, FunctionType)], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "formula", [f for f in FORMULAS if isinstance(f, FunctionType)], ids=lambda f: f.__name__
+)
 def test_every_formula_names_its_source(formula):
     assert "Source: " in formula.__doc__

@@ -23,7 +23,11 @@ def script():
 
 def test_kills_come_in_order_at_starts_at_saves_and_over_the_whole_run(script):
     stand = script["Stand"]
-    steps = [stand(False, 0, 0, False, False), stand(True, 0, 0, False, False), stand(True, 1, 0, False, False)]
+    steps = [
+        stand(False, 0, 0, False, False),
+        stand(True, 0, 0, False, False),
+        stand(True, 1, 0, False, False),
+    ]
     steps += [stand(True, 1, 1, False, False), stand(True, 1, 2, False, False), stand(True, 1, 2, True, True)]
     timeline = list(zip([5.0, 6.0, 7.0, 7.5, 7.6, 9.0], steps, strict=True))
     begun = {step: when for when, step in timeline}
@@ -37,16 +41,40 @@ def test_kills_come_in_order_at_starts_at_saves_and_over_the_whole_run(script):
         shares = [sum(5 + 4 * n / 6 <= when < 5 + 4 * (n + 1) / 6 for when in moments) for n in range(6)]
         assert min(shares) >= 1 and sum(shares) == 8
     places = [step.place(1, 2) for step in steps]
-    assert places == ["first measurement", "iteration 1", "logging 1", "saving 1", "last measurement", "report"]
+    assert places == [
+        "first measurement",
+        "iteration 1",
+        "logging 1",
+        "saving 1",
+        "last measurement",
+        "report",
+    ]
 
 
 def test_a_run_that_validates_is_told_so(script):
     stand = script["Stand"]
-    steps = [stand(True, 0, 0, False, False), stand(True, 0, 0, False, False, 1, 0), stand(True, 1, 0, False, False, 1, 0)]
-    steps += [stand(True, 2, 0, False, False, 1, 0), stand(True, 2, 4, False, False, 1, 0), stand(True, 2, 4, False, False, 2, 2)]
+    steps = [
+        stand(True, 0, 0, False, False),
+        stand(True, 0, 0, False, False, 1, 0),
+        stand(True, 1, 0, False, False, 1, 0),
+    ]
+    steps += [
+        stand(True, 2, 0, False, False, 1, 0),
+        stand(True, 2, 4, False, False, 1, 0),
+        stand(True, 2, 4, False, False, 2, 2),
+    ]
     steps += [stand(True, 3, 6, False, False, 2, 2), stand(True, 3, 6, False, False, 3, 2)]
     assert steps == sorted(steps)
-    places = ["validating 0", "iteration 1", "iteration 2", "logging 2", "validating 2", "iteration 3", "validating 3", "last measurement"]
+    places = [
+        "validating 0",
+        "iteration 1",
+        "iteration 2",
+        "logging 2",
+        "validating 2",
+        "iteration 3",
+        "validating 3",
+        "last measurement",
+    ]
     assert [step.place(3, 20, 2) for step in steps] == places
 
 
@@ -59,7 +87,9 @@ def runs(tmp_path):
     (out / "episodes.jsonl").write_text('{"reward": 1.0}\n')
     (out / "summary.json").write_text('{"after": 0.25, "seconds": 3.0}')
     (out / "checkpoints" / "000001" / "policy.safetensors").write_bytes(b"weights")
-    (out / "checkpoints" / "000001" / "state.json").write_text('{"cursor": 4, "wall_seconds": 3.0, "sha256": {}}')
+    (out / "checkpoints" / "000001" / "state.json").write_text(
+        '{"cursor": 4, "wall_seconds": 3.0, "sha256": {}}'
+    )
     with SummaryWriter(str(out / "tensorboard")) as events:
         events.add_scalar("reward", 0.5, 1)
     other = shutil.copytree(out, tmp_path / "two")
@@ -74,7 +104,11 @@ def test_clock_times_are_no_difference(script, runs):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("metrics.jsonl", '{"iteration": 1, "reward": 0.5000001}\n', "metrics.jsonl 0 reward: 0.5 and 0.5000001"),
+        (
+            "metrics.jsonl",
+            '{"iteration": 1, "reward": 0.5000001}\n',
+            "metrics.jsonl 0 reward: 0.5 and 0.5000001",
+        ),
         ("metrics.jsonl", '{"reward": 0.5, "iteration": 1}\n', "metrics.jsonl: other bytes"),
         ("episodes.jsonl", '{"reward": 1.0}\n{"reward": 1.0}\n', "episodes.jsonl"),
         ("summary.json", '{"after": 0.5, "seconds": 3.0}', "summary.json after: 0.25 and 0.5"),
@@ -96,10 +130,14 @@ def test_a_point_that_is_shown_twice_is_a_difference(script, runs):
 
 # PPO has a critic, DAPO tasks that no other algorithm would have played.
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["--algo ppo", "--algo dapo --tstar --processes 2", f"--algo grpo --tstar {VALIDATED}"])
+@pytest.mark.parametrize(
+    "options", ["--algo ppo", "--algo dapo --tstar --processes 2", f"--algo grpo --tstar {VALIDATED}"]
+)
 def test_killed_runs_come_out_as_whole_ones(options):
     command = [sys.executable, str(SCRIPT), *options.split(), "--kills", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     [row] = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
-    assert row[0] == options.split()[1] and row[2] == "3" and row[5] == "equal" and len(row[3].split(",")) == 3
+    assert (
+        row[0] == options.split()[1] and row[2] == "3" and row[5] == "equal" and len(row[3].split(",")) == 3
+    )

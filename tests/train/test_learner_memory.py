@@ -86,7 +86,11 @@ def test_the_reference_of_adapters_is_their_average_and_leaves_the_policy_as_it_
     between = learner.reference(micro())
     assert not torch.allclose(between, start) and not torch.allclose(between, now)
     twin = copy.deepcopy(model)
-    for (n, p), average in zip([x for x in twin.named_parameters() if x[1].requires_grad], learner.average.state().values(), strict=True):
+    for (n, p), average in zip(
+        [x for x in twin.named_parameters() if x[1].requires_grad],
+        learner.average.state().values(),
+        strict=True,
+    ):
         assert ".lora_" in n
         p.data = average.clone()
     torch.testing.assert_close(learner_of(twin).frozen(micro()).logprobs, between)
@@ -112,11 +116,16 @@ def test_a_checkpoint_goes_on_bit_for_bit_and_is_an_ordinary_model(kind, tmp_pat
         each.end_iteration()
     for (name, mine), theirs in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs), name
-    assert all(torch.equal(a, b) for a, b in zip(learner.average.state().values(), again.average.state().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(learner.average.state().values(), again.average.state().values(), strict=True)
+    )
     learner.save(tmp_path)
     model.config.save_pretrained(tmp_path)
     Path(tmp_path / "policy.safetensors").rename(tmp_path / "model.safetensors")
-    ordinary, told = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=model.dtype, output_loading_info=True)
+    ordinary, told = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=model.dtype, output_loading_info=True
+    )
     assert not told["missing_keys"] and not told["unexpected_keys"]
     with torch.no_grad():
         near = {"atol": 3e-2, "rtol": 0.05} if "half" in kind else {"atol": 1e-4, "rtol": 1e-4}
@@ -151,7 +160,9 @@ def test_gradients_of_half_precision_add_up_in_single_precision():
     masters = Masters([parameter])
     for _ in range(1000):
         (parameter * 0.01).sum().backward()
-    assert parameter.grad is None and masters.parameters[0].grad.item() == pytest.approx(10.0, rel=0.01)  # bfloat16 would stop at 4
+    assert parameter.grad is None and masters.parameters[0].grad.item() == pytest.approx(
+        10.0, rel=0.01
+    )  # bfloat16 would stop at 4
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -162,7 +173,9 @@ def test_recomputed_layers_give_the_same_step(name):
     layer = next(m for n, m in again.named_modules() if n.endswith(("down_proj", "mlp.c_proj")))
     layer.register_forward_pre_hook(lambda *_: calls.append(1))
     norms = step(learner_of(plain)), step(learner_of(again, recompute=True))
-    assert norms[0] == pytest.approx(norms[1], rel=1e-5) and len(calls) == 2, "forward, and once more in the backward pass"
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5) and len(calls) == 2, (
+        "forward, and once more in the backward pass"
+    )
     for mine, theirs in zip(plain.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
     assert not again.training

@@ -16,7 +16,15 @@ from tstar_envs import BadData, MissingData, TStarError, UnknownOption, find_ent
 from tstar_envs.bench.agents import load_agent
 from tstar_envs.bench.runner import play_episode
 from tstar_train.policy.chat import ChatCodec
-from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, load_policy, save_tiny, settings_name
+from tstar_train.policy.model import (
+    POLICY_FIELD,
+    WEIGHTS,
+    has_tiny,
+    is_tiny,
+    load_policy,
+    save_tiny,
+    settings_name,
+)
 from tstar_train.presets import choose, tiny
 from tstar_train.recipes.built_in import policy_name
 
@@ -50,7 +58,9 @@ def test_a_folder_without_a_model(tmp_path):
         load_policy(str(tmp_path), "search_qa")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "tokenizer_config.json", "tokenizer.json", "config.json"]
+)
 @pytest.mark.parametrize("damage", ["truncated", "emptied"])
 def test_a_damaged_file(saved, name, damage):
     data = (saved / name).read_bytes()
@@ -94,7 +104,11 @@ def test_the_tiny_agent_samples_at_the_temperature_asked_for():
         agent = load_agent("tiny", env_id=easy.id, seed=seed, temperature=temperature)
         env = gym.make(easy.id, split="test", horizon=5, **agent.env_options).unwrapped
         tasks = env.task_ids()[:2]
-        return [step.action for t in tasks for step in play_episode(env, easy, agent, name="tiny", task=t, seed=seed).steps]
+        return [
+            step.action
+            for t in tasks
+            for step in play_episode(env, easy, agent, name="tiny", task=t, seed=seed).steps
+        ]
 
     assert actions(0.0, 1) == actions(0.0, 2), "greedy does not depend on the seed"
     assert actions(None, 1) == actions(1.0, 1) != actions(1.0, 2)
@@ -104,13 +118,23 @@ def test_settings_come_with_the_weights_of_the_same_family(saved):
     names = ("Sokoban-easy", "Sokoban-medium", "Sokoban-hard", "Blocksworld-stack")
     easy, medium, hard, stack = (find_entry(f"tstar/{name}") for name in names)
     harder = str(WEIGHTS / "sokoban_harder")
-    assert settings_name(harder, easy) == settings_name(harder, hard) == settings_name("tiny", medium) == "sokoban_harder"
+    assert (
+        settings_name(harder, easy)
+        == settings_name(harder, hard)
+        == settings_name("tiny", medium)
+        == "sokoban_harder"
+    )
     assert settings_name("tiny", hard) == "sokoban_hard"
     assert settings_name("tiny", easy) == settings_name(str(WEIGHTS / "sokoban"), hard) == "sokoban"
     assert settings_name(harder, stack) == "blocksworld", "Sokoban's options mean nothing there"
-    assert settings_name(str(saved), medium) == "sokoban_harder", "a folder that names no policy has the environment's own"
+    assert settings_name(str(saved), medium) == "sokoban_harder", (
+        "a folder that names no policy has the environment's own"
+    )
     config, reason = choose(easy, harder)
-    assert config == dataclasses.replace(tiny(medium), env=easy.id, model=harder) and "settings of sokoban_harder" in reason
+    assert (
+        config == dataclasses.replace(tiny(medium), env=easy.id, model=harder)
+        and "settings of sokoban_harder" in reason
+    )
     agent = load_agent(f"tiny:{harder}", env_id=easy.id, seed=0)
     assert agent.env_options == {"observation": "grid_coords", "multi_action": True}
 

@@ -51,7 +51,9 @@ def test_logprobs_are_those_of_the_plain_forward(policy, temperature):
     given = contexts(policy, [3, 40, 17, 1])
     samples = LocalEngine(policy).generate(given, list("abcd"), max_tokens=20, temperature=temperature)
     for context, sample in zip(given, samples, strict=True):
-        np.testing.assert_allclose(sample.logprobs, plain_logprobs(policy, context, sample.ids, temperature), atol=2e-5)
+        np.testing.assert_allclose(
+            sample.logprobs, plain_logprobs(policy, context, sample.ids, temperature), atol=2e-5
+        )
 
 
 def test_greedy_takes_the_likeliest_token(policy):
@@ -67,7 +69,9 @@ def test_a_row_does_not_depend_on_its_batch(policy):
     given = contexts(policy, [5, 30, 9, 22, 14])
     seeds = [f"s{i}" for i in range(5)]
     together = LocalEngine(policy).generate(given, seeds, max_tokens=12)
-    alone = [LocalEngine(policy).generate([c], [s], max_tokens=12)[0] for c, s in zip(given, seeds, strict=True)]
+    alone = [
+        LocalEngine(policy).generate([c], [s], max_tokens=12)[0] for c, s in zip(given, seeds, strict=True)
+    ]
     assert [s.ids for s in together] == [s.ids for s in alone]
     in_parts = LocalEngine(policy, batch=2).generate(given, seeds, max_tokens=12)
     assert [s.ids for s in in_parts] == [s.ids for s in alone]
@@ -79,11 +83,16 @@ def test_kept_cache_gives_what_a_fresh_one_gives(policy):
     seeds = ["a", "b", "c"]
     first = engine.generate(lines, seeds, max_tokens=7, keys=[0, 1, 2])
     # Row 1 leaves; the others go on with what they wrote and something new.
-    rest = [lines[r] + first[r].ids + extra for r, extra in zip((0, 2), contexts(policy, [4, 9], seed=5), strict=True)]
+    rest = [
+        lines[r] + first[r].ids + extra
+        for r, extra in zip((0, 2), contexts(policy, [4, 9], seed=5), strict=True)
+    ]
     kept = engine.generate(rest, ["d", "e"], max_tokens=7, keys=[0, 2])
     fresh = LocalEngine(policy).generate(rest, ["d", "e"], max_tokens=7)
     assert [s.ids for s in kept] == [s.ids for s in fresh]
-    np.testing.assert_allclose([p for s in kept for p in s.logprobs], [p for s in fresh for p in s.logprobs], atol=2e-5)
+    np.testing.assert_allclose(
+        [p for s in kept for p in s.logprobs], [p for s in fresh for p in s.logprobs], atol=2e-5
+    )
 
 
 def test_rows_that_end_early_leave_the_others_as_they_are():
@@ -100,7 +109,10 @@ def test_rows_that_end_early_leave_the_others_as_they_are():
     lengths = [len(sample.ids) for sample in first]
     assert len(set(lengths)) >= 3 and sum(length < 60 for length in lengths) >= 5, lengths
     rows = [0, 3, 4, 7, 9]
-    rest = [lines[r] + first[r].ids + extra for r, extra in zip(rows, contexts(policy, [4, 9, 2, 5, 3], seed=5), strict=True)]
+    rest = [
+        lines[r] + first[r].ids + extra
+        for r, extra in zip(rows, contexts(policy, [4, 9, 2, 5, 3], seed=5), strict=True)
+    ]
     kept = engine.generate(rest, seeds[:5], max_tokens=12, keys=rows)
     # Against the plain forward pass: over so many tokens rounding alone can part two samples.
     for context, sample in zip([*lines, *rest], [*first, *kept], strict=True):
@@ -133,14 +145,18 @@ def test_score_sums_the_plain_logprobs(policy):
     for batch in (256, 2):
         scores = LocalEngine(policy, batch=batch).score(given, continuations)
         for context, group, got in zip(given, continuations, scores, strict=True):
-            np.testing.assert_allclose(got, [sum(plain_logprobs(policy, context, c)) for c in group], atol=1e-4)
+            np.testing.assert_allclose(
+                got, [sum(plain_logprobs(policy, context, c)) for c in group], atol=1e-4
+            )
 
 
 def test_samples_follow_the_distribution(policy):
     (context,), count = contexts(policy, [9]), 2000
     with torch.no_grad():
         wanted = torch.softmax(policy.model(torch.tensor([context])).logits[0, -1].double(), -1).numpy()
-    draws = LocalEngine(policy).generate([context], [f"{i}" for i in range(count)], max_tokens=1, copies=count)
+    draws = LocalEngine(policy).generate(
+        [context], [f"{i}" for i in range(count)], max_tokens=1, copies=count
+    )
     counts = np.bincount([s.ids[0] for s in draws], minlength=len(wanted))
     likely = np.argsort(wanted)[-5:]
     assert np.all(np.abs(counts[likely] / count - wanted[likely]) < 4 * np.sqrt(wanted[likely] / count))
@@ -185,7 +201,9 @@ def test_keys_and_values_take_no_more_than_they_may_and_are_given_back(policy, m
     scores = engine.score(given, [[s.ids] for s in samples])
     assert max(rows) <= 4 and held() - before <= 1.25 * 4 * row
     assert engine._trie.slots <= 300, "a quarter of it for contexts that are remembered"
-    assert [s.ids for s in samples] == [s.ids for s in free.generate(given, seeds, max_tokens=9)] and max(rows) == 6
+    assert [s.ids for s in samples] == [s.ids for s in free.generate(given, seeds, max_tokens=9)] and max(
+        rows
+    ) == 6
     np.testing.assert_allclose(scores, free.score(given, [[s.ids] for s in samples]), atol=1e-4)
     free.release(), engine.release()
     del samples, scores
@@ -203,6 +221,8 @@ def test_a_saved_tiny_model_comes_back_with_its_own_tokenizer(policy, tmp_path):
     text = "Question: When was Velbar Press founded?\nAction: search[Velbar Press 1901]\nObservation: Doc 1 (Title: x) 1899, twice\n"
     assert loaded.codec.text(text) == policy.codec.text(text)
     assert len(loaded.tokenizer) == len(policy.tokenizer)
-    assert loaded.codec.start("rules", "Question: who?") == policy.codec.start("", "Question: who?")  # trained without the rules
+    assert loaded.codec.start("rules", "Question: who?") == policy.codec.start(
+        "", "Question: who?"
+    )  # trained without the rules
     for name, tensor in policy.model.state_dict().items():
         torch.testing.assert_close(loaded.model.state_dict()[name], tensor, atol=1e-3, rtol=1e-3)

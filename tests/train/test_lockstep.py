@@ -34,7 +34,9 @@ class Definition:
         self.samples, self._score = cache(self._samples), cache(self._plain)
 
     def kl(self, group, t, i, j):
-        source, target = ((*group[n].turns[t + 1].context, *self._policy.codec.text(ACTION_CUE)) for n in (i, j))
+        source, target = (
+            (*group[n].turns[t + 1].context, *self._policy.codec.text(ACTION_CUE)) for n in (i, j)
+        )
         if source == target:
             return 0.0
         return sum(self._score(source, a) - self._score(target, a) for a in self.samples(source)) / K
@@ -42,11 +44,22 @@ class Definition:
     def _samples(self, context):
         seeds = [f"{self._seed}/{hash_ids(context)}/{k}" for k in range(K)]
         ends = self._policy.codec.line_ends
-        return [tuple(LocalEngine(self._policy).generate([context], [s], max_tokens=self._max_tokens, ends=ends)[0].ids) for s in seeds]
+        return [
+            tuple(
+                LocalEngine(self._policy)
+                .generate([context], [s], max_tokens=self._max_tokens, ends=ends)[0]
+                .ids
+            )
+            for s in seeds
+        ]
 
     @torch.no_grad()
     def _plain(self, context, reply):
-        logprobs = self._policy.model(torch.tensor([[*context, *reply]])).logits[0, len(context) - 1 : -1].log_softmax(-1)
+        logprobs = (
+            self._policy.model(torch.tensor([[*context, *reply]]))
+            .logits[0, len(context) - 1 : -1]
+            .log_softmax(-1)
+        )
         return float(logprobs.gather(-1, torch.tensor(reply)[:, None]).sum())
 
 
@@ -63,23 +76,35 @@ class Definition:
 def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, history, monkeypatch):
     entry = find_entry(env)
     config = tiny(entry)
-    tree = replace(config.tree, kl_samples=K, kl_symmetry=symmetry, history=history, statistics_everywhere=True)
+    tree = replace(
+        config.tree, kl_samples=K, kl_symmetry=symmetry, history=history, statistics_everywhere=True
+    )
     # A turn of history gives equal states different contexts, about which the policy is asked.
     config = replace(config, tree=tree, rollout=replace(config.rollout, horizon=6, history=1))
     policy = load_policy("tiny", policy_name(entry))
-    engine, sampling, spec = LocalEngine(policy, keep_rows=True), sampling_of(config, 1.0), training_spec(config)
+    engine, sampling, spec = (
+        LocalEngine(policy, keep_rows=True),
+        sampling_of(config, 1.0),
+        training_spec(config),
+    )
     tasks = list(entry.load_class()(**{**entry.kwargs, "split": "train"}).task_ids("train"))[:count]
-    played = collect(spec, engine, policy.codec, tasks, size=SIZE, split="train", seed="lockstep", sampling=sampling)
+    played = collect(
+        spec, engine, policy.codec, tasks, size=SIZE, split="train", seed="lockstep", sampling=sampling
+    )
     groups = [played[n : n + SIZE] for n in range(0, len(played), SIZE)]
     computed = []
     prefill = Trie._compute
-    monkeypatch.setattr(Trie, "_compute", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own)))
+    monkeypatch.setattr(
+        Trie, "_compute", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
+    )
     tstar, work = TStar(config, engine, policy.codec, spec, sampling), KLWork()
     kls = [tstar._kl(group, 7, work) for group in groups]
     options = {"eps_kl": tree.eps_kl, "kl_symmetry": symmetry, "history": history}
     trees = build_trees(groups, kls, **options, start_keys=[None] * count, prefetch=prefetch_together)
     asked = {context for kl in kls for context in kl._drawn}
-    if config.rollout.context == "concat":  # then contexts are beginnings of rows that the rollout left behind
+    if (
+        config.rollout.context == "concat"
+    ):  # then contexts are beginnings of rows that the rollout left behind
         assert len(computed) < len(asked) / 4
 
     slow = Definition(policy, f"{config.seed}/kl/7", config.rollout.max_tokens)

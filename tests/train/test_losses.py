@@ -97,12 +97,16 @@ def test_micro_batches_add_up_to_the_batch(aggregation: Aggregation) -> None:
         return torch.stack(
             [
                 clipped_policy_loss(
-                    x[rows], old[rows], advantages[rows], mask[rows],
-                    aggregation=aggregation, denominator=total,
+                    x[rows],
+                    old[rows],
+                    advantages[rows],
+                    mask[rows],
+                    aggregation=aggregation,
+                    denominator=total,
                 ).loss
                 for rows in (slice(0, 1), slice(1, 2), slice(2, 6))
             ]
-        ).sum()  # fmt: skip
+        ).sum()
 
     assert parts(now) == pytest.approx(whole(now).item())
     torch.testing.assert_close(gradient(parts, now), gradient(whole, now))
@@ -206,8 +210,13 @@ def pairs(count: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def test_surgical_loss_by_hand() -> None:
-    got = surgical_loss(torch.tensor([-2.0, -5.0]), torch.tensor([-4.0, -5.0]), torch.tensor([-1.0, -3.0]),
-                        torch.tensor([0.0, -4.0]), beta=0.5)  # fmt: skip
+    got = surgical_loss(
+        torch.tensor([-2.0, -5.0]),
+        torch.tensor([-4.0, -5.0]),
+        torch.tensor([-1.0, -3.0]),
+        torch.tensor([0.0, -4.0]),
+        beta=0.5,
+    )
     # Delta = 2 - (-1) = 3 and 0 - 1 = -1.
     assert got.loss == pytest.approx((math.log1p(math.exp(-1.5)) + math.log1p(math.exp(0.5))) / 2)
     assert numbers(got.margin, got.accuracy) == [1, 0.5]

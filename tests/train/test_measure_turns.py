@@ -45,8 +45,12 @@ def test_replies_are_judged_by_the_state_they_lead_to(env):
 def test_the_table_counts_every_state_of_the_experts_episodes(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--env", "sokoban-easy", "--tasks", "3"])
     runpy.run_path(str(SCRIPT), run_name="__main__")
-    name, model, tasks, states, *shares = (cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|"))
+    name, model, tasks, states, *shares = (
+        cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|")
+    )
     assert (name, model, tasks) == ("sokoban-easy", "tiny", "3 of valid")
     env = gym.make("tstar/Sokoban-easy", split="valid").unwrapped
-    assert int(states) == sum(len(env.reset(options={"task": task}) and env.unwrapped._task.level.moves) for task in range(3))
+    assert int(states) == sum(
+        len(env.reset(options={"task": task}) and env.unwrapped._task.level.moves) for task in range(3)
+    )
     assert abs(sum(map(float, shares)) - 1) < 0.01

@@ -21,11 +21,19 @@ EASY = find_entry("tstar/Sokoban-easy")
 def gradient(weight: float, *, fined: bool, progress_credit: float) -> torch.Tensor:
     """Of the base loss, after the same rollouts whatever is asked for."""
     preset = tiny(EASY)
-    rollout = dataclasses.replace(preset.rollout, tasks=2, group=4, horizon=6, progress_credit=progress_credit)
+    rollout = dataclasses.replace(
+        preset.rollout, tasks=2, group=4, horizon=6, progress_credit=progress_credit
+    )
     if not fined:
         rollout = dataclasses.replace(rollout, invalid_penalty=0.0, revisit_penalty=0.0)
     optim = dataclasses.replace(preset.optim, updates=1, negative_weight=weight)
-    config = dataclasses.replace(preset, processes=1, rollout=rollout, optim=optim, graft=dataclasses.replace(preset.graft, enabled=False))
+    config = dataclasses.replace(
+        preset,
+        processes=1,
+        rollout=rollout,
+        optim=optim,
+        graft=dataclasses.replace(preset.graft, enabled=False),
+    )
     one = trainer(config, load_policy("tiny", "sokoban"), make_env(config).task_ids("train")[:2])
     kept = []
     one.learner.apply = lambda factor: kept.append(one.learner._gradient) or 0.0

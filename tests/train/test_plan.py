@@ -21,9 +21,15 @@ from tstar_train.presets import LARGE, large
 
 ROOT = Path(__file__).resolve().parents[2]
 QWEN_3B = Qwen2Config(
-    vocab_size=151936, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=2,
-    max_position_embeddings=32768, tie_word_embeddings=True,
-)  # fmt: skip
+    vocab_size=151936,
+    hidden_size=2048,
+    intermediate_size=11008,
+    num_hidden_layers=36,
+    num_attention_heads=16,
+    num_key_value_heads=2,
+    max_position_embeddings=32768,
+    tie_word_embeddings=True,
+)
 GIB = 1 << 30
 
 MEASURE = """
@@ -85,11 +91,17 @@ print(json.dumps({"planned": update, "measured": peak, "parameters": made.parame
 )
 def test_what_is_planned_is_what_it_takes(half, recompute, rank):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MEASURE, json.dumps([half, recompute, rank])], capture_output=True, text=True, cwd=ROOT,
+        [sys.executable, "-W", "ignore", "-c", MEASURE, json.dumps([half, recompute, rank])],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["parameters"] == pytest.approx(found["counted"], rel=0.05 if rank else 0) and found["parameters"] > 95e6
+    assert (
+        found["parameters"] == pytest.approx(found["counted"], rel=0.05 if rank else 0)
+        and found["parameters"] > 95e6
+    )
     assert 0.7 < found["measured"] / found["planned"] < 1.1, found
 
 
@@ -97,29 +109,62 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
     """With T-STAR: adapters on one device of 80 GB, the whole model on two with ZeRO-2."""
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
     adapters = plan(dataclasses.replace(config, lora=LoraConfig(rank=32)), QWEN_3B, 1)
-    assert adapters.parameters == pytest.approx(3.09e9, rel=0.01) and adapters.trained < 0.03 * adapters.parameters
+    assert (
+        adapters.parameters == pytest.approx(3.09e9, rel=0.01)
+        and adapters.trained < 0.03 * adapters.parameters
+    )
     assert adapters.peak < 40 * GIB
     whole = plan(config, QWEN_3B, 1)
     shared = plan(dataclasses.replace(config, optimizer="deepspeed"), QWEN_3B, 2)
     assert shared.peak < 60 * GIB and shared.always["optimizer (two moments)"] == 4 * shared.parameters
     copied = plan(dataclasses.replace(config, engine="vllm"), QWEN_3B, 1)
-    assert sum(copied.sampling.values()) == sum(whole.sampling.values()) + 2 * whole.parameters and copied.update == whole.update
+    assert (
+        sum(copied.sampling.values()) == sum(whole.sampling.values()) + 2 * whole.parameters
+        and copied.update == whole.update
+    )
     assert adapters.peak < whole.peak and whole.host["reference in single precision"] == 4 * whole.parameters
-    single = plan(dataclasses.replace(config, optim=dataclasses.replace(config.optim, precision="single")), QWEN_3B, 1)
-    assert single.always["reference"] == 4 * single.parameters and "reference in single precision" not in single.host
+    single = plan(
+        dataclasses.replace(config, optim=dataclasses.replace(config.optim, precision="single")), QWEN_3B, 1
+    )
+    assert (
+        single.always["reference"] == 4 * single.parameters
+        and "reference in single precision" not in single.host
+    )
 
 
 def test_every_large_preset_has_the_papers_table():
     for name in LARGE:
         config = large("tstar/ALFWorld", name, None)
-        assert (config.rollout.tasks, config.rollout.group, config.rollout.horizon, config.rollout.context_tokens) == (4, 8, 20, 4096)
-        assert (config.optim.learning_rate, config.tree.eps_kl, config.tree.kl_samples, config.graft.weight) == (5e-6, 0.25, 16, 0.15)
-        assert (config.iterations, config.optim.precision, config.optim.recompute, config.model) == (160, "half", True, LARGE[name])
+        assert (
+            config.rollout.tasks,
+            config.rollout.group,
+            config.rollout.horizon,
+            config.rollout.context_tokens,
+        ) == (4, 8, 20, 4096)
+        assert (
+            config.optim.learning_rate,
+            config.tree.eps_kl,
+            config.tree.kl_samples,
+            config.graft.weight,
+        ) == (5e-6, 0.25, 16, 0.15)
+        assert (config.iterations, config.optim.precision, config.optim.recompute, config.model) == (
+            160,
+            "half",
+            True,
+            LARGE[name],
+        )
     scaling = {
-        "rope_type": "longrope", "rope_theta": 1e4, "factor": 32.0, "short_factor": [1.0] * 36, "long_factor": [1.0] * 36,
-        "partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096,
-    }  # fmt: skip
-    phi = Phi3Config(max_position_embeddings=131072, original_max_position_embeddings=4096, rope_parameters=scaling)
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "factor": 32.0,
+        "short_factor": [1.0] * 36,
+        "long_factor": [1.0] * 36,
+        "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 4096,
+    }
+    phi = Phi3Config(
+        max_position_embeddings=131072, original_max_position_embeddings=4096, rope_parameters=scaling
+    )
     assert plan(large("tstar/ALFWorld", "phi-4-mini", None), phi, 1).limit == 4096
 
 
@@ -129,8 +174,11 @@ def test_what_is_trained_is_counted_as_it_is(name, rank):
     model = small_model(name, 600)
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
     config = dataclasses.replace(
-        config, lora=LoraConfig(rank=rank), rollout=dataclasses.replace(config.rollout, max_tokens=64), tstar=False,
-    )  # fmt: skip
+        config,
+        lora=LoraConfig(rank=rank),
+        rollout=dataclasses.replace(config.rollout, max_tokens=64),
+        tstar=False,
+    )
     made = plan(config, model.config, 1)
     assert made.parameters == sum(p.numel() for p in model.parameters())
     if rank:
@@ -138,9 +186,14 @@ def test_what_is_trained_is_counted_as_it_is(name, rank):
     assert made.trained == sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-@pytest.mark.parametrize(("name", "said"), [
-    ("gemma3-multimodal", "inside a larger one"), ("mamba", "no attention"), ("mistral-window", "leaves no room for a context"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gemma3-multimodal", "inside a larger one"),
+        ("mamba", "no attention"),
+        ("mistral-window", "leaves no room for a context"),
+    ],
+)
 def test_what_the_configuration_alone_rules_out_is_said_by_a_dry_run_too(name, said, tmp_path, capsys):
     save_small(name, tmp_path / name)
     capsys.readouterr()
@@ -152,7 +205,9 @@ def test_what_the_configuration_alone_rules_out_is_said_by_a_dry_run_too(name, s
 def test_what_does_not_fit_is_said_with_what_helps():
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
     lines = told(plan(config, QWEN_3B, 1), config, "cpu", 1000)
-    assert "does not fit" in lines[-1] and "--lora.rank 32" in lines[-1] and "--optim.recompute" not in lines[-1]
+    assert (
+        "does not fit" in lines[-1] and "--lora.rank 32" in lines[-1] and "--optim.recompute" not in lines[-1]
+    )
     adapters = dataclasses.replace(config, lora=LoraConfig(rank=8))
     assert "--lora.rank" not in told(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
 
@@ -161,7 +216,11 @@ def test_a_dry_run_writes_nothing(tmp_path):
     out = tmp_path / "run"
     done = run(tmp_path, "--env", "sokoban-easy", "--dry-run", "--out", out)
     assert "this fits" in done.stdout and "peak of a process" in done.stdout and not out.exists()
-    refused = run(tmp_path, "--env", "sokoban-easy", "--model", "/nowhere", "--dry-run", "--out", out, check=False)
+    refused = run(
+        tmp_path, "--env", "sokoban-easy", "--model", "/nowhere", "--dry-run", "--out", out, check=False
+    )
     assert refused.returncode == 2 and "no such folder" in refused.stderr and not out.exists()
-    large_model = run(tmp_path, "--env", "sokoban-easy", "--preset", "qwen2.5-3b", "--dry-run", "--out", out, check=False)
+    large_model = run(
+        tmp_path, "--env", "sokoban-easy", "--preset", "qwen2.5-3b", "--dry-run", "--out", out, check=False
+    )
     assert large_model.returncode == 2 and "Qwen/Qwen2.5-3B-Instruct" in large_model.stderr

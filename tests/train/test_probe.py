@@ -17,9 +17,16 @@ from tstar_train.policy.limit import position_limit
 from tstar_train.policy.model import Policy
 
 SIZES = {
-    "vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1,
-}  # fmt: skip
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": 1,
+}
 
 
 def policy_of(model, name="model"):
@@ -68,7 +75,9 @@ def test_a_mismatch_stops():
 
 def test_a_larger_tokenizer_is_refused_by_both_sizes():
     model = small_model("llama3", 300)
-    with pytest.raises(BadData, match=rf"has {len(tokenizer())} tokens and the model embeds 300.*resize_token_embeddings"):
+    with pytest.raises(
+        BadData, match=rf"has {len(tokenizer())} tokens and the model embeds 300.*resize_token_embeddings"
+    ):
         require_text_model(model, tokenizer(), "some/model")
 
 
@@ -79,11 +88,16 @@ def test_a_rotation_that_changes_with_the_length_is_used_up_to_where_it_changes(
         model = small_model("phi4-mini", 300)
     else:
         rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
-        model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES, max_position_embeddings=POSITIONS, rope_parameters=rope)).eval()
+        model = AutoModelForCausalLM.from_config(
+            LlamaConfig(**SIZES, max_position_embeddings=POSITIONS, rope_parameters=rope)
+        ).eval()
     assert position_limit(model.config) == POSITIONS < 8 * POSITIONS
     assert LocalEngine(policy_of(model), limit=10**6).limit == POSITIONS
     nested = copy.deepcopy(model.config)
-    nested.rope_parameters = {"full_attention": model.config.rope_parameters, "sliding_attention": {"rope_type": "default"}}
+    nested.rope_parameters = {
+        "full_attention": model.config.rope_parameters,
+        "sliding_attention": {"rope_type": "default"},
+    }
     assert position_limit(nested) == POSITIONS
     assert position_limit(small_model("llama3", 300).config) == POSITIONS
 

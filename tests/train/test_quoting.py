@@ -25,7 +25,9 @@ def test_every_token_that_counts_follows_what_it_followed_before(vocabulary: int
         assert all(2 <= token < vocabulary for token in row.ids)
         for place, counts in enumerate(row.mask):
             if counts:
-                assert (row.ids[place - 1], row.ids[place]) in zip(row.ids[: place - 1], row.ids[1:place], strict=False)
+                assert (row.ids[place - 1], row.ids[place]) in zip(
+                    row.ids[: place - 1], row.ids[1:place], strict=False
+                )
 
 
 def test_same_seed_same_rows() -> None:
@@ -41,8 +43,17 @@ def test_copying_heads_learn_to_quote_in_few_updates() -> None:
     def last_loss(copying: bool) -> float:
         model = new_tiny(tokenizer(), 0, ModelRecipe(100_000.0, ((1, 2), (1,)), copying))
         losses: list[float] = []
-        schedule = ImitationSchedule(steps=80, batch=16, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=10)
-        imitate(model, quoting_rows(len(tokenizer()), 0), schedule, 0, lambda step, loss, seconds: losses.append(loss), every=20)
+        schedule = ImitationSchedule(
+            steps=80, batch=16, matrix_rate=0.007, other_rate=1.2e-3, decay=0.3, warmup=10
+        )
+        imitate(
+            model,
+            quoting_rows(len(tokenizer()), 0),
+            schedule,
+            0,
+            lambda step, loss, seconds: losses.append(loss),
+            every=20,
+        )
         return losses[-1]
 
     assert last_loss(copying=True) < 3.0

@@ -36,7 +36,11 @@ FILES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(FOLDER.gl
 def keys(table, above=()):
     """Every key of a file with its tables, those of the stages by number."""
     for key, value in table.items():
-        if isinstance(value, dict) and (*above, key) not in (("env", "options"), ("warm_start", "mix"), ("train", "training_options")):
+        if isinstance(value, dict) and (*above, key) not in (
+            ("env", "options"),
+            ("warm_start", "mix"),
+            ("train", "training_options"),
+        ):
             yield from keys(value, (*above, key))
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for number, item in enumerate(value):
@@ -80,17 +84,25 @@ def test_every_environment_has_one_policy_with_a_recipe_and_weights():
     for entry in list_envs():
         recipe = recipe_of(entry)
         assert entry.name in FILES[policy_name(entry)]["env"]["plays"] and recipe.name == policy_name(entry)
-        assert {find_entry(env).family for env in (*recipe.env.plays, *recipe.warm_start.mix)} == {entry.family}
+        assert {find_entry(env).family for env in (*recipe.env.plays, *recipe.warm_start.mix)} == {
+            entry.family
+        }
 
 
 @pytest.mark.parametrize("policy", policy_names(FOLDER))
 def test_the_shipped_weights_were_made_by_their_recipe(policy):
     """``training.json`` holds the stages as they were run; the last ones are the recipe's own."""
-    recipe, stages = load_recipe(policy), json.loads((WEIGHTS / policy / "training.json").read_text())["stages"]
+    recipe, stages = (
+        load_recipe(policy),
+        json.loads((WEIGHTS / policy / "training.json").read_text())["stages"],
+    )
     own = stages[-len(recipe.warm_start.stages) :]
     known = {field.name for field in dataclasses.fields(ImitationSchedule)}
     for ran, schedule in zip(own, recipe.warm_start.stages, strict=True):
-        assert ran["schedule"].items() <= dataclasses.asdict(schedule).items() and ran["schedule"].keys() <= known
+        assert (
+            ran["schedule"].items() <= dataclasses.asdict(schedule).items()
+            and ran["schedule"].keys() <= known
+        )
         assert ran["style"].items() <= dataclasses.asdict(recipe.warm_start.demonstrations).items()
     config = json.loads((WEIGHTS / policy / "config.json").read_text())
     assert config["rope_parameters"]["rope_theta"] == recipe.model.rope_base
@@ -106,7 +118,9 @@ def test_no_key_of_a_file_is_without_effect(tmp_path):
         del inside(table, above)[key]
         path = write(tmp_path, name, table)
         policies = [name] if not name.startswith("_") else policy_names(FOLDER)
-        assert any(differs(path.with_name(f"{policy}.toml")) for policy in policies), f"{path.name}: {key} changes nothing"
+        assert any(differs(path.with_name(f"{policy}.toml")) for policy in policies), (
+            f"{path.name}: {key} changes nothing"
+        )
         shutil.copy(FOLDER / path.name, path)
 
 
@@ -121,10 +135,22 @@ def differs(path):
 # For each field a value that no shipped recipe has, by the table.
 OTHERWISE = {
     "env": {"options": {"observation": "natural"}, "context": "concat", "history": 1, "max_tokens": 3_970},
-    "tokenizer": {"vocabulary": 300, "rows": 2, "symbols": "[a-z]", "units": ("[0-9a-z]",), "words": ("clear", "holding")},
+    "tokenizer": {
+        "vocabulary": 300,
+        "rows": 2,
+        "symbols": "[a-z]",
+        "units": ("[0-9a-z]",),
+        "words": ("clear", "holding"),
+    },
     "model": {"rope_base": 500.0, "look_back": ((3,),), "copying": True},
     "warm_start": {"mix": {"blocksworld-unstack": 1.0}},
-    "warm_start.demonstrations": {"mistake": 0.3, "no_thought": 0.9, "contrast": 0.9, "wordings": 4, "kept": 0.5},
+    "warm_start.demonstrations": {
+        "mistake": 0.3,
+        "no_thought": 0.9,
+        "contrast": 0.9,
+        "wordings": 4,
+        "kept": 0.5,
+    },
 }
 
 
@@ -145,7 +171,12 @@ def test_every_field_is_used():
     recipe = dataclasses.replace(recipe, env=dataclasses.replace(recipe.env, context="step", history=2))
     plain = made(recipe)
     assert plain == made(recipe)
-    types = {"env": EnvRecipe, "tokenizer": TokenizerRecipe, "model": ModelRecipe, "warm_start": WarmStartRecipe}
+    types = {
+        "env": EnvRecipe,
+        "tokenizer": TokenizerRecipe,
+        "model": ModelRecipe,
+        "warm_start": WarmStartRecipe,
+    }
     types["warm_start.demonstrations"] = DemonstrationStyle
     elsewhere = {"plays", "begins_with", "demonstrations", "stages"}  # what they do is tested by themselves
     for table, values in OTHERWISE.items():
@@ -155,7 +186,9 @@ def test_every_field_is_used():
             new = dataclasses.replace(old, **{key: value})
             if table.startswith("warm_start."):
                 new = dataclasses.replace(recipe.warm_start, demonstrations=new)
-            assert made(dataclasses.replace(recipe, **{table.partition(".")[0]: new})) != plain, f"{table}.{key} is not used"
+            assert made(dataclasses.replace(recipe, **{table.partition(".")[0]: new})) != plain, (
+                f"{table}.{key} is not used"
+            )
 
 
 def test_a_preset_has_what_its_recipe_says():
@@ -168,9 +201,18 @@ def test_a_preset_has_what_its_recipe_says():
 
 STAGE = ImitationSchedule(steps=4, batch=2, warmup=2, matrix_rate=0.01, other_rate=0.01)
 OTHER_STAGE = {
-    "steps": 3, "batch": 3, "matrix_rate": 0.02, "other_rate": 0.02, "decay": 0.1, "warmup": 50, "processes": 2, "rows": "quotes",
-    "alike": "context", "held": 30, "seconds": 0.5,
-}  # fmt: skip
+    "steps": 3,
+    "batch": 3,
+    "matrix_rate": 0.02,
+    "other_rate": 0.02,
+    "decay": 0.1,
+    "warmup": 50,
+    "processes": 2,
+    "rows": "quotes",
+    "alike": "context",
+    "held": 30,
+    "seconds": 0.5,
+}
 
 
 @pytest.mark.slow
@@ -192,40 +234,85 @@ def test_every_field_of_a_stage_is_used(tmp_path):
 
 
 def test_what_is_not_said_is_as_in_the_file_that_it_extends(tmp_path):
-    write(tmp_path, "mine", {"extends": "sokoban_harder", "env": {"options": {"observation": "grid"}}, "train": {"rollout": {"tasks": 3}}})
+    write(
+        tmp_path,
+        "mine",
+        {
+            "extends": "sokoban_harder",
+            "env": {"options": {"observation": "grid"}},
+            "train": {"rollout": {"tasks": 3}},
+        },
+    )
     mine, base = read_recipe(tmp_path / "mine.toml"), load_recipe("sokoban_harder")
-    assert mine.env == dataclasses.replace(base.env, options={"observation": "grid"}), "options are replaced whole"
-    assert mine.train == dataclasses.replace(base.train, rollout=dataclasses.replace(base.train.rollout, tasks=3))
+    assert mine.env == dataclasses.replace(base.env, options={"observation": "grid"}), (
+        "options are replaced whole"
+    )
+    assert mine.train == dataclasses.replace(
+        base.train, rollout=dataclasses.replace(base.train.rollout, tasks=3)
+    )
     assert (mine.tokenizer, mine.model, mine.warm_start) == (base.tokenizer, base.model, base.warm_start)
 
 
 WRONG = [
-    ({"train": {"iteration": 3}}, r"train has no key 'iteration': did you mean iterations\? valid: algo, tstar, engine, optimizer, seed, "),
+    (
+        {"train": {"iteration": 3}},
+        r"train has no key 'iteration': did you mean iterations\? valid: algo, tstar, engine, optimizer, seed, ",
+    ),
     ({"train": {"rollout": {"tsks": 3}}}, r"train\.rollout has no key 'tsks': did you mean tasks\?"),
-    ({"trian": {}}, r"has no key 'trian': did you mean train\? valid: env, tokenizer, model, warm_start, train"),
+    (
+        {"trian": {}},
+        r"has no key 'trian': did you mean train\? valid: env, tokenizer, model, warm_start, train",
+    ),
     ({"name": "x"}, "has no key 'name'"),
     ({"env": {"mix": {}}}, "env has no key 'mix': .*valid: plays, options, context, history, max_tokens$"),
-    ({"train": {"rollout": {"max_tokens": 9}}}, r"train\.rollout\.max_tokens is not said here: write max_tokens in \[env\]"),
+    (
+        {"train": {"rollout": {"max_tokens": 9}}},
+        r"train\.rollout\.max_tokens is not said here: write max_tokens in \[env\]",
+    ),
     ({"train": {"model": "tiny"}}, r"train\.model is not said here: the user names it \(--model\)"),
-    ({"train": {"optim": {"learning_rate": "high"}}}, r"train\.optim\.learning_rate must be a number, got 'high'"),
-    ({"train": {"optim": {"decay": 1.5}}}, r"train is not valid: --optim\.decay must be from 0 to 1, got 1\.5"),
+    (
+        {"train": {"optim": {"learning_rate": "high"}}},
+        r"train\.optim\.learning_rate must be a number, got 'high'",
+    ),
+    (
+        {"train": {"optim": {"decay": 1.5}}},
+        r"train is not valid: --optim\.decay must be from 0 to 1, got 1\.5",
+    ),
     ({"train": {"iterations": True}}, "train.iterations must be a whole number, got True"),
     ({"train": 3}, "train must be a table, got 3"),
     ({"env": {"context": "whole"}}, "env.context must be one of concat, step, got 'whole'"),
     ({"env": {"plays": "nq"}}, "env.plays must be a list, got 'nq'"),
-    ({"env": {"plays": ["hotpot"]}}, r"env\.plays names no environment: unknown environment 'hotpot'; did you mean hotpotqa\?"),
+    (
+        {"env": {"plays": ["hotpot"]}},
+        r"env\.plays names no environment: unknown environment 'hotpot'; did you mean hotpotqa\?",
+    ),
     ({"env": {"history": -1}}, "env.history must be 0 or more, got -1"),
     ({"tokenizer": {"vocabulary": 10}}, "tokenizer.vocabulary must be 258 or more, got 10"),
     ({"tokenizer": {"words": [1]}}, "tokenizer.words must be text, got 1"),
     ({"model": {"look_back": [1]}}, "model.look_back must be a list, got 1"),
     ({"model": {"look_back": [[0]]}}, "model.look_back must be 1 or more, got 0"),
-    ({"warm_start": {"mix": {"sokoban-esay": 1.0}}}, r"warm_start\.mix names no environment: .*did you mean sokoban-easy\?"),
-    ({"warm_start": {"mix": {"sokoban-easy": "often"}}}, "warm_start.mix.sokoban-easy must be a number, got 'often'"),
+    (
+        {"warm_start": {"mix": {"sokoban-esay": 1.0}}},
+        r"warm_start\.mix names no environment: .*did you mean sokoban-easy\?",
+    ),
+    (
+        {"warm_start": {"mix": {"sokoban-easy": "often"}}},
+        "warm_start.mix.sokoban-easy must be a number, got 'often'",
+    ),
     ({"warm_start": {"mix": {"sokoban-easy": 0.0}}}, "warm_start.mix.sokoban-easy must be above 0, got 0"),
-    ({"warm_start": {"begins_with": "sokobann"}}, r"warm_start\.begins_with names no policy: did you mean sokoban\? valid: alfworld"),
-    ({"warm_start": {"demonstrations": {"kept": 25.0}}}, r"demonstrations\.kept must be above 0 and at most 1, got 25"),
+    (
+        {"warm_start": {"begins_with": "sokobann"}},
+        r"warm_start\.begins_with names no policy: did you mean sokoban\? valid: alfworld",
+    ),
+    (
+        {"warm_start": {"demonstrations": {"kept": 25.0}}},
+        r"demonstrations\.kept must be above 0 and at most 1, got 25",
+    ),
     ({"warm_start": {"stages": []}}, r"warm_start\.stages is empty"),
-    ({"warm_start": {"stages": [{"step": 3}]}}, r"warm_start\.stages has no key 'step': did you mean steps\?"),
+    (
+        {"warm_start": {"stages": [{"step": 3}]}},
+        r"warm_start\.stages has no key 'step': did you mean steps\?",
+    ),
     ({"warm_start": {"stages": [{"held": -1}]}}, r"warm_start\.stages is not valid: held=-1"),
     ({"warm_start": {"stages": [{"warmup": 0}]}}, r"warm_start\.stages\.warmup must be 1 or more, got 0"),
     ({"extends": "tiny"}, r"extends names no other recipe in its folder: did you mean _tiny\?"),
@@ -244,7 +331,11 @@ def test_what_is_wrong_is_told_by_file_and_key(tmp_path, change, told):
 
 @pytest.mark.parametrize("table", ["tokenizer", "model", "warm_start", "train", "env"])
 def test_a_missing_table_is_told(tmp_path, table):
-    whole = {key: value for key, value in (copy("_tiny") | copy("search_qa")).items() if key not in ("extends", table)}
+    whole = {
+        key: value
+        for key, value in (copy("_tiny") | copy("search_qa")).items()
+        if key not in ("extends", table)
+    }
     with pytest.raises(BadData, match=f"mine.toml: .*has no (table|key) '{table}|needs"):
         read_recipe(write(tmp_path, "mine", whole))
 
@@ -257,7 +348,10 @@ def test_what_is_no_toml_is_told(tmp_path, text):
 
 
 def test_a_recipe_that_is_not_there_and_ones_that_extend_one_another(tmp_path):
-    with pytest.raises(MissingData, match=r"no recipe .*sokobann\.toml: did you mean sokoban\? valid: alfworld, blocksworld, "):
+    with pytest.raises(
+        MissingData,
+        match=r"no recipe .*sokobann\.toml: did you mean sokoban\? valid: alfworld, blocksworld, ",
+    ):
         load_recipe("sokobann")
     write(tmp_path, "one", {"extends": "two"})
     write(tmp_path, "two", {"extends": "one"})
@@ -282,7 +376,11 @@ def test_any_misspelt_key_is_told_with_the_right_one(tmp_path, at, chance: rando
     with pytest.raises(BadData) as error:
         read_recipe(path)
     told = str(error.value)
-    assert told.startswith(f"{path}: ") and f"has no key {wrong!r}: " in told and key in told.partition("valid: ")[2].split(", ")
+    assert (
+        told.startswith(f"{path}: ")
+        and f"has no key {wrong!r}: " in told
+        and key in told.partition("valid: ")[2].split(", ")
+    )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -301,7 +399,12 @@ def test_any_value_of_another_type_is_told_with_its_key(tmp_path, at, value):
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(sorted(FILES)), st.integers(0, 2_000), st.integers(0, 30), st.text("=[]{}\"'.#a1\n", max_size=4))
+@given(
+    st.sampled_from(sorted(FILES)),
+    st.integers(0, 2_000),
+    st.integers(0, 30),
+    st.text("=[]{}\"'.#a1\n", max_size=4),
+)
 def test_a_damaged_file_is_read_or_refused_and_nothing_else(tmp_path, name, start, length, put):
     text = (FOLDER / f"{name}.toml").read_text()
     path = write(tmp_path, name, {})
@@ -325,10 +428,20 @@ def other_value(name, value, hint):
 
 def test_every_option_of_a_run_may_be_said(tmp_path):
     """All but those that [env] or the user says."""
-    elsewhere = ("env", "model", "env_options", "training_options", "rollout.context", "rollout.history", "rollout.max_tokens")
+    elsewhere = (
+        "env",
+        "model",
+        "env_options",
+        "training_options",
+        "rollout.context",
+        "rollout.history",
+        "rollout.max_tokens",
+    )
     for name, value, hint in options(Config(env="")):
         if name not in elsewhere:
             said = other_value(name, value, hint)
-            table = functools.reduce(lambda inner, part: {part: inner}, reversed(f"train.{name}".split(".")), said)
+            table = functools.reduce(
+                lambda inner, part: {part: inner}, reversed(f"train.{name}".split(".")), said
+            )
             recipe = read_recipe(write(tmp_path, "mine", {"extends": "sokoban", **table}))
             assert {n: v for n, v, _ in options(recipe.train)}[name] == said, name

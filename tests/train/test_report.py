@@ -27,7 +27,11 @@ from tstar_train.report.routes import REACH_X, REACH_Y, drawing, point_at
 
 def page_data(report: Path) -> dict[str, Any]:
     """The data block of a report, as its script sees it."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>',
+        report.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     assert found
     data: dict[str, Any] = json.loads(found[1])
     return data
@@ -42,7 +46,15 @@ def test_whole_run(run: Path) -> None:
     report = write_report(run)
     html = report.read_text(encoding="utf-8")
     assert report == run / "report.html"
-    for part in ("36.0 %", "<strong>46.0 %</strong>", "+10.0 points", "+8.0 to", "clear of zero", "41.0 % → 47.0 %", "is complete: 3"):
+    for part in (
+        "36.0 %",
+        "<strong>46.0 %</strong>",
+        "+10.0 points",
+        "+8.0 to",
+        "clear of zero",
+        "41.0 % → 47.0 %",
+        "is complete: 3",
+    ):
         assert part in html, part
     assert "Not in the run's folder" not in html
     data = page_data(report)
@@ -53,7 +65,9 @@ def test_whole_run(run: Path) -> None:
             assert tree["grafts"][divergence["graft"]]["worst_step"] == divergence["worstStep"]
         for node in tree["nodes"]:
             assert len(node["which"]) == len(node["members"])
-            assert node["depth"] == 0 or -1 not in node["which"]  # every member's words are among the recorded episodes
+            assert (
+                node["depth"] == 0 or -1 not in node["which"]
+            )  # every member's words are among the recorded episodes
 
 
 def test_self_contained(run: Path) -> None:
@@ -62,7 +76,9 @@ def test_self_contained(run: Path) -> None:
     links = re.findall(r'(?:src|href|action)="([^"]*)"', outside)
     assert links and all(link.startswith(("#", "data:")) for link in links)
     code = re.sub(r"^//.*$", "", outside, flags=re.MULTILINE)
-    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML|document\.write|eval\(", code)
+    assert not re.search(
+        r"url\(|@import|fetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML|document\.write|eval\(", code
+    )
 
 
 def test_same_run_gives_same_bytes_and_no_leftovers(run: Path) -> None:
@@ -90,9 +106,14 @@ def test_failing_write_keeps_the_old_report(run: Path) -> None:
 def test_empty_folder(tmp_path: Path) -> None:
     html = write_report(tmp_path).read_text(encoding="utf-8")
     for part in (
-        "config.json, metrics.jsonl, timings.jsonl, evaluation.json, summary.json, episodes.jsonl, trees/", "No iteration is finished yet",
-        "Not measured yet", "No iteration has been recorded", "There are no trees", "There are no episodes", "There is no <code>config",
-    ):  # fmt: skip
+        "config.json, metrics.jsonl, timings.jsonl, evaluation.json, summary.json, episodes.jsonl, trees/",
+        "No iteration is finished yet",
+        "Not measured yet",
+        "No iteration has been recorded",
+        "There are no trees",
+        "There are no episodes",
+        "There is no <code>config",
+    ):
         assert part in html, part
 
 
@@ -102,7 +123,16 @@ def test_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "metrics.jsonl", "timings.jsonl", "evaluation.json", "summary.json", "episodes.jsonl", "trees"]
+    "name",
+    [
+        "config.json",
+        "metrics.jsonl",
+        "timings.jsonl",
+        "evaluation.json",
+        "summary.json",
+        "episodes.jsonl",
+        "trees",
+    ],
 )
 def test_any_one_missing(run: Path, name: str) -> None:
     path = run / name
@@ -132,7 +162,10 @@ def test_base_algorithm_alone(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "tstar": False}))
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    plain = [{k: v for k, v in r.items() if not k.startswith(("tree_", "graft", "kl_", "surgical_", "weight"))} for r in records]
+    plain = [
+        {k: v for k, v in r.items() if not k.startswith(("tree_", "graft", "kl_", "surgical_", "weight"))}
+        for r in records
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in plain))
     html = write_report(run).read_text(encoding="utf-8")
     assert "There are no trees in the run's folder: T-STAR is off." in html
@@ -146,7 +179,9 @@ def test_summary_alone_gives_the_headline(run: Path) -> None:
 
 
 def test_validation_is_drawn_and_its_choice_told(run: Path, tmp_path: Path) -> None:
-    assert "alidation" not in re.sub(r"<dl.*?</dl>", "", write_report(run).read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert "alidation" not in re.sub(
+        r"<dl.*?</dl>", "", write_report(run).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     chose = write_report(make_run(tmp_path / "chose", iterations=3, trees=1, validation=True))
     html = " ".join(chose.read_text(encoding="utf-8").split())
     told = "The weights of iteration 2 were chosen by validation: 47.5 % on 200 tasks of the split <i>valid</i>, the best of 3 validations."
@@ -154,8 +189,10 @@ def test_validation_is_drawn_and_its_choice_told(run: Path, tmp_path: Path) -> N
     [drawn] = [d for d in page_data(chose)["diagrams"] if d["lines"][0]["label"] == "sampled"]
     assert drawn["iterations"] == [0, 2, 3]
     assert {line["label"]: line["texts"] for line in drawn["lines"]} == {
-        "sampled": ["37.5 %", "47.5 %", "42.5 %"], "greedy": ["39.5 %", "49.5 %", "44.5 %"], "best so far": ["37.5 %", "47.5 %", "47.5 %"],
-    }  # fmt: skip
+        "sampled": ["37.5 %", "47.5 %", "42.5 %"],
+        "greedy": ["39.5 %", "49.5 %", "44.5 %"],
+        "best so far": ["37.5 %", "47.5 %", "47.5 %"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -165,16 +202,22 @@ def test_validation_is_drawn_and_its_choice_told(run: Path, tmp_path: Path) -> N
         ("success", 1, ("1 sampled episode each", "Success is a share of episodes")),
     ],
 )
-def test_the_metric_is_explained_in_whole_sentences(run: Path, metric: str, samples: int, sentences: tuple[str, str]) -> None:
+def test_the_metric_is_explained_in_whole_sentences(
+    run: Path, metric: str, samples: int, sentences: tuple[str, str]
+) -> None:
     for name in ("evaluation.json", "summary.json"):
-        (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), "metric": metric, "samples": samples}))
+        (run / name).write_text(
+            json.dumps({**json.loads((run / name).read_text()), "metric": metric, "samples": samples})
+        )
     html = " ".join(write_report(run).read_text(encoding="utf-8").split())
     assert all(sentence in html for sentence in sentences)
 
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_where_success_is_not_the_reward_both_are_told(run: Path, alone: bool) -> None:
-    evaluation, summary = (json.loads((run / name).read_text()) for name in ("evaluation.json", "summary.json"))
+    evaluation, summary = (
+        json.loads((run / name).read_text()) for name in ("evaluation.json", "summary.json")
+    )
     for part, success in (("before", 0.125), ("after", 0.375)):
         evaluation[part]["success"] = summary[f"success_{part}"] = success
     for name, record in (("evaluation.json", evaluation), ("summary.json", summary)):
@@ -214,12 +257,24 @@ def line_of(text: str, number: int) -> Callable[[bytes], bytes]:
         ("validation.jsonl", lambda content: b'{"mean": 0.5}\n', r"validation\.jsonl, line 1: .*'iteration'"),
         ("evaluation.json", lambda content: b'{"chosen": 3}', r"evaluation\.json, line 1: .*'chosen' is int"),
         ("evaluation.json", lambda content: b'{"before": 3}', r"evaluation\.json, line 1: .*'before' is int"),
-        ("evaluation.json", lambda content: b'{"before": {"by_kind": {"x": 1}}}', r"evaluation\.json, line 1: .*'x' is int"),
+        (
+            "evaluation.json",
+            lambda content: b'{"before": {"by_kind": {"x": 1}}}',
+            r"evaluation\.json, line 1: .*'x' is int",
+        ),
         ("trees/0002.json", lambda content: content[:500], r"0002\.json, line 1: not JSON"),
         ("trees/0002.json", lambda content: b"{}", r"0002\.json, line 1: no field 'trees'"),
         ("trees/0002.json", lambda content: b'{"trees": 4}', r"0002\.json, line 1: not as expected"),
-        ("trees/0001.json", lambda content: content.replace(b'"members"', b'"numbers"', 1), r"0001\.json, line 1: no field 'members'"),
-        ("trees/0001.json", lambda content: content.replace(b'"source": 0', b'"source": 999', 1), r"0001\.json, line 1: no field 999"),
+        (
+            "trees/0001.json",
+            lambda content: content.replace(b'"members"', b'"numbers"', 1),
+            r"0001\.json, line 1: no field 'members'",
+        ),
+        (
+            "trees/0001.json",
+            lambda content: content.replace(b'"source": 0', b'"source": 999', 1),
+            r"0001\.json, line 1: no field 999",
+        ),
     ],
 )
 def test_damage_is_named(run: Path, name: str, change: Callable[[bytes], bytes], message: str) -> None:
@@ -231,7 +286,22 @@ def test_damage_is_named(run: Path, name: str, change: Callable[[bytes], bytes],
 
 
 @pytest.mark.parametrize(
-    "odd", [float("nan"), float("inf"), float("-inf"), "nan", None, 10**400, "text", {"a": 1}, [], True, 1e308, -1e308, 5e-324]
+    "odd",
+    [
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        "nan",
+        None,
+        10**400,
+        "text",
+        {"a": 1},
+        [],
+        True,
+        1e308,
+        -1e308,
+        5e-324,
+    ],
 )
 def test_odd_numbers(run: Path, odd: Any) -> None:
     for name in ("metrics.jsonl", "timings.jsonl"):
@@ -239,7 +309,9 @@ def test_odd_numbers(run: Path, odd: Any) -> None:
         records[1] = {key: value if key == "iteration" else odd for key, value in records[1].items()}
         (run / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     evaluation = json.loads((run / "evaluation.json").read_text())
-    (run / "evaluation.json").write_text(json.dumps({**evaluation, "difference": odd, "ci_low": odd, "tasks": odd}))
+    (run / "evaluation.json").write_text(
+        json.dumps({**evaluation, "difference": odd, "ci_low": odd, "tasks": odd})
+    )
     html = write_report(run).read_text(encoding="utf-8")
     drawings = "".join(re.findall(r"<svg viewBox.*?</svg>", html, re.DOTALL))
     assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', drawings)
@@ -263,7 +335,11 @@ def test_long_run_is_capped_and_says_so(tmp_path: Path) -> None:
     shown = sorted({tree["iteration"] for tree in data["trees"]})
     assert len(shown) == 12 and shown[0] == 1 and shown[-1] == 14
     assert len(data["trees"]) == 60 and len(data["episodes"]) == 300
-    assert "60 of the 72 trees" in html and "has trees of 14\n    iterations" in html and "300 of the 336 training episodes" in html
+    assert (
+        "60 of the 72 trees" in html
+        and "has trees of 14\n    iterations" in html
+        and "300 of the 336 training episodes" in html
+    )
     assert report.stat().st_size < 4_000_000
 
 
@@ -281,11 +357,15 @@ def test_hostile_text_leaves_no_markup_in_the_source(tmp_path: Path) -> None:
     assert html.count("<script") == 2 and html.count("</script") == 2
     assert "\u2028" not in re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1]  # type: ignore[index]
     assert "{{ 7*7 }}" in html
-    assert any(HOSTILE[:300] in node["texts"][0][0] for node in page_data(run / "report.html")["trees"][0]["nodes"])
+    assert any(
+        HOSTILE[:300] in node["texts"][0][0] for node in page_data(run / "report.html")["trees"][0]["nodes"]
+    )
 
 
 JSON = st.recursive(
-    st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=6
+    st.text() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    max_leaves=6,
 )
 
 
@@ -321,10 +401,11 @@ graphs = st.dictionaries(st.integers(0, 30), st.integers(0, 9), min_size=1, max_
         st.just(depths),
         st.lists(
             st.tuples(st.sampled_from(sorted(depths)), st.sampled_from(sorted(depths)), st.floats(0.5, 8)),
-            max_size=30, unique_by=lambda edge: edge[:2],
+            max_size=30,
+            unique_by=lambda edge: edge[:2],
         ),
     )
-)  # fmt: skip
+)
 
 
 @given(graphs)
@@ -355,7 +436,10 @@ def test_an_edge_back_runs_past_the_nodes_between_and_apart_from_its_return() ->
     for edge, path in paths.items():
         for node in set(drawn.spots) - set(edge):
             u, v = drawn.spots[node]
-            assert all(((x - u) / REACH_X) ** 2 + ((y - v) / REACH_Y) ** 2 >= 0.98 for x, y in path), (edge, node)
+            assert all(((x - u) / REACH_X) ** 2 + ((y - v) / REACH_Y) ** 2 >= 0.98 for x, y in path), (
+                edge,
+                node,
+            )
     middle = {edge: path[24][0] for edge, path in paths.items()}
     assert abs(middle[4, 0] - middle[0, 4]) > 0.3
 
@@ -374,10 +458,16 @@ def test_a_run_by_state_is_drawn_with_what_its_credits_give(tmp_path: Path) -> N
     data, html = page_data(report), report.read_text(encoding="utf-8")
     assert "as a graph of states" in html and "equal decisions merged" not in html
     assert data["trained"] == "state_transition"
-    written = [entry["tree"] for n in (1, 2) for entry in json.loads((run / "trees" / f"{n:04d}.json").read_text())["trees"]]
+    written = [
+        entry["tree"]
+        for n in (1, 2)
+        for entry in json.loads((run / "trees" / f"{n:04d}.json").read_text())["trees"]
+    ]
     for tree, source in zip(data["trees"], written, strict=True):
         rows = {node["id"]: node["row"] for node in tree["nodes"]}
-        assert any(rows[edge["target"]] < rows[edge["source"]] for edge in tree["edges"])  # there are loops in it
+        assert any(
+            rows[edge["target"]] < rows[edge["source"]] for edge in tree["edges"]
+        )  # there are loops in it
         for edge in tree["edges"]:
             assert (edge["way"] is None) == (rows[edge["target"]] - rows[edge["source"]] == 1)
         assert sorted(tree["credits"]) == ["grpo", "state_transition", "state_value"]
@@ -399,7 +489,9 @@ def test_trees_from_before_there_were_credits(run: Path) -> None:
     (run / "config.json").write_text(json.dumps(config))
     data = page_data(write_report(run))
     assert data["trained"] == "depth_value"  # there was no other
-    assert len(data["trees"]) == 6 and all(tree["by"] == "depth" and tree["credits"] == {} for tree in data["trees"])
+    assert len(data["trees"]) == 6 and all(
+        tree["by"] == "depth" and tree["credits"] == {} for tree in data["trees"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -423,10 +515,14 @@ def test_a_tree_that_says_what_cannot_be_is_named(run: Path, change: dict[str, A
 @pytest.mark.parametrize(
     ("config", "credit"),
     [
-        ({}, None), ({"tree": 4}, None), ({"tstar": False, "tree": {}}, None), ({"tree": {"enabled": False}}, "grpo"),
-        ({"tree": {"nodes": "state", "credit": "value"}}, "state_value"), ({"tree": {"nodes": "time"}}, None),
+        ({}, None),
+        ({"tree": 4}, None),
+        ({"tstar": False, "tree": {}}, None),
+        ({"tree": {"enabled": False}}, "grpo"),
+        ({"tree": {"nodes": "state", "credit": "value"}}, "state_value"),
+        ({"tree": {"nodes": "time"}}, None),
     ],
-)  # fmt: skip
+)
 def test_which_credit_a_run_learns_from(config: dict[str, Any], credit: str | None) -> None:
     assert trained(config) == credit
 

@@ -28,12 +28,18 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(make_run(tmp_path_factory.mktemp("plain") / "run", iterations=10, seed=4, validation=True))
+    return write_report(
+        make_run(tmp_path_factory.mktemp("plain") / "run", iterations=10, seed=4, validation=True)
+    )
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(make_run(tmp_path_factory.mktemp("hostile") / "run", iterations=3, trees=2, text=HOSTILE, validation=True))
+    return write_report(
+        make_run(
+            tmp_path_factory.mktemp("hostile") / "run", iterations=3, trees=2, text=HOSTILE, validation=True
+        )
+    )
 
 
 def open_everything(driver: Any) -> None:
@@ -56,7 +62,9 @@ def open_everything(driver: Any) -> None:
         while (!more.hidden) more.click();
         for (const details of document.querySelectorAll("details")) details.open = true;
     """)
-    built = "return [...document.querySelectorAll('details')].every((details) => details.querySelector('.steps'))"
+    built = (
+        "return [...document.querySelectorAll('details')].every((details) => details.querySelector('.steps'))"
+    )
     WebDriverWait(driver, 10).until(lambda d: d.execute_script(built))  # toggle events come later
 
 
@@ -70,15 +78,25 @@ def test_words_stay_text(driver: Any, hostile: Path, locked: bool) -> None:
     page = hostile
     if not locked:  # the content security policy is a second lock; the first must hold without it
         page = hostile.with_name("unlocked.html")
-        page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", hostile.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(
+            re.sub(r"<meta http-equiv[^>]*>", "", hostile.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     show(driver, page)
     open_everything(driver)
     assert driver.execute_script("return window.hacked") is None
     assert driver.find_elements(By.TAG_NAME, "img") == []
     assert len(driver.find_elements(By.TAG_NAME, "script")) == 2
-    for part in ("#tree-panel .thought", "#tree-about", "#episode-list .thought", "#episode-list .observation", "#grafts tbody tr"):
+    for part in (
+        "#tree-panel .thought",
+        "#tree-about",
+        "#episode-list .thought",
+        "#episode-list .observation",
+        "#grafts tbody tr",
+    ):
         # The half surrogate pair in it cannot travel to this side; character for character otherwise, U+2028 included.
-        words = driver.execute_script("return document.querySelector(arguments[0]).textContent.replaceAll('\\ud800', '')", part)
+        words = driver.execute_script(
+            "return document.querySelector(arguments[0]).textContent.replaceAll('\\ud800', '')", part
+        )
         for piece in HOSTILE.split("\x00"):
             assert piece.replace("\ud800", "") in words.replace("\\ud800", ""), part
     assert_quiet(driver)
@@ -109,7 +127,11 @@ def test_keyboard_alone(driver: Any, report: Path) -> None:
     driver.execute_script("arguments[0].focus()", chart)
     ActionChains(driver).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
     lines = driver.find_element(By.ID, "tooltip").text.splitlines()
-    assert lines[0] == "iteration 2" and lines[1].startswith("success: ") and lines[2].startswith("success, mean of 3: ")
+    assert (
+        lines[0] == "iteration 2"
+        and lines[1].startswith("success: ")
+        and lines[2].startswith("success, mean of 3: ")
+    )
 
 
 def test_every_node_says_what_the_file_says(driver: Any, report: Path) -> None:
@@ -119,7 +141,9 @@ def test_every_node_says_what_the_file_says(driver: Any, report: Path) -> None:
     data = json.loads(driver.find_element(By.ID, "data").get_attribute("textContent"))
     tree = data["trees"][int(task)]
     assert str(tree["iteration"]) == iteration
-    drawn = {int(n.get_attribute("data-node")): n.text for n in driver.find_elements(By.CSS_SELECTOR, ".node")}
+    drawn = {
+        int(n.get_attribute("data-node")): n.text for n in driver.find_elements(By.CSS_SELECTOR, ".node")
+    }
     assert set(drawn) == {node["id"] for node in tree["nodes"]}
     for node in tree["nodes"]:
         assert f"{node['value']:.2f}" in drawn[node["id"]]
@@ -145,16 +169,25 @@ def test_episode_filters(driver: Any, report: Path) -> None:
     Select(driver.find_element(By.ID, "episode-kind")).select_by_value("bridge")
     driver.find_element(By.ID, "episode-search").send_keys("MARGAN kelwen")
     wanted = [
-        e for e in episodes if e["success"] and e["kind"] == "bridge" and all(w in json.dumps(e).lower() for w in ("margan", "kelwen"))
+        e
+        for e in episodes
+        if e["success"]
+        and e["kind"] == "bridge"
+        and all(w in json.dumps(e).lower() for w in ("margan", "kelwen"))
     ]
     assert 0 < len(wanted) < len(episodes)
     assert counter.text.startswith(f"{len(wanted)} of")
     driver.find_element(By.CSS_SELECTOR, "#episode-list summary").click()
     steps = (By.CSS_SELECTOR, "#episode-list .steps li .thought")
-    WebDriverWait(driver, 10).until(lambda d: d.find_elements(*steps))  # the toggle event comes later than the click
+    WebDriverWait(driver, 10).until(
+        lambda d: d.find_elements(*steps)
+    )  # the toggle event comes later than the click
     assert driver.find_element(*steps).text
     driver.find_element(By.ID, "episode-search").send_keys(" nosuchword")
-    assert counter.text.startswith("0 of") and driver.find_elements(By.CSS_SELECTOR, "#episode-list details") == []
+    assert (
+        counter.text.startswith("0 of")
+        and driver.find_elements(By.CSS_SELECTOR, "#episode-list details") == []
+    )
 
 
 @pytest.mark.parametrize("width", [390, 760, 1400])

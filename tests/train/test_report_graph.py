@@ -42,7 +42,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(make_run(tmp_path_factory.mktemp("state") / "run", iterations=3, nodes="state", seed=4))
+    return write_report(
+        make_run(tmp_path_factory.mktemp("state") / "run", iterations=3, nodes="state", seed=4)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,10 @@ def shown(driver: Any) -> dict[str, Any]:
 def credits_table(driver: Any) -> list[list[float]]:
     """The figures of the table, one row per step."""
     rows = driver.find_elements(By.CSS_SELECTOR, "#tree-credits tbody tr")
-    return [[float(c.text.replace("−", "-")) for c in row.find_elements(By.CSS_SELECTOR, ".credit span")] for row in rows]
+    return [
+        [float(c.text.replace("−", "-")) for c in row.find_elements(By.CSS_SELECTOR, ".credit span")]
+        for row in rows
+    ]
 
 
 def reads_as_written(driver: Any, page: Path, width: int, scheme: str) -> None:
@@ -92,7 +97,9 @@ def reads_as_written(driver: Any, page: Path, width: int, scheme: str) -> None:
     # By keyboard from the choice of the task into the drawing; the panel follows.
     driver.execute_script("document.getElementById('tree-task').focus()")
     ActionChains(driver).send_keys(Keys.TAB).perform()
-    while driver.execute_script("return document.activeElement.id") == "tree-canvas":  # where it scrolls, it is a stop of its own
+    while (
+        driver.execute_script("return document.activeElement.id") == "tree-canvas"
+    ):  # where it scrolls, it is a stop of its own
         ActionChains(driver).send_keys(Keys.TAB).perform()
     ActionChains(driver).send_keys(Keys.ENTER).perform()
     assert driver.execute_script("return document.activeElement.classList.contains('chosen')")
@@ -102,7 +109,9 @@ def reads_as_written(driver: Any, page: Path, width: int, scheme: str) -> None:
     for i in {0, len(tree["rewards"]) - 1}:
         picker.select_by_value(str(i))
         expected = [tree["credits"][name][i] for name in ("grpo", "state_value", "state_transition")]
-        assert credits_table(driver) == [pytest.approx(step, abs=5.1e-3) for step in zip(*expected, strict=True)]
+        assert credits_table(driver) == [
+            pytest.approx(step, abs=5.1e-3) for step in zip(*expected, strict=True)
+        ]
     words = " ".join(driver.find_element(By.ID, "tree-credits").text.split())
     assert "The paper's column is missing" in words and "state, gain (this run's):" in words
     boxes = driver.execute_script("""
@@ -146,7 +155,10 @@ def test_who_came_when_and_by_which_way(driver: Any, report: Path) -> None:
     show(driver, report)
     tree = shown(driver)
     node = max(tree["nodes"][1:], key=lambda n: len(n["members"]))
-    driver.execute_script("document.querySelector(`.node[data-node='${arguments[0]}']`).dispatchEvent(new MouseEvent('click'))", node["id"])
+    driver.execute_script(
+        "document.querySelector(`.node[data-node='${arguments[0]}']`).dispatchEvent(new MouseEvent('click'))",
+        node["id"],
+    )
     words = driver.find_element(By.ID, "tree-panel").get_attribute("textContent")
     assert "judged the same decision" not in words
     for i in {i for i, _ in node["members"]}:
@@ -159,7 +171,9 @@ def test_who_came_when_and_by_which_way(driver: Any, report: Path) -> None:
     by_id = {n["id"]: n for n in tree["nodes"]}
     for way, edge in zip(ways, onward, strict=True):
         target = by_id[edge["target"]]
-        steps = [target["which"][k] for k, (i, t) in enumerate(target["members"]) if [i, t - 1] in node["members"]]
+        steps = [
+            target["which"][k] for k, (i, t) in enumerate(target["members"]) if [i, t - 1] in node["members"]
+        ]
         assert any(way.endswith(": " + (target["texts"][w][1] or "(no action)")) for w in steps if w >= 0)
         assert ("back to" in way) == (target["row"] < node["row"])
 
@@ -191,7 +205,11 @@ def test_a_run_from_before_says_so(driver: Any, tmp_path: Path) -> None:
 
 
 def test_words_in_the_table_stay_text(driver: Any, tmp_path: Path) -> None:
-    show(driver, write_report(make_run(tmp_path / "run", iterations=1, trees=1, text=HOSTILE, nodes="state")), 390)
+    show(
+        driver,
+        write_report(make_run(tmp_path / "run", iterations=1, trees=1, text=HOSTILE, nodes="state")),
+        390,
+    )
     assert driver.execute_script("return window.hacked") is None
     assert driver.find_elements(By.CSS_SELECTOR, "#tree-credits td.action")[0].text.startswith("search[")
     assert driver.execute_script("return document.documentElement.scrollWidth") <= 390

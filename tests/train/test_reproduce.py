@@ -23,7 +23,9 @@ def script():
 def record(solved: int, greedy: int) -> dict:
     """The first so many tasks are solved."""
     won = [[float(n < count) for n in range(TASKS)] for count in (solved, greedy)]
-    return Measurement(*won, kinds=["a"] * 10 + ["b"] * 30, solved_per_task=won[0], greedy_solved_per_task=won[1]).report()
+    return Measurement(
+        *won, kinds=["a"] * 10 + ["b"] * 30, solved_per_task=won[0], greedy_solved_per_task=won[1]
+    ).report()
 
 
 @pytest.fixture
@@ -46,15 +48,28 @@ def cells(table: str) -> dict[tuple[str, str], list[str]]:
 def test_a_row_for_each_run_and_means_of_what_is_there(script, runs):
     rows = cells(script["table"](runs, [0, 1]))
     assert set(rows) == {
-        ("tstar", "0"), ("tstar", "1"), ("tstar", "mean of 2"), ("grpo", "0"), ("grpo", "1"), ("grpo", "mean of 2"),
-        ("imitation", "0"), ("imitation", "mean of 1"), ("tstar - grpo", "mean of 2"), ("tstar - imitation", "mean of 1"),
-    }  # fmt: skip
+        ("tstar", "0"),
+        ("tstar", "1"),
+        ("tstar", "mean of 2"),
+        ("grpo", "0"),
+        ("grpo", "1"),
+        ("grpo", "mean of 2"),
+        ("imitation", "0"),
+        ("imitation", "mean of 1"),
+        ("tstar - grpo", "mean of 2"),
+        ("tstar - imitation", "mean of 1"),
+    }
     first = rows["tstar", "0"]
-    assert (first[0], first[1], first[3:]) == ("0.500", "0.750", ["0.250", "0.300", "100"]) and first[2].startswith("+0.250 (+0.1")
+    assert (first[0], first[1], first[3:]) == ("0.500", "0.750", ["0.250", "0.300", "100"]) and first[
+        2
+    ].startswith("+0.250 (+0.1")
     for key, difference in {
-        ("tstar", "mean of 2"): "+0.175", ("grpo", "mean of 2"): "+0.075", ("imitation", "mean of 1"): "+0.300",
-        ("tstar - grpo", "mean of 2"): "+0.100", ("tstar - imitation", "mean of 1"): "-0.050",
-    }.items():  # fmt: skip
+        ("tstar", "mean of 2"): "+0.175",
+        ("grpo", "mean of 2"): "+0.075",
+        ("imitation", "mean of 1"): "+0.300",
+        ("tstar - grpo", "mean of 2"): "+0.100",
+        ("tstar - imitation", "mean of 1"): "-0.050",
+    }.items():
         assert rows[key][2].replace("*", "").startswith(f"{difference} ("), key
 
 

@@ -40,7 +40,14 @@ def played():
     spec = EnvSpec("hotpotqa", {"topk": 1})
     kwargs = {"size": 2, "split": "train", "seed": "rows"}
     concat = collect(spec, LocalEngine(policy), policy.codec, tasks, sampling=Sampling(12), **kwargs)
-    step = collect(spec, LocalEngine(policy), policy.codec, tasks, sampling=Sampling(12, context="step", history=1), **kwargs)
+    step = collect(
+        spec,
+        LocalEngine(policy),
+        policy.codec,
+        tasks,
+        sampling=Sampling(12, context="step", history=1),
+        **kwargs,
+    )
     return policy, concat, step
 
 
@@ -68,7 +75,9 @@ def gradient(policy, sequences, config, reference=None, pairs=(), graft=None, te
     terms = [PolicyTerm(config.clip_low, config.clip_high), KLTerm(config.kl_coefficient)]
     surgical = None if graft is None else SurgicalTerm(graft.weight, graft.beta)
     batching = Batching(config.micro_tokens, temperature, policy.codec.pad, policy.model.device)
-    stats = update(learner, [Step(list(sequences), list(pairs))], terms, surgical, Alone(), factor=1.0, batching=batching)
+    stats = update(
+        learner, [Step(list(sequences), list(pairs))], terms, surgical, Alone(), factor=1.0, batching=batching
+    )
     return learner.gradient, stats
 
 
@@ -96,8 +105,11 @@ def test_contexts_are_what_the_transcript_says(played):
             last = trajectory.turns[number - 1].reply
             ending = [] if last[-1] == policy.codec.end else [policy.codec.end]
             assert turn.context == [
-                *policy.codec.start("", shown), *last, *ending, *policy.codec.observation(observations[number])
-            ]  # fmt: skip
+                *policy.codec.start("", shown),
+                *last,
+                *ending,
+                *policy.codec.observation(observations[number]),
+            ]
 
 
 def test_joined_rows_give_the_gradient_of_single_rows(played):
@@ -138,9 +150,13 @@ def test_rows_with_the_same_ids_give_the_gradient_of_each_alone(played, kl):
     together, stats = gradient(policy, sequences, config, reference)
     alone = [gradient(policy, [s], config, reference) for s in sequences]
     shares = [s.weight * s.own_tokens for s in sequences]  # each alone is divided by its own weight
-    np.testing.assert_allclose(together * sum(shares), sum(g * w for (g, _), w in zip(alone, shares, strict=True)), atol=2e-4)
+    np.testing.assert_allclose(
+        together * sum(shares), sum(g * w for (g, _), w in zip(alone, shares, strict=True)), atol=2e-4
+    )
     for name in ("kl_sum", "kl_tokens", "entropy_sum", "logprob_difference_sum", "tokens"):
-        assert getattr(stats, name) == pytest.approx(sum(getattr(s, name) for _, s in alone), rel=1e-4, abs=1e-6), name
+        assert getattr(stats, name) == pytest.approx(
+            sum(getattr(s, name) for _, s in alone), rel=1e-4, abs=1e-6
+        ), name
     losses = sum(s.base_loss * w for (_, s), w in zip(alone, shares, strict=True))
     assert stats.base_loss * sum(shares) == pytest.approx(losses, rel=1e-4, abs=1e-4)
     assert stats.clip_fraction > 0
@@ -152,7 +168,11 @@ def test_a_row_is_computed_once_however_many_wrote_it(played, monkeypatch):
     distinct = [single(r) for r in rows_with_random_advantages(step)][:6]
     computed = []
     forward = policy.model.base_model.forward
-    monkeypatch.setattr(policy.model.base_model, "forward", lambda *a, **k: (computed.append(len(k["input_ids"])), forward(*a, **k))[1])
+    monkeypatch.setattr(
+        policy.model.base_model,
+        "forward",
+        lambda *a, **k: (computed.append(len(k["input_ids"])), forward(*a, **k))[1],
+    )
     gradient(policy, distinct, OptimConfig())
     once = list(computed)
     computed.clear()
@@ -164,7 +184,11 @@ def test_a_row_is_computed_once_however_many_wrote_it(played, monkeypatch):
 def test_dealing_loses_no_row_and_keeps_equal_ones_together(played, steps):
     _, _, step = played
     chance = random.Random(7)
-    sequences = [copied(single(r), chance) for r in rows_with_random_advantages(step) for _ in range(chance.randrange(1, 4))]
+    sequences = [
+        copied(single(r), chance)
+        for r in rows_with_random_advantages(step)
+        for _ in range(chance.randrange(1, 4))
+    ]
     chance.shuffle(sequences)
     dealt = [step.sequences for step in dealt_steps(sequences, [], steps)]
     assert sorted(map(id, (s for part in dealt for s in part))) == sorted(map(id, sequences))
@@ -188,7 +212,10 @@ def test_micro_batches_change_nothing(played, most):
 
 def test_micro_batches_hold_every_index_once():
     lengths = [random.Random(1).randrange(1, 90) for _ in range(50)]
-    batches = [[i for chunk in b for i in chunk.rows] for b in micro_batches([Chunk((i,), 0) for i in range(50)], lengths, 200)]
+    batches = [
+        [i for chunk in b for i in chunk.rows]
+        for b in micro_batches([Chunk((i,), 0) for i in range(50)], lengths, 200)
+    ]
     assert sorted(i for b in batches for i in b) == list(range(50))
     assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= 200 for b in batches)
 
@@ -200,7 +227,13 @@ def a_graft(policy):
     better = codec.reply("Thought: First I look up Velbar Press.\nAction: search[Velbar Press]")
     cut, other = thought_length(codec, rejected), thought_length(codec, better)
     nothing = Branch("", "", "")
-    return Graft(0, context, better[:other], rejected[:cut], "model", 1, 1.0, 1, 1, nothing, nothing, "", (0, 0)), rejected, better
+    return (
+        Graft(
+            0, context, better[:other], rejected[:cut], "model", 1, 1.0, 1, 1, nothing, nothing, "", (0, 0)
+        ),
+        rejected,
+        better,
+    )
 
 
 def test_thought_length_ends_where_the_action_begins():
@@ -208,7 +241,9 @@ def test_thought_length_ends_where_the_action_begins():
     for thought in ("I need to find it.", "A. B; C, 1901", "no cue Action? yes"):
         reply = codec.reply(f"Thought: {thought}\nAction: finish[yes]")
         cut = thought_length(codec, reply)
-        assert codec.decode(reply[:cut]) == f"Thought: {thought}\n" and codec.decode(reply[cut:]).startswith("Action:")
+        assert codec.decode(reply[:cut]) == f"Thought: {thought}\n" and codec.decode(reply[cut:]).startswith(
+            "Action:"
+        )
     assert thought_length(codec, codec.reply("Action: finish[yes]")) == 0
     assert thought_length(codec, codec.reply("Thought: never acts")) == 0
 
@@ -222,7 +257,10 @@ def test_surgical_gradient_by_finite_differences(temperature):
 
     def loss(model):
         with torch.no_grad():
-            ours, theirs = thought_logprobs(model, spans, temperature), thought_logprobs(reference, spans, temperature)
+            ours, theirs = (
+                thought_logprobs(model, spans, temperature),
+                thought_logprobs(reference, spans, temperature),
+            )
             margin = (ours[0] - theirs[0]) - (ours[1] - theirs[1])
             return float(-config.weight * torch.nn.functional.logsigmoid(config.beta * margin))
 
@@ -234,7 +272,9 @@ def test_surgical_gradient_by_finite_differences(temperature):
     parameter = list(model.parameters())[place]
     direction = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     analytic = float((vector.split(sizes)[place].view_as(parameter) * direction).sum())
-    step = 1e-4  # the model's norms compute in single precision, so a smaller step would measure their rounding
+    step = (
+        1e-4  # the model's norms compute in single precision, so a smaller step would measure their rounding
+    )
     with torch.no_grad():
         parameter.add_(step * direction)
         up = loss(model)
@@ -255,8 +295,12 @@ def test_surgical_gradient_enters_at_the_thought_span_alone():
     handle = final.register_forward_hook(watch)
     gradient(policy, [], OptimConfig(), reference, [graft], GraftConfig())
     handle.remove()
-    (branches,) = [rows for rows in entered if len(rows) == 2]  # they begin with the token that predicts the first of the thought
-    assert not any(bool(rows.any()) for rows in entered if len(rows) != 2)  # the context, computed once for both
+    (branches,) = [
+        rows for rows in entered if len(rows) == 2
+    ]  # they begin with the token that predicts the first of the thought
+    assert not any(
+        bool(rows.any()) for rows in entered if len(rows) != 2
+    )  # the context, computed once for both
     spans = [torch.nonzero(row)[:, 0].tolist() for row in branches]
     assert sorted(spans) == sorted(list(range(len(thought))) for thought in (graft.rectified, graft.rejected))
 
@@ -273,13 +317,16 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
     tasks = list(HOTPOT.load_class()(split="train").task_ids("train"))[:4]
     for context in ("concat", "step"):
         config = Config(
-            env="hotpotqa", tstar=False, env_options={"topk": 1}, rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
+            env="hotpotqa",
+            tstar=False,
+            env_options={"topk": 1},
+            rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
             optim=OptimConfig(aggregation="episode-mean", micro_tokens=700),
-        )  # fmt: skip
+        )
         played = Played()
         groups = sample_groups(
             config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, 0, 1.0, Alone(), played
-        )  # fmt: skip
+        )
         results = [GroupResult(g, GRPO(config).episode(g), None, []) for g in groups]
         rows = [sequence for _, sequences in make_rows(config, results) for sequence in sequences]
         episodes = {}
@@ -306,7 +353,9 @@ def test_a_sampler_of_other_weights_stops_the_run_before_its_first_step(played, 
     policy, _, step = played
     rows = rows_with_random_advantages(step[:2])
     for row in rows:
-        row.logprobs = [p + off * (n % 3 == 0) * m for n, (p, m) in enumerate(zip(row.logprobs, row.mask, strict=True))]
+        row.logprobs = [
+            p + off * (n % 3 == 0) * m for n, (p, m) in enumerate(zip(row.logprobs, row.mask, strict=True))
+        ]
     model = copy.deepcopy(policy.model)
     learner = TorchLearner(model, None, Alone(), learning_rate=1e-3)
     steps = [Step([single(r) for r in rows[:2]], []), Step([single(r) for r in rows[2:]], [])]
@@ -315,7 +364,9 @@ def test_a_sampler_of_other_weights_stops_the_run_before_its_first_step(played, 
     if off:
         with pytest.raises(EngineMismatch, match=r"0\.2 nats about a sampled token, and 0\.05 is the most"):
             update(learner, steps, [PolicyTerm(0.2, 0.2)], None, Alone(), factor=1.0, batching=batching)
-        assert learner.steps == 0 and all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+        assert learner.steps == 0 and all(
+            torch.equal(before[name], tensor) for name, tensor in model.state_dict().items()
+        )
         assert all(p.grad is None for p in model.parameters())
     else:  # the second step is after the policy has moved: it may differ
         update(learner, steps, [PolicyTerm(0.2, 0.2)], None, Alone(), factor=100.0, batching=batching)

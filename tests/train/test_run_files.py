@@ -44,7 +44,9 @@ def finished(tmp_path_factory):
 def test_the_episodes_of_a_run_are_replayed_with_its_options(finished, capsys):
     assert replay_main(["replay", str(finished / "episodes.jsonl")]) == 0
     told = capsys.readouterr().out
-    assert "options: topk=1" in told and "config.json)" in told and "8 of 8 recordings are as they were" in told
+    assert (
+        "options: topk=1" in told and "config.json)" in told and "8 of 8 recordings are as they were" in told
+    )
 
 
 @pytest.fixture
@@ -53,7 +55,11 @@ def run(finished, tmp_path):
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != ".lock"
+    }
 
 
 def test_a_finished_run_says_so_and_is_left_alone(run, capsys):
@@ -82,7 +88,9 @@ def test_a_finished_run_can_be_made_longer(run, finished, tmp_path, capsys):
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert lines[:2] == (finished / "metrics.jsonl").read_text().splitlines() and len(lines) == 3
     assert json.loads((run / "summary.json").read_text())["iterations"] == 3
-    assert json.loads((run / "summary-000002.json").read_text())["iterations"] == 2, "the result that it had is kept"
+    assert json.loads((run / "summary-000002.json").read_text())["iterations"] == 2, (
+        "the result that it had is kept"
+    )
     code, _, err = tstar_train(capsys, "--resume", run, "--iterations", 2)
     assert code == 2 and "can only be made longer" in err
 
@@ -92,10 +100,18 @@ EDITS = {
     "seed": ("config.json", lambda c: {**c, "seed": 5}, "seed is 5, the run was made with 0"),
     "tstar": ("config.json", lambda c: {**c, "tstar": False}, "tstar is False"),
     "iterations": ("config.json", lambda c: {**c, "iterations": 9}, "--iterations N"),
-    "a part": ("config.json", lambda c: {**c, "optim": {**c["optim"], "learning_rate": 1.0}}, "optim.learning_rate is 1.0"),
+    "a part": (
+        "config.json",
+        lambda c: {**c, "optim": {**c["optim"], "learning_rate": 1.0}},
+        "optim.learning_rate is 1.0",
+    ),
     "an unknown option": ("config.json", lambda c: {**c, "colour": 1}, "colour"),
     "sums": (STATE, lambda s: {**s, "sha256": {}}, "no sha256 is recorded"),
-    "a sum elsewhere": (STATE, lambda s: {**s, "sha256": {**s["sha256"], "/dev/zero": "0"}}, "none of this folder"),
+    "a sum elsewhere": (
+        STATE,
+        lambda s: {**s, "sha256": {**s["sha256"], "/dev/zero": "0"}},
+        "none of this folder",
+    ),
     "a sum above": (STATE, lambda s: {**s, "sha256": {**s["sha256"], "../x": "0"}}, "none of this folder"),
     "iteration": (STATE, lambda s: {**s, "iteration": 1}, "is of iteration 1"),
     "options of a checkpoint": (STATE, lambda s: {**s, "config": None}, "which options it was made with"),
@@ -118,7 +134,9 @@ def test_every_folder_of_a_model_names_its_class(run):
     shipped = sorted(path for path in WEIGHTS.iterdir() if path.is_dir())
     assert len(shipped) > 5
     for folder in (latest_checkpoint(run), *shipped):
-        assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"], folder
+        assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"], (
+            folder
+        )
 
 
 def test_a_run_older_than_an_option_goes_on_with_what_it_did_without_it(run, capsys):
@@ -148,11 +166,23 @@ def test_a_run_older_than_an_option_refuses_another_value_of_it(run, capsys):
 
 
 DAMAGE = {
-    "cut": lambda data: data[: len(data) // 2], "empty": lambda data: b"", "not text": lambda data: b"\xff\xfe" + data,
-    "deep": lambda data: b"[" * 100_000, "a list": lambda data: b"[1, 2]", "digits": lambda data: b'{"iteration": ' + b"9" * 6000 + b"}",
-    "zeros": lambda data: b"\0" * len(data), "null": lambda data: b"null",
-}  # fmt: skip
-FILES = ("config.json", "evaluation.json", "summary.json", "metrics.jsonl", STATE, "checkpoints/000002/config.json")
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "not text": lambda data: b"\xff\xfe" + data,
+    "deep": lambda data: b"[" * 100_000,
+    "a list": lambda data: b"[1, 2]",
+    "digits": lambda data: b'{"iteration": ' + b"9" * 6000 + b"}",
+    "zeros": lambda data: b"\0" * len(data),
+    "null": lambda data: b"null",
+}
+FILES = (
+    "config.json",
+    "evaluation.json",
+    "summary.json",
+    "metrics.jsonl",
+    STATE,
+    "checkpoints/000002/config.json",
+)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -216,9 +246,10 @@ def model(saved, tmp_path):
 
 
 CLAIMS = {
-    "layers": ({"num_hidden_layers": 1_000_000}, "layers"), "vocabulary": ({"vocab_size": 10**9}, "parameters"),
+    "layers": ({"num_hidden_layers": 1_000_000}, "layers"),
+    "vocabulary": ({"vocab_size": 10**9}, "parameters"),
     "width": ({"hidden_size": 1 << 17, "intermediate_size": 1 << 19}, "parameters"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -249,7 +280,9 @@ def test_a_missing_tensor_is_not_drawn_at_random(model):
 
 
 def test_code_of_a_folder_is_never_run(model, tmp_path):
-    (model / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Model: pass\nclass Config: pass\n")
+    (model / "evil.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Model: pass\nclass Config: pass\n"
+    )
     path = model / "config.json"
     names = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
     changed = {**json.loads(path.read_text()), "model_type": "evil", "auto_map": names}
@@ -259,10 +292,14 @@ def test_code_of_a_folder_is_never_run(model, tmp_path):
     assert not (tmp_path / "ran").exists() and "set the option" not in str(told.value)
 
 
-@pytest.mark.parametrize("template", [
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
-    "{% set ns = namespace(n=0) %}{% for a in range(99999) %}{% for b in range(99999) %}{% set ns.n = ns.n + 1 %}{% endfor %}{% endfor %}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(n=0) %}{% for a in range(99999) %}{% for b in range(99999) %}"
+        "{% set ns.n = ns.n + 1 %}{% endfor %}{% endfor %}",
+    ],
+)
 def test_a_chat_template_that_never_ends(template, monkeypatch):
     monkeypatch.setattr("tstar_train.policy.chat_template._SECONDS", 0.5)
     tokenizer = copy.deepcopy(random_policy().tokenizer)  # the others share it
@@ -271,7 +308,9 @@ def test_a_chat_template_that_never_ends(template, monkeypatch):
         render(tokenizer, [{"role": "user", "content": "x"}])
 
 
-@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ raise_exception('no') }}", "{% for %}", "{{ messages.x.y }}"])
+@pytest.mark.parametrize(
+    "template", ["{{ 1 / 0 }}", "{{ raise_exception('no') }}", "{% for %}", "{{ messages.x.y }}"]
+)
 def test_a_chat_template_that_fails(template):
     tokenizer = copy.deepcopy(random_policy().tokenizer)  # the others share it
     tokenizer.chat_template = template
@@ -286,13 +325,20 @@ def test_the_limit_of_a_context():
 
 
 def test_no_model_is_fed_more_than_its_positions(capsys, tmp_path):
-    code, _, err = tstar_train(capsys, *RUN, "--rollout.context-tokens", 60, "--rollout.max-tokens", 60, "--out", tmp_path / "run")
+    code, _, err = tstar_train(
+        capsys, *RUN, "--rollout.context-tokens", 60, "--rollout.max-tokens", 60, "--out", tmp_path / "run"
+    )
     assert code == 2 and "leaves no room for a context" in err and not (tmp_path / "run").exists()
-    code, out, err = tstar_train(capsys, *RUN, "--rollout.context-tokens", 60, "--rollout.max-tokens", 20, "--out", tmp_path / "run")
+    code, out, err = tstar_train(
+        capsys, *RUN, "--rollout.context-tokens", 60, "--rollout.max-tokens", 20, "--out", tmp_path / "run"
+    )
     assert code == 0, err
     assert "outgrew the context and ended there, unsolved" in out
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     ended = [json.loads(line) for line in (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()]
     cut = [episode for episode in ended if episode["extra"].get("overlong")]
     assert sum(line["overlong_episodes"] for line in lines) == len(cut) > 0
-    assert all((episode["ended"], episode["success"], episode["reward"]) == ("truncated", False, 0.0) for episode in cut)
+    assert all(
+        (episode["ended"], episode["success"], episode["reward"]) == ("truncated", False, 0.0)
+        for episode in cut
+    )

@@ -19,7 +19,14 @@ from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry
 from tstar_envs.bench.runner import play_episode
 from tstar_train import evaluate
 from tstar_train.build import make_env
-from tstar_train.checkpoint import BadCheckpoint, Progress, latest_checkpoint, load_state, read_state, save_checkpoint
+from tstar_train.checkpoint import (
+    BadCheckpoint,
+    Progress,
+    latest_checkpoint,
+    load_state,
+    read_state,
+    save_checkpoint,
+)
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
@@ -40,9 +47,13 @@ from tstar_train.tracking import RunFolder
 from tstar_train.world import Alone
 
 SMALL = Config(
-    env="tstar/HotpotQA", iterations=2, env_options={"topk": 1}, rollout=RolloutConfig(tasks=2, group=4, max_tokens=8),
-    tree=TreeConfig(kl_samples=3, statistics_everywhere=True), graft=GraftConfig(),
-)  # fmt: skip
+    env="tstar/HotpotQA",
+    iterations=2,
+    env_options={"topk": 1},
+    rollout=RolloutConfig(tasks=2, group=4, max_tokens=8),
+    tree=TreeConfig(kl_samples=3, statistics_everywhere=True),
+    graft=GraftConfig(),
+)
 
 
 def test_config_round_trip(tmp_path):
@@ -57,7 +68,12 @@ def test_config_round_trip(tmp_path):
 
 def test_presets_say_what_they_chose():
     config, reason = choose(HOTPOT, "some/model")
-    assert config.graft.weight == 0.15 and config.tree.gamma == 0.99 and config.tree.kl_samples == 16 and config.rollout.horizon == 20
+    assert (
+        config.graft.weight == 0.15
+        and config.tree.gamma == 0.99
+        and config.tree.kl_samples == 16
+        and config.rollout.horizon == 20
+    )
     assert config.optim.learning_rate == 5e-6 and "paper" in reason
     assert choose(HOTPOT, "auto")[0].model == "tiny"
 
@@ -82,12 +98,16 @@ def test_each_pass_shows_every_task_at_most_once(seed, count, size):
 
 def test_learning_rate_falls_at_the_end():
     config = dataclasses.replace(SMALL, iterations=100, optim=dataclasses.replace(SMALL.optim, decay=0.5))
-    assert rate(config, 0) == rate(config, 50) == 1.0 and rate(config, 75) == 0.5 and 0 < rate(config, 99) < 0.03
+    assert (
+        rate(config, 0) == rate(config, 50) == 1.0 and rate(config, 75) == 0.5 and 0 < rate(config, 99) < 0.03
+    )
     assert rate(SMALL, 1) == 1.0
 
 
 def test_rate_and_temperature_follow_the_episodes_where_they_are_counted():
-    config = dataclasses.replace(SMALL, iterations=100, episodes=800, optim=dataclasses.replace(SMALL.optim, decay=0.5))
+    config = dataclasses.replace(
+        SMALL, iterations=100, episodes=800, optim=dataclasses.replace(SMALL.optim, decay=0.5)
+    )
     assert share_of_episodes(config, 100) == 0.5 and share_of_episodes(SMALL, 100) == 0.0  # groups of 4
     assert rate(config, 10, 0.5) == 1.0 and rate(config, 10, 0.75) == 0.5 and rate(config, 75, 0.1) == 0.5
 
@@ -95,9 +115,18 @@ def test_rate_and_temperature_follow_the_episodes_where_they_are_counted():
 def test_dynamic_sampling_ends_with_the_episodes_that_it_sampled(tmp_path):
     """Groups that are dropped cost episodes as well: at equal episodes DAPO has fewer iterations."""
     config = dataclasses.replace(
-        tiny(HOTPOT), iterations=50, episodes=96, processes=1, evaluation=EvaluationConfig(tasks=2, samples=1, greedy=False)
+        tiny(HOTPOT),
+        iterations=50,
+        episodes=96,
+        processes=1,
+        evaluation=EvaluationConfig(tasks=2, samples=1, greedy=False),
     )
-    config = with_algorithm(dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks=4, group=4), tstar=False), "dapo")
+    config = with_algorithm(
+        dataclasses.replace(
+            config, rollout=dataclasses.replace(config.rollout, tasks=4, group=4), tstar=False
+        ),
+        "dapo",
+    )
     summary = train(config, tmp_path / "run", Console(quiet=True))
     metrics = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     sampled = [4 * row["played_tasks"] for row in metrics]
@@ -113,7 +142,11 @@ class Buyers:
     def play(self, trainer, tasks, split, samples, temperature, purpose):
         entry = find_entry("webshop")
         self.env, self.temperature = entry.load_class()(data="mini", split=split), temperature
-        return [play_episode(self.env, entry, self, name="n", task=task, sample=n) for task in tasks for n in range(samples)]
+        return [
+            play_episode(self.env, entry, self, name="n", task=task, sample=n)
+            for task in tasks
+            for n in range(samples)
+        ]
 
     def reset(self, observation, info):
         pass
@@ -127,7 +160,9 @@ def test_where_success_is_not_the_reward_both_are_measured(monkeypatch):
     env = find_entry("webshop").load_class()(data="mini", split="valid")
     tasks = env.task_ids()[::9]
     monkeypatch.setattr(evaluate, "play_held_out", Buyers().play)
-    config = dataclasses.replace(SMALL, evaluation=EvaluationConfig(split="valid", tasks=len(tasks), samples=2))
+    config = dataclasses.replace(
+        SMALL, evaluation=EvaluationConfig(split="valid", tasks=len(tasks), samples=2)
+    )
     measured = measure(trainer(config, random_policy()), tasks)
     plain = [not env.reset(options={"task": task})[0].count(", in ") for task in tasks]
     assert measured.solved_per_task == plain and 0 < measured.success == np.mean(plain) < 1
@@ -136,7 +171,11 @@ def test_where_success_is_not_the_reward_both_are_measured(monkeypatch):
     old = {name: value for name, value in measured.report().items() if "solved" not in name}
     assert Measurement.from_report(old).success is None
     summary = summarized(Config(env="webshop"), measured, measured, Progress(), 1.0)
-    assert (summary["metric"], summary["after"], summary["greedy_success_after"]) == ("score", measured.mean, 1.0)
+    assert (summary["metric"], summary["after"], summary["greedy_success_after"]) == (
+        "score",
+        measured.mean,
+        1.0,
+    )
     assert summary["success_before"] == summary["success_after"] == measured.success
     assert "success_after" not in summarized(SMALL, measured, measured, Progress(), 1.0)
 
@@ -144,20 +183,34 @@ def test_where_success_is_not_the_reward_both_are_measured(monkeypatch):
 def test_a_score_of_webshop_in_training_names_its_tagger():
     policy = random_policy()
     spec = EnvSpec("webshop", {"data": "mini", "horizon": 2})
-    played = collect(spec, LocalEngine(policy), policy.codec, ["webshop-00-00"], size=2, split="train", seed="t", sampling=Sampling(4))
+    played = collect(
+        spec,
+        LocalEngine(policy),
+        policy.codec,
+        ["webshop-00-00"],
+        size=2,
+        split="train",
+        seed="t",
+        sampling=Sampling(4),
+    )
     assert [t.episode.extra["tagger"] for t in played] == ["lexicon-1"] * 2
 
 
 def test_paired_difference_is_by_task():
     before, after = Measurement([0.0, 0.5, 1.0], [0, 0, 1]), Measurement([0.25, 0.75, 1.25], [0, 1, 1])
     difference, low, high = paired_difference(before, after)
-    assert np.allclose([difference, low, high], 0.25)  # equal differences have no spread, whatever the spread of the tasks
+    assert np.allclose(
+        [difference, low, high], 0.25
+    )  # equal differences have no spread, whatever the spread of the tasks
 
 
 def test_cut_drops_what_came_after_a_checkpoint(tmp_path):
     folder = RunFolder(tmp_path, SMALL)
     (tmp_path / "metrics.jsonl").write_text('{"iteration": 1}\n{"iteration": 2}\n{"iteration": 3}\n{"iter')
-    first, later = '{"extra": {"iteration": 1}}\n', '{"extra": {"iteration": 2}}\n{"extra": {"iteration": 3}}\n'
+    first, later = (
+        '{"extra": {"iteration": 1}}\n',
+        '{"extra": {"iteration": 2}}\n{"extra": {"iteration": 3}}\n',
+    )
     (tmp_path / "episodes.jsonl").write_text(later)
     (tmp_path / "trees" / "0002.json").write_text("{}")
     (tmp_path / "trees" / "0003.json").write_text("{}")
@@ -173,12 +226,19 @@ def test_cut_drops_what_came_after_a_checkpoint(tmp_path):
 
 def test_an_iteration_that_dropped_every_group_has_no_episodes_to_miss(tmp_path):
     """All replies alike, however often DAPO played: nothing is learnt, and nothing shown."""
-    one = small(with_algorithm(dataclasses.replace(SMALL, env_options={"topk": 1, "horizon": 1}, dapo=DAPOConfig(rounds=2)), "dapo"))
+    one = small(
+        with_algorithm(
+            dataclasses.replace(SMALL, env_options={"topk": 1, "horizon": 1}, dapo=DAPOConfig(rounds=2)),
+            "dapo",
+        )
+    )
     folder = RunFolder(tmp_path, one.config)
     for number in (1, 2):
         folder.log(number, iterate(one, number - 1), 1.0)
     metrics = (tmp_path / "metrics.jsonl").read_text()
-    assert [json.loads(line)["dropped_groups"] for line in metrics.splitlines()] == [4, 4] and not (tmp_path / "episodes.jsonl").exists()
+    assert [json.loads(line)["dropped_groups"] for line in metrics.splitlines()] == [4, 4] and not (
+        tmp_path / "episodes.jsonl"
+    ).exists()
     folder.cut(2)
     assert (tmp_path / "metrics.jsonl").read_text() == metrics
     metrics += '{"iteration": 3, "reward": 0.0}\n{"iteration": 4, "reward": null, "failed_episodes": 1}\n'
@@ -210,7 +270,9 @@ def test_zero_variance_changes_nothing():
     before = weights(one)
     result = iterate(one, 0)
     assert result.metrics["zero_variance_groups"] == 1.0 and result.metrics["grafts"] == 0
-    assert result.metrics["tree_nodes_before"] > 0  # statistics_everywhere: trees of equal rewards are in the figures
+    assert (
+        result.metrics["tree_nodes_before"] > 0
+    )  # statistics_everywhere: trees of equal rewards are in the figures
     assert torch.equal(weights(one), before)
 
 
@@ -244,7 +306,9 @@ def test_a_checkpoint_with_a_damaged_state_is_named(tmp_path):
 
 def test_only_divergences_that_got_a_graft_are_remembered():
     config = dataclasses.replace(
-        SMALL, rollout=RolloutConfig(tasks=6, group=6, max_tokens=48), graft=GraftConfig(verify=True, fallback="none")
+        SMALL,
+        rollout=RolloutConfig(tasks=6, group=6, max_tokens=48),
+        graft=GraftConfig(verify=True, fallback="none"),
     )
     one = trainer(config, load_policy("tiny", "search_qa"), TASKS)
     played = iterate(one, 0).played
@@ -274,7 +338,9 @@ def test_ranks_share_one_result_and_what_fails_on_one_is_told_by_all():
         ]
         assert first.metrics["gradient_norm"] > 0
         assert second.metrics["gradient_norm"] == pytest.approx(first.metrics["gradient_norm"], rel=1e-4)
-        assert second.metrics["base_gradient_norm"] == pytest.approx(first.metrics["base_gradient_norm"], rel=1e-4)
+        assert second.metrics["base_gradient_norm"] == pytest.approx(
+            first.metrics["base_gradient_norm"], rel=1e-4
+        )
         torch.testing.assert_close(weights(alone), weights(shared), atol=1e-5, rtol=0)
         shared.stream = Given([TASKS[0], "nowhere"])
         with pytest.raises(UnknownTask, match="no task 'nowhere'"):
@@ -300,14 +366,19 @@ def test_what_draws_from_torch_draws_alike_however_a_process_came_to_an_iteratio
 
 def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
     for horizon, wanted in ((2, 2), (20, 6)):
-        config = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=1, horizon=horizon))
+        config = dataclasses.replace(
+            SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=1, horizon=horizon)
+        )
         one = small(config, 1)
         assert longest(t for g in iterate(one, 0).played.groups for t in g.trajectories) == wanted
     assert longest(play_held_out(one, TASKS[:1], "train", 4, 1.0, "x")) == 6
 
 
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
-    config = dataclasses.replace(tiny(find_entry("sokoban-hard")), rollout=RolloutConfig(tasks=1, group=6, max_tokens=48, context="step"))
+    config = dataclasses.replace(
+        tiny(find_entry("sokoban-hard")),
+        rollout=RolloutConfig(tasks=1, group=6, max_tokens=48, context="step"),
+    )
     assert config.training_options == {"end_when_lost": True}
     policy = load_policy("tiny", policy_name(find_entry("sokoban-hard")))
     config = dataclasses.replace(config, tstar=False, env_options={**config.env_options, "horizon": 25})
@@ -322,5 +393,7 @@ def test_options_of_training_alone_are_no_options_of_the_evaluation():
 def test_reference_follows_by_alpha():
     model, reference = random_policy(0).model, random_policy(1).model
     start, target = next(reference.parameters()).clone(), next(model.parameters())
-    TorchLearner(model, CopiedReference(model, reference), Alone(), learning_rate=0.1, alpha=0.9).end_iteration()
+    TorchLearner(
+        model, CopiedReference(model, reference), Alone(), learning_rate=0.1, alpha=0.9
+    ).end_iteration()
     torch.testing.assert_close(next(reference.parameters()), 0.9 * start + 0.1 * target)

@@ -36,10 +36,16 @@ def agent_of(codec_of, max_tokens=12):
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
-        ("<think>a</think><search>b c</search>\n<information>made up</information>", "<think>a</think><search>b c</search>"),
+        (
+            "<think>a</think><search>b c</search>\n<information>made up</information>",
+            "<think>a</think><search>b c</search>",
+        ),
         ("<answer>b</answer> and more", "<answer>b</answer>"),
         ("<search>b</search> <search>c</search>", "<search>b</search>"),
-        ("<answer>a</answer><search>b</search> c", "<answer>a</answer><search>b</search>"),  # a search comes first, as in its code
+        (
+            "<answer>a</answer><search>b</search> c",
+            "<answer>a</answer><search>b</search>",
+        ),  # a search comes first, as in its code
         ("<think>neither", "<think>neither"),
     ],
 )
@@ -59,12 +65,16 @@ def test_all_is_one_turn_behind_one_message(chat):
     first, info = env.reset(options={"task": 0})
     line = Transcript(codec, env.prompt(), info["instruction"], first)
     message = f"{PROMPT}Question: {info['question']}\n"
-    shown = f"<|im_start|>user\n{message}\n<|im_start|>assistant\n" if chat else message  # the end of the turn is no text
+    shown = (
+        f"<|im_start|>user\n{message}\n<|im_start|>assistant\n" if chat else message
+    )  # the end of the turn is no text
     for _ in range(2):
         assert codec.decode(line.context()) == shown
         reply = codec.text(f"{env.oracle()} and what it believes to find")
         observation = env.step(codec.decode(codec.closed(reply)))[0]
-        assert observation.startswith("\n\n<information>Doc 1(Title: ") and observation.endswith("</information>\n\n")
+        assert observation.startswith("\n\n<information>Doc 1(Title: ") and observation.endswith(
+            "</information>\n\n"
+        )
         line.add(reply, observation)
         shown += codec.decode(codec.closed(reply)) + observation
     assert codec.decode(line.context()) == shown
@@ -76,7 +86,11 @@ def test_the_agent_speaks_as_its_environment_does(monkeypatch):
     agent.bind(env)
     contexts = []
     generate = agent._engine.generate
-    monkeypatch.setattr(agent._engine, "generate", lambda given, *a, **k: contexts.append(given[0]) or generate(given, *a, **k))
+    monkeypatch.setattr(
+        agent._engine,
+        "generate",
+        lambda given, *a, **k: contexts.append(given[0]) or generate(given, *a, **k),
+    )
     observation, info = env.reset(options={"task": 1})
     agent.reset(observation, info)
     shown, over = f"<|im_start|>user\n{PROMPT}{observation}<|end|>\n<|im_start|>assistant\n", False

@@ -32,9 +32,15 @@ def policy():
 def groups_of(policy, options, count):
     tasks = make_group("sokoban-medium", [0], 1, split="train").envs[0].task_ids()[:count]
     played = collect(
-        EnvSpec("sokoban-medium", options), LocalEngine(policy), policy.codec, tasks, size=SIZE, split="train", seed="shaped",
+        EnvSpec("sokoban-medium", options),
+        LocalEngine(policy),
+        policy.codec,
+        tasks,
+        size=SIZE,
+        split="train",
+        seed="shaped",
         sampling=SAMPLING,
-    )  # fmt: skip
+    )
     return [played[i : i + SIZE] for i in range(0, len(played), SIZE)]
 
 
@@ -54,8 +60,12 @@ def test_a_trajectory_is_worth_all_that_the_environment_gave(groups):
         env, _ = start_again(t.episode.task)
         rewards = [env.step(step.reply)[1] for step in t.steps]
         assert t.reward == pytest.approx(sum(rewards), abs=1e-9)
-        assert t.episode.reward == rewards[-1] == float(t.episode.success), "the record keeps the terminal reward"
-    assert {round(t.reward, 9) for t in trajectories} == {0.0, 0.5, 1.5}, "none, one or both boxes home; the last one wins the 1"
+        assert t.episode.reward == rewards[-1] == float(t.episode.success), (
+            "the record keeps the terminal reward"
+        )
+    assert {round(t.reward, 9) for t in trajectories} == {0.0, 0.5, 1.5}, (
+        "none, one or both boxes home; the last one wins the 1"
+    )
 
 
 def test_without_the_option_it_is_the_terminal_reward(policy):
@@ -89,17 +99,43 @@ def play_by_hand(policy, one, lost):
 
 def test_a_graft_is_judged_by_the_whole_episode(policy, groups):
     mixed = [g for g in groups if len({t.reward for t in g}) > 1]
-    found = [(g, d) for g in mixed for d in build_tree(g, lambda t, i, j: 0.0, gamma=1.0, history="state").divergences(0.1)]
-    later = [(g, d) for g, d in found if any(turn.shaping for turn in g[d.worst_step[0]].turns[: d.worst_step[1]])]
+    found = [
+        (g, d)
+        for g in mixed
+        for d in build_tree(g, lambda t, i, j: 0.0, gamma=1.0, history="state").divergences(0.1)
+    ]
+    later = [
+        (g, d) for g, d in found if any(turn.shaping for turn in g[d.worst_step[0]].turns[: d.worst_step[1]])
+    ]
     found = later[:3] + [one for one in found if one not in later][:1]
     by_step = {(g[0].group, d.worst_step): g[d.worst_step[0]] for g, d in found}
-    grafts = graft(LocalEngine(policy), policy.codec, found, seed="g", max_tokens=96, temperature=0.0, fallback="z_plus_only")
+    grafts = graft(
+        LocalEngine(policy),
+        policy.codec,
+        found,
+        seed="g",
+        max_tokens=96,
+        temperature=0.0,
+        fallback="z_plus_only",
+    )
     every = list(grafts.kept)
     lost = [by_step[(g.group, g.worst_step)] for g in every]
     spec = EnvSpec("sokoban-medium", OPTIONS)
     greedy = replace(SAMPLING, temperature=0.0)
-    verify(grafts, lost, spec, LocalEngine(policy), policy.codec, split="train", seed="v", sampling=greedy, fallback="none")
+    verify(
+        grafts,
+        lost,
+        spec,
+        LocalEngine(policy),
+        policy.codec,
+        split="train",
+        seed="v",
+        sampling=greedy,
+        fallback="none",
+    )
     by_hand = [play_by_hand(policy, g, t) for g, t in zip(every, lost, strict=True)]
     assert [g.verified for g in every] == pytest.approx([total for _, total in by_hand], abs=1e-9)
-    assert sum(earned > 0 for earned, _ in by_hand) >= 2, "some must have earned something before the divergence"
+    assert sum(earned > 0 for earned, _ in by_hand) >= 2, (
+        "some must have earned something before the divergence"
+    )
     assert grafts.kept == [g for g, t in zip(every, lost, strict=True) if g.verified > t.reward]

@@ -56,7 +56,9 @@ def test_a_refused_start_leaves_no_folder(arguments, message, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_measured_or_written(name, tmp_path, capsys):
+def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_measured_or_written(
+    name, tmp_path, capsys
+):
     save_small(name, tmp_path / name)
     capsys.readouterr()
     options = ["--processes", 1, "--rollout.max-tokens", 8, "--out", tmp_path / "run"]
@@ -85,7 +87,11 @@ def test_tensorboard_is_looked_for_before_anything_is_played(tmp_path, monkeypat
 @pytest.mark.parametrize(
     "other",
     [
-        ["--model", "nonsense"], ["--env-option", "bogus=1"], ["--training-option", "topk=1"], ["--out", "y"], ["--env", "hotpotqa"],
+        ["--model", "nonsense"],
+        ["--env-option", "bogus=1"],
+        ["--training-option", "topk=1"],
+        ["--out", "y"],
+        ["--env", "hotpotqa"],
         ["--seed", "1"],
     ],
 )

@@ -65,19 +65,25 @@ def twin(walks: list[tuple[str, float]], gamma: float, credit: str) -> list[list
         before = [value[s] for s in ["S", *states[:-1]]]
         after = [*before[1:], reward]
         base = before if credit == "transition" else [value["S"]] * len(states)
-        found.append([(x - y) / (deviation + EPS) if deviation else 0.0 for x, y in zip(after, base, strict=True)])
+        found.append(
+            [(x - y) / (deviation + EPS) if deviation else 0.0 for x, y in zip(after, base, strict=True)]
+        )
     return found
 
 
 @given(group, gammas, st.sampled_from(["value", "transition"]))
-def test_values_and_credits_are_the_definition(walks: list[tuple[str, float]], gamma: float, credit: str) -> None:
+def test_values_and_credits_are_the_definition(
+    walks: list[tuple[str, float]], gamma: float, credit: str
+) -> None:
     found = graph(*walks, gamma=gamma).advantages(credit=credit)  # type: ignore[arg-type]
     for row, wanted in zip(found, twin(walks, gamma, credit), strict=True):
         assert row == pytest.approx(wanted, abs=1e-12)
 
 
 @given(group, gammas, st.randoms())
-def test_the_order_of_trajectories_changes_nothing(walks: list[tuple[str, float]], gamma: float, shuffle: object) -> None:
+def test_the_order_of_trajectories_changes_nothing(
+    walks: list[tuple[str, float]], gamma: float, shuffle: object
+) -> None:
     order = list(range(len(walks)))
     shuffle.shuffle(order)  # type: ignore[attr-defined]
     plain, other = graph(*walks, gamma=gamma), graph(*[walks[i] for i in order], gamma=gamma)
@@ -91,14 +97,19 @@ def test_the_order_of_trajectories_changes_nothing(walks: list[tuple[str, float]
 def test_credits_of_an_episode_add_up_to_what_it_earned(walks: list[tuple[str, float]], gamma: float) -> None:
     tree = graph(*walks, gamma=gamma)
     deviation = np.std(tree.rewards, ddof=1) + EPS
-    for row, value, reward in zip(tree.advantages(credit="transition"), tree.advantages(), tree.rewards, strict=True):
+    for row, value, reward in zip(
+        tree.advantages(credit="transition"), tree.advantages(), tree.rewards, strict=True
+    ):
         wanted = (reward - tree.root.value) / deviation if not tree.zero_variance else 0.0
         assert row.sum() == pytest.approx(wanted, abs=1e-9) and value[-1] == pytest.approx(wanted, abs=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0.0, 1.0])), min_size=2, max_size=5))
 def test_states_met_once_get_all_at_the_step_that_leaves_the_start(shapes: list[tuple[int, float]]) -> None:
-    walks = [("".join(chr(ord("A") + 7 * i + t) for t in range(length)), reward) for i, (length, reward) in enumerate(shapes)]
+    walks = [
+        ("".join(chr(ord("A") + 7 * i + t) for t in range(length)), reward)
+        for i, (length, reward) in enumerate(shapes)
+    ]
     tree = graph(*walks, start="start")
     mean, deviation = np.mean(tree.rewards), np.std(tree.rewards, ddof=1) + EPS
     for row, (_, reward) in zip(tree.advantages(credit="transition"), walks, strict=True):
@@ -108,12 +119,18 @@ def test_states_met_once_get_all_at_the_step_that_leaves_the_start(shapes: list[
 
 def test_two_ways_from_one_state_differ_and_what_they_share_is_nothing() -> None:
     good, bad = graph(("xyW", 1.0), ("xzL", 0.0)).advantages(credit="transition")
-    assert good[0] == bad[0] == 0.0 and good[1] > 0 > bad[1] and good[1] == -bad[1] and good[2] == bad[2] == 0.0
+    assert (
+        good[0] == bad[0] == 0.0 and good[1] > 0 > bad[1] and good[1] == -bad[1] and good[2] == bad[2] == 0.0
+    )
 
 
 def test_a_detour_and_the_direct_way_share_a_node() -> None:
     tree = graph(("bW", 1.0), ("abL", 0.0))
-    assert tree.node_of(0, 0) is tree.node_of(1, 1) and tree.node_of(0, 0).value == 0.5 and tree.node_of(0, 0).depth == 1
+    assert (
+        tree.node_of(0, 0) is tree.node_of(1, 1)
+        and tree.node_of(0, 0).value == 0.5
+        and tree.node_of(0, 0).depth == 1
+    )
     assert tree.root.value == 0.5 and len(tree.nodes) == 5
 
 
@@ -178,8 +195,14 @@ def test_every_divergence_is_where_its_ways_were_taken(walks: list[tuple[str, fl
     tree = graph(*walks, gamma=gamma)
     for found in tree.divergences(0.1):
         for child, (i, t) in ((found.best, found.best_step), (found.worst, found.worst_step)):
-            assert tree.node_of(i, t - 1) is found.node and tree.node_of(i, t) is child and i in found.node.children[child]
-            earlier = [s for s in range(t) if tree.node_of(i, s - 1) is found.node and tree.node_of(i, s) is child]
+            assert (
+                tree.node_of(i, t - 1) is found.node
+                and tree.node_of(i, t) is child
+                and i in found.node.children[child]
+            )
+            earlier = [
+                s for s in range(t) if tree.node_of(i, s - 1) is found.node and tree.node_of(i, s) is child
+            ]
             assert not earlier
 
 
@@ -189,7 +212,9 @@ def test_a_graph_can_be_written_and_holds_every_visit(walks: list[tuple[str, flo
     tree = graph(*walks, gamma=gamma)
     data = json.loads(json.dumps(tree_to_dict(tree, [Walk(*w) for w in walks]), allow_nan=False))
     members = [tuple(member) for node in data["nodes"] for member in node["members"]]
-    assert sorted(members) == sorted((i, t) for i, (states, _) in enumerate(walks) for t in range(-1, len(states)))
+    assert sorted(members) == sorted(
+        (i, t) for i, (states, _) in enumerate(walks) for t in range(-1, len(states))
+    )
     assert data["nodes"][0]["depth"] == 0 and all(0 <= edge["weight"] <= 1 for edge in data["edges"])
 
 

@@ -25,7 +25,9 @@ from tstar_train.presets import tiny, with_algorithm
 from tstar_train.rollout import select
 from tstar_train.tree.history import history_keys
 
-pytestmark = pytest.mark.skipif(not has_tiny("search_qa") or not has_tiny("sokoban"), reason="the package has no tiny weights yet")
+pytestmark = pytest.mark.skipif(
+    not has_tiny("search_qa") or not has_tiny("sokoban"), reason="the package has no tiny weights yet"
+)
 
 ALGORITHMS = ("grpo", "dapo", "dapo-paper", "gigpo")
 # The second of three iterations: there dapo-paper samples at 0.75.
@@ -96,32 +98,51 @@ def outcome(algorithm, env, *changes):
     for name, value in changes:
         part, _, option = name.rpartition(".")
         (parts[part] if part else whole)[option] = value
-    config = dataclasses.replace(config, **whole, **{k: dataclasses.replace(getattr(config, k), **v) for k, v in parts.items()})
+    config = dataclasses.replace(
+        config, **whole, **{k: dataclasses.replace(getattr(config, k), **v) for k, v in parts.items()}
+    )
     tasks = list(make_env(config).task_ids("train"))
     one = trainer(config, load_policy("tiny", POLICIES[env]), [tasks[n] for n in TASKS[env]])
     result = iterate(one, ITERATION)
     reference = one.learner.average
-    weights = None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
+    weights = (
+        None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
+    )
     return Outcome(result.metrics, result.played.groups, result.played.grafts.kept, weights)
 
 
 def same_trees(one, other):
-    return [{(n.members, n.value) for n in t.nodes} for t in one.trees] == [{(n.members, n.value) for n in t.nodes} for t in other.trees]
+    return [{(n.members, n.value) for n in t.nodes} for t in one.trees] == [
+        {(n.members, n.value) for n in t.nodes} for t in other.trees
+    ]
 
 
 def no_grafting(of):
     on, off = of("hotpotqa"), of("hotpotqa", ("graft.enabled", False))
     assert on.metrics["grafts"] > 0 and on.metrics["surgical_loss"] is not None
-    assert off.metrics["grafts"] == 0 and not off.metrics["grafts_dropped"] and off.metrics["surgical_loss"] is None
+    assert (
+        off.metrics["grafts"] == 0
+        and not off.metrics["grafts_dropped"]
+        and off.metrics["surgical_loss"] is None
+    )
     assert off.reference is None, "nothing compares with a reference, so none is kept"
-    assert same_trees(on, off) and off.metrics["base_gradient_norm"] == on.metrics["base_gradient_norm"] == off.metrics["gradient_norm"]
+    assert (
+        same_trees(on, off)
+        and off.metrics["base_gradient_norm"]
+        == on.metrics["base_gradient_norm"]
+        == off.metrics["gradient_norm"]
+    )
 
 
 def no_q_tree(of):
     on, off, base = of("hotpotqa"), of("hotpotqa", ("tree.enabled", False)), of("hotpotqa", ("tstar", False))
     np.testing.assert_array_equal(off.credit, base.credit)
     assert np.abs(on.credit - base.credit).max() > 0.1
-    assert off.metrics["base_gradient_norm"] == base.metrics["base_gradient_norm"] != on.metrics["base_gradient_norm"]
+    assert (
+        off.metrics["base_gradient_norm"]
+        == base.metrics["base_gradient_norm"]
+        != on.metrics["base_gradient_norm"]
+    )
     assert same_trees(on, off) and off.rectified == on.rectified, "trees still say where to graft"
     assert off.metrics["surgical_gradient_norm"] > 0
     assert not base.trees and "grafts" not in base.metrics and base.reference is None
@@ -129,9 +150,13 @@ def no_q_tree(of):
 
 def no_surgical_loss(of):
     on, off = of("hotpotqa"), of("hotpotqa", ("graft.surgical", False))
-    assert off.rectified == on.rectified and off.metrics["grafts"] > 0, "thoughts are written, counted and shown"
+    assert off.rectified == on.rectified and off.metrics["grafts"] > 0, (
+        "thoughts are written, counted and shown"
+    )
     assert off.metrics["surgical_loss"] is None and off.metrics["surgical_gradient_norm"] is None
-    assert off.metrics["gradient_norm"] == off.metrics["base_gradient_norm"] == on.metrics["base_gradient_norm"]
+    assert (
+        off.metrics["gradient_norm"] == off.metrics["base_gradient_norm"] == on.metrics["base_gradient_norm"]
+    )
     assert on.metrics["gradient_norm"] != on.metrics["base_gradient_norm"]
 
 
@@ -144,7 +169,9 @@ def kl_over(of):
 def kl_estimator(of):
     drawn, exact = of("sokoban-easy"), of("sokoban-easy", ("tree.kl_estimator", "exact"))
     assert drawn.metrics["kl_contexts_sampled"] > 0
-    assert exact.metrics["kl_contexts_sampled"] == 0 < exact.metrics["kl_scored"], "actions are listed and scored, none is drawn"
+    assert exact.metrics["kl_contexts_sampled"] == 0 < exact.metrics["kl_scored"], (
+        "actions are listed and scored, none is drawn"
+    )
 
 
 def same_parent(of):
@@ -152,7 +179,9 @@ def same_parent(of):
     graph, strict = of("sokoban-easy", meeting), of("sokoban-easy", meeting, ("tree.same_parent", True))
     assert graph.metrics["tree_multi_parent_nodes"] > 0 == strict.metrics["tree_multi_parent_nodes"]
     assert strict.metrics["tree_nodes_after"] > graph.metrics["tree_nodes_after"]
-    assert strict.metrics["kl_asked"] == graph.metrics["kl_asked"], "the same is asked, the answers are cut up"
+    assert strict.metrics["kl_asked"] == graph.metrics["kl_asked"], (
+        "the same is asked, the answers are cut up"
+    )
     assert all(tree.stats()["edges"] == len(tree.nodes) - 1 for tree in strict.trees)
 
 
@@ -167,13 +196,23 @@ def history(of):
 
 
 def eps_kl(of):
-    nothing, usual, everything = of("hotpotqa", ("tree.eps_kl", 0.0)), of("hotpotqa"), of("hotpotqa", ("tree.eps_kl", math.inf))
+    nothing, usual, everything = (
+        of("hotpotqa", ("tree.eps_kl", 0.0)),
+        of("hotpotqa"),
+        of("hotpotqa", ("tree.eps_kl", math.inf)),
+    )
     counts = [o.metrics["tree_nodes_after"] for o in (nothing, usual, everything)]
     assert counts[0] > counts[1] >= counts[2]
-    assert {o.metrics["tree_nodes_before"] for o in (nothing, usual, everything)} == {usual.metrics["tree_nodes_before"]}
+    assert {o.metrics["tree_nodes_before"] for o in (nothing, usual, everything)} == {
+        usual.metrics["tree_nodes_before"]
+    }
     for group in everything.groups:  # whatever goes on after one history is one node
         keys = history_keys(group.trajectories, "sequence")
-        going_on = {(t, keys[i][t]) for i, member in enumerate(group.trajectories) for t in range(len(member.turns) - 1)}
+        going_on = {
+            (t, keys[i][t])
+            for i, member in enumerate(group.trajectories)
+            for t in range(len(member.turns) - 1)
+        }
         assert group.tree is None or sum(not node.ending for node in group.tree.nodes) == len(going_on) + 1
 
 
@@ -187,26 +226,49 @@ def delta(of):
 
 
 def weight_of_the_surgical_loss(of):
-    usual, double, nothing = of("hotpotqa"), of("hotpotqa", ("graft.weight", 0.3)), of("hotpotqa", ("graft.weight", 0.0))
+    usual, double, nothing = (
+        of("hotpotqa"),
+        of("hotpotqa", ("graft.weight", 0.3)),
+        of("hotpotqa", ("graft.weight", 0.0)),
+    )
     for other, factor in ((double, 2.0), (nothing, 0.0)):
-        assert other.metrics["surgical_gradient_norm"] == pytest.approx(factor * usual.metrics["surgical_gradient_norm"], rel=1e-4)
-        assert other.metrics["base_gradient_norm"] == usual.metrics["base_gradient_norm"] and other.rectified == usual.rectified
-        assert other.metrics["surgical_loss"] == usual.metrics["surgical_loss"], "the figure is that of the loss before it is weighed"
+        assert other.metrics["surgical_gradient_norm"] == pytest.approx(
+            factor * usual.metrics["surgical_gradient_norm"], rel=1e-4
+        )
+        assert (
+            other.metrics["base_gradient_norm"] == usual.metrics["base_gradient_norm"]
+            and other.rectified == usual.rectified
+        )
+        assert other.metrics["surgical_loss"] == usual.metrics["surgical_loss"], (
+            "the figure is that of the loss before it is weighed"
+        )
     assert nothing.metrics["gradient_norm"] == usual.metrics["base_gradient_norm"]
 
 
 def beta(of):
     # Where policy and reference agree, the loss is ln 2 whatever beta is, and its gradient proportional to it.
     usual, double = of("hotpotqa"), of("hotpotqa", ("graft.beta", 0.2))
-    assert usual.metrics["surgical_loss"] == double.metrics["surgical_loss"] == pytest.approx(math.log(2), rel=1e-6)
-    assert double.metrics["surgical_gradient_norm"] == pytest.approx(2 * usual.metrics["surgical_gradient_norm"], rel=1e-4)
+    assert (
+        usual.metrics["surgical_loss"]
+        == double.metrics["surgical_loss"]
+        == pytest.approx(math.log(2), rel=1e-6)
+    )
+    assert double.metrics["surgical_gradient_norm"] == pytest.approx(
+        2 * usual.metrics["surgical_gradient_norm"], rel=1e-4
+    )
     assert double.metrics["base_gradient_norm"] == usual.metrics["base_gradient_norm"]
 
 
 def alpha(of):
-    usual, stays, follows = of("hotpotqa"), of("hotpotqa", ("graft.alpha", 1.0)), of("hotpotqa", ("graft.alpha", 0.0))
+    usual, stays, follows = (
+        of("hotpotqa"),
+        of("hotpotqa", ("graft.alpha", 1.0)),
+        of("hotpotqa", ("graft.alpha", 0.0)),
+    )
     assert (stays.reference - follows.reference).abs().max() > 1e-4, "the policy has moved"
-    torch.testing.assert_close(usual.reference, 0.95 * stays.reference + 0.05 * follows.reference, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        usual.reference, 0.95 * stays.reference + 0.05 * follows.reference, rtol=1e-5, atol=1e-7
+    )
     assert usual.metrics == stays.metrics == follows.metrics, "which only later iterations can tell"
 
 
@@ -214,9 +276,16 @@ def verify(of):
     usual, checked = of("hotpotqa"), of("hotpotqa", ("graft.verify", True))
     assert all(g.verified is None for g in usual.grafts) and usual.metrics["grafts_played_on"] == 0
     lost = {t.group: group.trajectories for group in checked.groups for t in group.trajectories[:1]}
-    assert all(g.verified > lost[g.group][g.worst_step[0]].earned for g in checked.grafts), "a thought stays where it earned more"
-    assert checked.metrics["grafts_verified"] == checked.metrics["grafts"] and checked.metrics["grafts_played_on"] >= len(usual.grafts) > 0
-    assert len(checked.grafts) + checked.metrics["grafts_dropped"].get("earned no more when played on", 0) >= len(usual.grafts)
+    assert all(g.verified > lost[g.group][g.worst_step[0]].earned for g in checked.grafts), (
+        "a thought stays where it earned more"
+    )
+    assert (
+        checked.metrics["grafts_verified"] == checked.metrics["grafts"]
+        and checked.metrics["grafts_played_on"] >= len(usual.grafts) > 0
+    )
+    assert len(checked.grafts) + checked.metrics["grafts_dropped"].get(
+        "earned no more when played on", 0
+    ) >= len(usual.grafts)
 
 
 def nodes(of):
@@ -228,7 +297,9 @@ def nodes(of):
             keys = [[t.start_key, *(step.state_key for step in t.steps[:-1])] for t in group.trajectories]
             visited = {key for row in keys for key in row}
             assert sum(not node.ending for node in group.tree.nodes) == len(visited)
-            assert len(group.tree.root.members) == sum(row.count(row[0]) for row in keys), "who comes back to the start visits it again"
+            assert len(group.tree.root.members) == sum(row.count(row[0]) for row in keys), (
+                "who comes back to the start visits it again"
+            )
     for graft in state.grafts:
         assert graft.rectified != graft.rejected
     assert state.metrics["grafts"] > 0 and not np.array_equal(state.credit, depth.credit)
@@ -243,15 +314,30 @@ def credit(of):
             if one.tree is None:
                 continue
             root, deviation = one.tree.root.value, np.std(one.tree.rewards, ddof=1) + 1e-6
-            for row, trajectory in zip(other.tree.advantages(credit="transition"), one.trajectories, strict=True):
+            for row, trajectory in zip(
+                other.tree.advantages(credit="transition"), one.trajectories, strict=True
+            ):
                 leaf = one.tree.node_of(trajectory.member, len(trajectory.steps) - 1).value
                 assert row.sum() == pytest.approx((leaf - root) / deviation, abs=1e-9)
 
 
 SWITCHES = (
-    nodes, credit, no_grafting, no_q_tree, no_surgical_loss, kl_over, kl_estimator, same_parent, history, eps_kl, delta,
-    weight_of_the_surgical_loss, beta, alpha, verify,
-)  # fmt: skip
+    nodes,
+    credit,
+    no_grafting,
+    no_q_tree,
+    no_surgical_loss,
+    kl_over,
+    kl_estimator,
+    same_parent,
+    history,
+    eps_kl,
+    delta,
+    weight_of_the_surgical_loss,
+    beta,
+    alpha,
+    verify,
+)
 MATRIX = [
     pytest.param(switch, algorithm, marks=[] if n % len(ALGORITHMS) == m else pytest.mark.slow)
     for n, switch in enumerate(SWITCHES)

@@ -39,9 +39,17 @@ def test_heads_look_back_by_their_distance() -> None:
 def test_other_heads_keep_their_random_start() -> None:
     plain = new_tiny(tokenizer(), 0, RECIPE.model)
     looking = new_tiny(tokenizer(), 0, dataclasses.replace(RECIPE.model, look_back=OFFSETS))
-    changed = [name for name, value in looking.named_parameters() if not torch.equal(value, plain.get_parameter(name))]
-    assert changed == [f"model.layers.{n}.self_attn.{p}_proj.{w}" for n in (0, 1) for p in "qk" for w in ("weight", "bias")]
-    rows = (looking.model.layers[0].self_attn.q_proj.weight != plain.model.layers[0].self_attn.q_proj.weight).any(1)
+    changed = [
+        name
+        for name, value in looking.named_parameters()
+        if not torch.equal(value, plain.get_parameter(name))
+    ]
+    assert changed == [
+        f"model.layers.{n}.self_attn.{p}_proj.{w}" for n in (0, 1) for p in "qk" for w in ("weight", "bias")
+    ]
+    rows = (
+        looking.model.layers[0].self_attn.q_proj.weight != plain.model.layers[0].self_attn.q_proj.weight
+    ).any(1)
     assert rows.tolist() == [True] * 96 + [False] * 32
 
 
@@ -53,7 +61,9 @@ def test_copying_heads_expect_what_followed_before() -> None:
     def gain(copying: bool) -> float:
         with torch.no_grad():
             logits = new_tiny(tokenizer(), 0, ModelRecipe(100_000.0, ((1, 2), (1,)), copying))(rows).logits
-        losses = torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), rows[:, 1:], reduction="none")
+        losses = torch.nn.functional.cross_entropy(
+            logits[:, :-1].transpose(1, 2), rows[:, 1:], reduction="none"
+        )
         return float(losses[:, :59].mean() - losses[:, 60:].mean())
 
     assert gain(copying=True) > 0.5
@@ -76,7 +86,11 @@ def places():
 
 
 def test_fixed_texts_are_one_token(places) -> None:
-    assert len(places.encode(" (1, 2)", add_special_tokens=False)) == len(places.encode(" (3, 4)", add_special_tokens=False)) == 1
+    assert (
+        len(places.encode(" (1, 2)", add_special_tokens=False))
+        == len(places.encode(" (3, 4)", add_special_tokens=False))
+        == 1
+    )
     assert len(places.encode(" (2, 1)", add_special_tokens=False)) > 1
 
 
@@ -89,7 +103,11 @@ def test_any_text_comes_back(places, text: str) -> None:
 def test_a_bracket_makes_no_new_word_and_leaves_no_space() -> None:
     text = "Action: click[next >]\n"
     ids = tokenizer().encode(text, add_special_tokens=False)
-    assert tokenizer().convert_ids_to_tokens(ids)[ids.index(tokenizer().convert_tokens_to_ids("[")) + 1].startswith("\u0120")
+    assert (
+        tokenizer()
+        .convert_ids_to_tokens(ids)[ids.index(tokenizer().convert_tokens_to_ids("[")) + 1]
+        .startswith("\u0120")
+    )
     assert tokenizer().decode(ids) == text
 
 

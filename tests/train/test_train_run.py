@@ -16,7 +16,9 @@ from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.policy.model import has_tiny
 
-pytestmark = pytest.mark.skipif(not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet")
+pytestmark = pytest.mark.skipif(
+    not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"
+)
 SMALL = (
     "--env hotpotqa --iterations 4 --checkpoint-every 2 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 "
     "--evaluation.tasks 2 --evaluation.samples 1 --tree.statistics-everywhere"
@@ -39,16 +41,36 @@ def test_the_folder_is_complete_and_the_summary_printed(whole):
     assert [m["iteration"] for m in metrics] == [1, 2, 3, 4]
     summary = json.loads((out / "summary.json").read_text())
     assert set(summary) >= {
-        "env", "algo", "tstar", "seed", "metric", "before", "after", "difference", "ci_low", "ci_high", "greedy_before",
-        "greedy_after", "episodes", "iterations", "seconds",
-    }  # fmt: skip
+        "env",
+        "algo",
+        "tstar",
+        "seed",
+        "metric",
+        "before",
+        "after",
+        "difference",
+        "ci_low",
+        "ci_high",
+        "greedy_before",
+        "greedy_after",
+        "episodes",
+        "iterations",
+        "seconds",
+    }
     assert summary["episodes"] == 4 * 2 * 4 and summary["metric"] == "EM"
     for name in ("report.html", "config.json", "timings.jsonl", "episodes.jsonl", "evaluation.json"):
         assert (out / name).stat().st_size > 0
     assert list((out / "trees").glob("*.json")) and list((out / "tensorboard").iterdir())
     assert "95 % interval" in printed and "report.html" in printed
     assert all(m["logprob_difference_mean"] < 1e-5 for m in metrics)
-    for name in ("tree_merge_ratio", "grafting_coverage", "weight_change", "kl_asked", "surgical_loss", "entropy"):
+    for name in (
+        "tree_merge_ratio",
+        "grafting_coverage",
+        "weight_change",
+        "kl_asked",
+        "surgical_loss",
+        "entropy",
+    ):
         assert name in metrics[0]
 
 
@@ -67,7 +89,9 @@ def test_resume_after_sigkill_gives_the_same_metrics(whole, tmp_path):
     with TrainProcess(tmp_path, *SMALL, "--processes", 2, "--out", killed) as process:
         deadline = time.time() + 200
         # Past the first checkpoint and into what comes after it, so that lines exist that the resumed run must write again.
-        while time.time() < deadline and not (latest_checkpoint(killed) and len((killed / "metrics.jsonl").read_text().splitlines()) == 3):
+        while time.time() < deadline and not (
+            latest_checkpoint(killed) and len((killed / "metrics.jsonl").read_text().splitlines()) == 3
+        ):
             time.sleep(0.05)
             assert process.running, "the run ended before it could be killed"
         os.killpg(process.pid, signal.SIGKILL)
@@ -77,7 +101,9 @@ def test_resume_after_sigkill_gives_the_same_metrics(whole, tmp_path):
     assert (killed / "episodes.jsonl").read_bytes() == (out / "episodes.jsonl").read_bytes()
     assert curves(killed) == curves(out) and [step for step, _ in curves(out)["entropy"]] == [1, 2, 3, 4]
     one, two = (json.loads((folder / "summary.json").read_text()) for folder in (out, killed))
-    assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in two.items() if k != "seconds"}
+    assert {k: v for k, v in one.items() if k != "seconds"} == {
+        k: v for k, v in two.items() if k != "seconds"
+    }
 
 
 def test_ctrl_c_saves(tmp_path):
@@ -117,7 +143,10 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path, capsys):
         ([], "--env {hotpotqa"),
         (["--resume", "/nonexistent"], "no run to resume"),
         (["--env", "hotpotqa", "--model", "/nonexistent/model"], "/nonexistent/model"),
-        ([*SMALL, "--processes", "1", "--env-option", "retriever=http://127.0.0.1:9"], "python -m retriever serve"),
+        (
+            [*SMALL, "--processes", "1", "--env-option", "retriever=http://127.0.0.1:9"],
+            "python -m retriever serve",
+        ),
         (["--env", "hotpotqa", "--env-option", "data=/nonexistent"], "data='mini' works"),
         (["--env", "hotpotqa", "--env-option", "topk"], "key=value"),
         (["--env", "hotpotqa", "--env-option", "tpok=3"], "tpok"),
@@ -162,6 +191,16 @@ def test_a_full_disk_is_said_and_loses_nothing(whole, tmp_path):
 def test_weights_and_biases_by_flag(tmp_path):
     arguments = [a if a != "4" or SMALL[i - 1] != "--iterations" else "1" for i, a in enumerate(SMALL)]
     offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
-    run(tmp_path, *arguments, "--processes", 1, "--wandb", "tstar-tests", "--out", tmp_path / "run", environment=offline)
+    run(
+        tmp_path,
+        *arguments,
+        "--processes",
+        1,
+        "--wandb",
+        "tstar-tests",
+        "--out",
+        tmp_path / "run",
+        environment=offline,
+    )
     written = list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(written) == 1 and written[0].stat().st_size > 1000

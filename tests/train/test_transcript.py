@@ -22,7 +22,9 @@ def begun(kind, history, turns):
 
 @given(TEXTS)
 def test_concat_is_everything(turns):
-    expected = CODEC.start("rules", "first") + [i for a, b in turns for i in (*CODEC.reply(a), *CODEC.observation(b))]
+    expected = CODEC.start("rules", "first") + [
+        i for a, b in turns for i in (*CODEC.reply(a), *CODEC.observation(b))
+    ]
     assert begun("concat", 0, turns) == expected
 
 
@@ -30,12 +32,16 @@ def test_concat_is_everything(turns):
 def test_step_is_the_last_turns_and_the_goal(turns, history):
     kept = turns[max(0, len(turns) - history) :]
     before = ["first", *(b for _, b in turns)][len(turns) - len(kept)]
-    expected = CODEC.start("rules", f"the goal\n{before}") + [i for a, b in kept for i in (*CODEC.reply(a), *CODEC.observation(b))]
+    expected = CODEC.start("rules", f"the goal\n{before}") + [
+        i for a, b in kept for i in (*CODEC.reply(a), *CODEC.observation(b))
+    ]
     assert begun("step", history, turns) == expected
 
 
 def test_an_observation_that_states_the_goal_is_left_alone():
-    assert Transcript(CODEC, "", "the goal", "Question: the goal?", "step", 0).context() == CODEC.start("", "Question: the goal?")
+    assert Transcript(CODEC, "", "the goal", "Question: the goal?", "step", 0).context() == CODEC.start(
+        "", "Question: the goal?"
+    )
 
 
 def test_a_reply_that_was_cut_gets_its_end():
@@ -59,10 +65,15 @@ def test_where_it_is_too_long_the_oldest_turns_are_left_out_and_no_more_than_tha
     else:
         seen = ["first", *(b for _, b in turns)]
         firsts = range(max(0, len(turns) - history), len(turns) + 1)
-        shorter = [CODEC.start("rules", f"the goal\n{seen[first]}") + told[sum(lengths[:first]) :] for first in firsts]
+        shorter = [
+            CODEC.start("rules", f"the goal\n{seen[first]}") + told[sum(lengths[:first]) :]
+            for first in firsts
+        ]
     fitting = [ids for ids in shorter if len(ids) <= room]
     if fitting:
         assert transcript.context(room) == fitting[0]
     else:
-        with pytest.raises(ContextTooLong, match=f"has {len(shorter[-1])} tokens, and there is room for {room}"):
+        with pytest.raises(
+            ContextTooLong, match=f"has {len(shorter[-1])} tokens, and there is room for {room}"
+        ):
             transcript.context(room)

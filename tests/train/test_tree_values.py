@@ -243,8 +243,11 @@ def test_the_export_holds_the_whole_tree() -> None:
     assert [node["value"] for node in data["nodes"]] == [node.value for node in tree.nodes]
     assert [node["ending"] for node in data["nodes"]] == [False, False, True, True]
     assert [node["advantage"] for node in data["nodes"]] == [
-        None, tree.advantages()[0][0], tree.advantages()[0][1], tree.advantages()[1][1]
-    ]  # fmt: skip
+        None,
+        tree.advantages()[0][0],
+        tree.advantages()[0][1],
+        tree.advantages()[1][1],
+    ]
     assert data["nodes"][3]["thought"] == "<script>" + "x" * 5000, "neither escaped nor cut"
     assert (data["nodes"][0]["thought"], data["nodes"][2]["action"]) == ("", "B")
     assert (data["nodes"][2]["best_of"], data["nodes"][3]["worst_of"]) == ([1], [1])
@@ -256,9 +259,15 @@ def test_the_export_holds_the_whole_tree() -> None:
     ]
     (divergence,) = data["divergences"]
     assert divergence == {
-        "node": 1, "spread": 1.0, "best": 2, "worst": 3, "best_count": 1, "worst_count": 2,
-        "best_step": [0, 1], "worst_step": [1, 1],
-    }  # fmt: skip
+        "node": 1,
+        "spread": 1.0,
+        "best": 2,
+        "worst": 3,
+        "best_count": 1,
+        "worst_count": 2,
+        "best_step": [0, 1],
+        "worst_step": [1, 1],
+    }
     assert data["stats"] == tree.stats()
     assert tree_to_dict(tree, group, delta=1.0)["divergences"] == []
     with pytest.raises(ValueError, match="pass the group it was built from"):

@@ -19,7 +19,13 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.trie import Trie
 from tstar_train.policy.model import Policy
 
-MODELS = ["qwen2", "gemma2", "gpt2", "phi4-mini", "smollm3"]  # among them one that adds its mask, and one with learnt positions
+MODELS = [
+    "qwen2",
+    "gemma2",
+    "gpt2",
+    "phi4-mini",
+    "smollm3",
+]  # among them one that adds its mask, and one with learnt positions
 VOCABULARY = 60
 
 
@@ -41,7 +47,10 @@ def text(length, seed=0, vocabulary=VOCABULARY):
 
 def plain(policy, context, reply, temperature=1.0):
     with torch.no_grad():
-        logits = policy.model(torch.tensor([[*context, *reply]])).logits[0, len(context) - 1 : -1].double() / temperature
+        logits = (
+            policy.model(torch.tensor([[*context, *reply]])).logits[0, len(context) - 1 : -1].double()
+            / temperature
+        )
     return torch.log_softmax(logits, -1).gather(-1, torch.tensor(reply)[:, None])[:, 0].tolist()
 
 
@@ -53,11 +62,15 @@ def test_drawn_and_scored_as_the_plain_forward_has_it(name):
     contexts = [whole, [*whole[:30], *text(4, 1)], [*whole[:30], *text(4, 2)], whole[:12], text(25, 3), whole]
     samples = engine.generate(contexts, [f"{n}" for n in range(24)], max_tokens=9, temperature=0.7, copies=4)
     for n, sample in enumerate(samples):
-        np.testing.assert_allclose(sample.logprobs, plain(policy, contexts[n // 4], sample.ids, 0.7), atol=1e-4)
+        np.testing.assert_allclose(
+            sample.logprobs, plain(policy, contexts[n // 4], sample.ids, 0.7), atol=1e-4
+        )
     replies = [sample.ids for sample in samples[::3]]
     for _ in range(2):  # once anew, once remembered
         for context, scores in zip(contexts, engine.score(contexts, [replies] * len(contexts)), strict=True):
-            np.testing.assert_allclose(scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3)
+            np.testing.assert_allclose(
+                scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
+            )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
@@ -84,7 +97,9 @@ def test_a_token_ends_only_the_samples_that_are_to_end_there(policy):
 
 def test_rows_that_a_rollout_left_behind_serve_as_texts(policy, monkeypatch):
     """Episodes leave at different turns, some replies end early, and what is asked afterwards computes no context again."""
-    probe = LocalEngine(policy).generate([text(9 + 4 * n, n, 1200) for n in range(6)], list("abcdef"), max_tokens=12, temperature=0.5)
+    probe = LocalEngine(policy).generate(
+        [text(9 + 4 * n, n, 1200) for n in range(6)], list("abcdef"), max_tokens=12, temperature=0.5
+    )
     end = max((t for s in probe for t in s.ids[1:-1]), key=lambda t: sum(t in s.ids[1:-1] for s in probe))
     codec = SimpleNamespace(ends=frozenset([end]), pad=policy.codec.pad)
     engine = LocalEngine(replace(policy, codec=codec), keep_rows=True)
@@ -92,15 +107,25 @@ def test_rows_that_a_rollout_left_behind_serve_as_texts(policy, monkeypatch):
     contexts = []
     for turn, playing in enumerate(([0, 1, 2, 3, 4, 5], [0, 2, 3, 5], [2, 5], [5])):
         lines.update({n: lines[n] + text(3 + n, 50 + n + turn, 1200) for n in playing})
-        said = engine.generate([lines[n] for n in playing], [f"{n}/{turn}" for n in playing], max_tokens=12, temperature=0.5, keys=playing)
+        said = engine.generate(
+            [lines[n] for n in playing],
+            [f"{n}/{turn}" for n in playing],
+            max_tokens=12,
+            temperature=0.5,
+            keys=playing,
+        )
         contexts += [[*lines[n], 7, 8, 9] for n in playing]
         lines.update({n: lines[n] + sample.ids for n, sample in zip(playing, said, strict=True)})
     computed = []
     prefill = Trie._compute
-    monkeypatch.setattr(Trie, "_compute", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own)))
+    monkeypatch.setattr(
+        Trie, "_compute", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
+    )
     replies = [text(4, 90, 1200), text(2, 91, 1200)]
     for context, scores in zip(contexts, engine.score(contexts, [replies] * len(contexts)), strict=True):
-        np.testing.assert_allclose(scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3)
+        np.testing.assert_allclose(
+            scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
+        )
     assert not computed and len(engine._texts()) == 6
     engine.generate([text(5, 99, 1200)], ["x"], max_tokens=2, keys=["another rollout"])
     assert len(engine._texts()) == 1, "what the last rollout left is gone with it"
@@ -123,6 +148,8 @@ def test_what_is_kept_is_bounded(policy):
 @settings(max_examples=100, deadline=None)
 def test_rows_are_dealt_over_passes_once_each(counts):
     parts = trie._dealt(counts)
-    assert sorted(row for part in parts for row in part) == sorted(counts) and all(part == sorted(part) for part in parts)
+    assert sorted(row for part in parts for row in part) == sorted(counts) and all(
+        part == sorted(part) for part in parts
+    )
     cost = sum(trie._CALL + len(part) * max(counts[row] for row in part) for part in parts)
     assert cost <= trie._CALL + len(counts) * max(counts.values()), "never more than in one pass"

@@ -31,7 +31,9 @@ from tstar_train.report import write_report
 from tstar_train.validation import Validation
 from tstar_train.world import Alone
 
-installed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed"
+)
 PLAIN = (
     "--env hotpotqa --iterations 4 --checkpoint-every 3 --keep-checkpoints 1 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 "
     "--evaluation.tasks 3 --evaluation.samples 1 --evaluation.no-greedy --optim.learning-rate 0.0005 --processes 1"
@@ -90,11 +92,20 @@ def copied(whole, tmp_path):
 
 
 def require_same(mine: Path, theirs: Path) -> None:
-    for name in ("metrics.jsonl", "episodes.jsonl", "validation.jsonl", "best/model.safetensors", "best/optimizer.pt", "evaluation.json"):
+    for name in (
+        "metrics.jsonl",
+        "episodes.jsonl",
+        "validation.jsonl",
+        "best/model.safetensors",
+        "best/optimizer.pt",
+        "evaluation.json",
+    ):
         assert (mine / name).read_bytes() == (theirs / name).read_bytes(), name
     assert without_clocks(mine) == without_clocks(theirs)
     assert curves(mine) == curves(theirs)
-    assert points(mine) == points(theirs) and [step for step, _ in points(mine)["validation/mean"]] == list(means(mine))
+    assert points(mine) == points(theirs) and [step for step, _ in points(mine)["validation/mean"]] == list(
+        means(mine)
+    )
     assert not list(mine.rglob(".partial*"))
 
 
@@ -103,7 +114,10 @@ def points(out: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(out / "tensorboard" / "validation")).Reload()
-    return {name: [(point.step, point.value) for point in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    return {
+        name: [(point.step, point.value) for point in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
 
 
 def test_the_first_of_the_best_is_chosen_and_every_record_says_which_it_was_so_far(whole):
@@ -113,13 +127,26 @@ def test_the_first_of_the_best_is_chosen_and_every_record_says_which_it_was_so_f
     for line in lines(out / "validation.jsonl"):
         so_far = {n: mean for n, mean in found.items() if n <= line["iteration"]}
         assert (line["best"], line["best_mean"]) == (by_brute_force(so_far), max(so_far.values()))
-        assert line["ci_low"] <= line["mean"] <= line["ci_high"] and line["greedy"] is None and line["tasks"] == 8
-    assert record(out, "best/state.json")["iteration"] == by_brute_force(found) == record(out, "summary.json")["chosen_iteration"]
+        assert (
+            line["ci_low"] <= line["mean"] <= line["ci_high"]
+            and line["greedy"] is None
+            and line["tasks"] == 8
+        )
+    assert (
+        record(out, "best/state.json")["iteration"]
+        == by_brute_force(found)
+        == record(out, "summary.json")["chosen_iteration"]
+    )
     assert record(out, "summary.json")["iterations"] == 4
     assert record(out, "evaluation.json")["chosen"] == {
-        "iteration": by_brute_force(found), "by": "validation", "mean": max(found.values()), "candidates": 5, "split": "valid", "tasks": 8,
+        "iteration": by_brute_force(found),
+        "by": "validation",
+        "mean": max(found.values()),
+        "candidates": 5,
+        "split": "valid",
+        "tasks": 8,
         "samples": 1,
-    }  # fmt: skip
+    }
 
 
 def test_test_tasks_are_measured_once_at_the_end_with_the_best_weights(whole):
@@ -127,7 +154,9 @@ def test_test_tasks_are_measured_once_at_the_end_with_the_best_weights(whole):
     config = Config.from_json(out / "config.json")
     env = make_env(config)
     held_out, validated = held_out_tasks(env, config), validation_tasks(env, config)
-    assert set(validated).isdisjoint([*env.task_ids("train"), *env.task_ids("test")]) and set(validated) <= set(env.task_ids("valid"))
+    assert set(validated).isdisjoint([*env.task_ids("train"), *env.task_ids("test")]) and set(
+        validated
+    ) <= set(env.task_ids("valid"))
     assert [tasks for tasks, _ in measured] == [held_out, *[validated] * 5, held_out]
     kept, last = weights(out / "best"), weights(latest_checkpoint(out))
     used = measured[-1][1]
@@ -141,7 +170,9 @@ def test_the_best_is_a_model_of_its_own_whatever_checkpoints_are_kept(whole, tmp
     out, _, _ = whole
     alone = shutil.copytree(out / "best", tmp_path / "alone")
     policy = load_policy(str(alone), "search_qa")
-    assert torch.equal(policy.model.get_input_embeddings().weight, weights(alone)["model.embed_tokens.weight"])
+    assert torch.equal(
+        policy.model.get_input_embeddings().weight, weights(alone)["model.embed_tokens.weight"]
+    )
     # Two are kept though --keep-checkpoints is 1: from the newest one on, its choice must be there.
     assert {int(p.name) for p in (out / "checkpoints").iterdir()} == {by_brute_force(means(out)), 4}
 
@@ -149,7 +180,10 @@ def test_the_best_is_a_model_of_its_own_whatever_checkpoints_are_kept(whole, tmp
 def test_the_report_tells_the_choice(whole):
     out, _, _ = whole
     html = " ".join(write_report(out).read_text(encoding="utf-8").split())
-    assert f"The weights of iteration {by_brute_force(means(out))} were chosen by validation" in html and "on 8 tasks of the split" in html
+    assert (
+        f"The weights of iteration {by_brute_force(means(out))} were chosen by validation" in html
+        and "on 8 tasks of the split" in html
+    )
     assert "<b>Validation</b>" in html
 
 
@@ -163,8 +197,14 @@ def test_without_validation_a_run_is_as_before_and_learns_the_same(whole, tmp_pa
     assert theirs - ours == {"best", "validation.jsonl"} and ours <= theirs
     assert sorted(p.name for p in (plain / "checkpoints").iterdir()) == ["000004"]
     assert not (plain / "tensorboard" / "validation").exists()
-    assert set(record(out, "summary.json")) - set(record(plain, "summary.json")) == {"chosen_iteration", "validation_mean"}
-    assert "chosen" not in record(plain, "evaluation.json") and "<b>Validation</b>" not in (plain / "report.html").read_text()
+    assert set(record(out, "summary.json")) - set(record(plain, "summary.json")) == {
+        "chosen_iteration",
+        "validation_mean",
+    }
+    assert (
+        "chosen" not in record(plain, "evaluation.json")
+        and "<b>Validation</b>" not in (plain / "report.html").read_text()
+    )
     for name in ("metrics.jsonl", "episodes.jsonl", "checkpoints/000004/policy.safetensors"):
         assert (plain / name).read_bytes() == (out / name).read_bytes(), name
 
@@ -184,11 +224,15 @@ KILLS = {
 QUICK = ("recorded, not drawn", "recorded, not kept")
 
 
-@pytest.mark.parametrize("where", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in KILLS])
+@pytest.mark.parametrize(
+    "where", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in KILLS]
+)
 def test_a_killed_run_comes_out_as_a_whole_one(where, whole, tmp_path):
     out, seed, _ = whole
     killed = tmp_path / "killed"
-    with TrainProcess(tmp_path, *VALIDATED, "--seed", seed, "--out", killed, killed_at=KILLS[where]) as process:
+    with TrainProcess(
+        tmp_path, *VALIDATED, "--seed", seed, "--out", killed, killed_at=KILLS[where]
+    ) as process:
         process.done_by_kill()
     assert not (killed / "summary.json").exists()
     if where != "the start recorded, not kept":
@@ -203,7 +247,11 @@ def test_a_longer_run_goes_on_with_the_best_so_far(whole, tmp_path, capsys):
     assert main(["--resume", str(longer), "--iterations", "6"]) == 0
     found = means(longer)
     assert list(found) == list(range(7)) and {n: found[n] for n in range(5)} == means(out)
-    assert record(longer, "best/state.json")["iteration"] == by_brute_force(found) == record(longer, "summary.json")["chosen_iteration"]
+    assert (
+        record(longer, "best/state.json")["iteration"]
+        == by_brute_force(found)
+        == record(longer, "summary.json")["chosen_iteration"]
+    )
     assert record(longer, "evaluation-000004.json")["chosen"]["iteration"] == by_brute_force(means(out))
     assert record(longer, "evaluation.json")["chosen"]["candidates"] == 7
 
@@ -232,7 +280,10 @@ def test_damage_is_told_with_what_mends_it(copied, whole, capsys):
     before = contents(copied)
     assert main(["--resume", str(copied)]) == 2
     told = capsys.readouterr().err
-    assert "best/policy.safetensors is damaged" in told and f"delete it, and --resume {copied} makes it again" in told
+    assert (
+        "best/policy.safetensors is damaged" in told
+        and f"delete it, and --resume {copied} makes it again" in told
+    )
     assert contents(copied) == before
     shutil.rmtree(copied / "best")
     assert main(["--resume", str(copied)]) == 0
@@ -253,7 +304,10 @@ def test_lost_weights_and_lost_records_are_told(copied, capsys):
         shutil.rmtree(copied / name)
     assert main(["--resume", str(copied)]) == 2
     told = capsys.readouterr().err
-    assert f"the weights of iteration {chosen}, which validation chose, are lost" in told and told.count("\n") == 1
+    assert (
+        f"the weights of iteration {chosen}, which validation chose, are lost" in told
+        and told.count("\n") == 1
+    )
 
 
 def test_where_the_start_is_best_it_is_said_and_nothing_is_measured_again(tmp_path, capsys):
@@ -263,17 +317,30 @@ def test_where_the_start_is_best_it_is_said_and_nothing_is_measured_again(tmp_pa
     arguments[arguments.index("--iterations") + 1] = "2"
     assert main([*arguments, "--out", str(out)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "the start; no later weights did better there, so nothing was gained and the difference is 0" in printed
+    assert (
+        "the start; no later weights did better there, so nothing was gained and the difference is 0"
+        in printed
+    )
     assert "measuring the start" in printed and "measuring the result" not in printed
     summary, evaluation = record(out, "summary.json"), record(out, "evaluation.json")
-    assert (summary["chosen_iteration"], summary["difference"], summary["ci_low"], summary["ci_high"]) == (0, 0.0, 0.0, 0.0)
+    assert (summary["chosen_iteration"], summary["difference"], summary["ci_low"], summary["ci_high"]) == (
+        0,
+        0.0,
+        0.0,
+        0.0,
+    )
     assert evaluation["before"] == evaluation["after"]
     html = " ".join((out / "report.html").read_text().split())
-    assert "The start was chosen by validation" in html and "nothing was gained and the difference is 0" in html
+    assert (
+        "The start was chosen by validation" in html and "nothing was gained and the difference is 0" in html
+    )
 
 
 REFUSED = [
-    (["--evaluation.split", "valid"], "which --evaluation.split valid measures: give --evaluation.split test"),
+    (
+        ["--evaluation.split", "valid"],
+        "which --evaluation.split valid measures: give --evaluation.split test",
+    ),
     (["--split", "valid"], "which --split valid trains on: give --split train"),
     (["--evaluation.validate-every", "-1"], "--evaluation.validate-every must be 0 or more"),
     (["--evaluation.validation-tasks", "0"], "--evaluation.validation-tasks must be 1 or more"),
@@ -300,8 +367,14 @@ def test_splits_are_told_apart_by_their_tasks(tmp_path):
         tasks("alfworld", split="valid")
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "000.txt").write_text("; 0\n######\n#@$. #\n######\n")
-    config = Config(env="sokoban-easy", env_options={"levels": str(tmp_path)}, evaluation=EvaluationConfig(validate_every=1))
-    with pytest.raises(UnknownOption, match="'valid' of sokoban-easy has no tasks here; give --evaluation.validate-every 0"):
+    config = Config(
+        env="sokoban-easy",
+        env_options={"levels": str(tmp_path)},
+        evaluation=EvaluationConfig(validate_every=1),
+    )
+    with pytest.raises(
+        UnknownOption, match="'valid' of sokoban-easy has no tasks here; give --evaluation.validate-every 0"
+    ):
         validation_tasks(make_env(config), config)
 
 
@@ -335,7 +408,9 @@ def test_a_kill_between_two_renames_loses_nothing(copied, whole, monkeypatch, ca
 
 
 def changed(config: Config, **parts: dict) -> Config:
-    return dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **part) for name, part in parts.items()})
+    return dataclasses.replace(
+        config, **{name: dataclasses.replace(getattr(config, name), **part) for name, part in parts.items()}
+    )
 
 
 LEARNERS = {
@@ -348,7 +423,14 @@ LEARNERS = {
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_a_trained_learner_is_brought_back_to_its_best_file_by_file(kind, tmp_path):
     """The end of a run loads earlier weights into a learner that has gone on, not into a new one."""
-    config = LEARNERS[kind](changed(tiny(HOTPOT), rollout={"tasks": 2, "group": 4}, tree={"kl_samples": 2}, optim={"learning_rate": 1e-3}))
+    config = LEARNERS[kind](
+        changed(
+            tiny(HOTPOT),
+            rollout={"tasks": 2, "group": 4},
+            tree={"kl_samples": 2},
+            optim={"learning_rate": 1e-3},
+        )
+    )
     trainer = build(config, Alone())
     for iteration in (0, 1, 2):  # the start has no optimizer state yet
         kept = save_checkpoint(tmp_path, trainer, Progress(iteration), keep=9)
@@ -371,13 +453,39 @@ def test_two_processes_choose_and_measure_what_one_does(optimizer, whole, tmp_pa
     out, seed, _ = whole
     two, newest = tmp_path / "two", latest_checkpoint(out)
     plain = PLAIN[: PLAIN.index("--processes")]
-    run(tmp_path, *plain, *VALIDATED[len(PLAIN) :], "--optimizer", optimizer, "--processes", 2, "--seed", seed, "--out", two)
+    run(
+        tmp_path,
+        *plain,
+        *VALIDATED[len(PLAIN) :],
+        "--optimizer",
+        optimizer,
+        "--processes",
+        2,
+        "--seed",
+        seed,
+        "--out",
+        two,
+    )
     assert means(two) == means(out)
     assert without_clocks(two) == without_clocks(out)
-    mine, theirs, last = (torch.cat([w.flatten() for _, w in sorted(weights(p).items())]) for p in (two / "best", out / "best", newest))
+    mine, theirs, last = (
+        torch.cat([w.flatten() for _, w in sorted(weights(p).items())])
+        for p in (two / "best", out / "best", newest)
+    )
     # Sums over other parts differ in their last bits, which AdamW turns into steps where a gradient is next to none: after three
     # iterations by 2 % of what lies between one iteration and the next, with validation or without.
     assert (mine - theirs).norm() < 0.1 * (theirs - last).norm()
-    run(tmp_path, *plain, "--optimizer", optimizer, "--processes", 2, "--seed", seed, "--out", tmp_path / "plain")
+    run(
+        tmp_path,
+        *plain,
+        "--optimizer",
+        optimizer,
+        "--processes",
+        2,
+        "--seed",
+        seed,
+        "--out",
+        tmp_path / "plain",
+    )
     for name in ("metrics.jsonl", "checkpoints/000004/policy.safetensors"):
         assert (two / name).read_bytes() == (tmp_path / "plain" / name).read_bytes(), name

@@ -34,14 +34,18 @@ def found(policy):
     """(group, divergence) pairs of real groups; every step apart counts as different, so trees branch at the root."""
     engine = LocalEngine(policy)
     tasks = [f"hotpotqa-mini-train-{n:04d}" for n in range(12)]
-    played = collect(SPEC, engine, policy.codec, tasks, size=SIZE, split="train", seed="verify", sampling=Sampling(48))
+    played = collect(
+        SPEC, engine, policy.codec, tasks, size=SIZE, split="train", seed="verify", sampling=Sampling(48)
+    )
     groups = [played[i : i + SIZE] for i in range(0, len(played), SIZE)]
     groups = [g for g in groups if len({t.reward for t in g}) > 1]
     return [(g, d) for g in groups for d in build_tree(g, lambda t, i, j: 1.0, gamma=1.0).divergences(0.3)]
 
 
 def make_grafts(policy, found, fallback="z_plus"):
-    grafts = graft(LocalEngine(policy), policy.codec, found, seed="g", max_tokens=48, temperature=0.0, fallback=fallback)
+    grafts = graft(
+        LocalEngine(policy), policy.codec, found, seed="g", max_tokens=48, temperature=0.0, fallback=fallback
+    )
     by_step = {(g[0].group, d.worst_step): g[d.worst_step[0]] for g, d in found}
     return grafts, [by_step[(g.group, g.worst_step)] for g in grafts.kept]
 
@@ -71,7 +75,17 @@ def play_by_hand(policy, one, failed):
 
 
 def run_verify(policy, grafts, failed, fallback="z_plus"):
-    verify(grafts, failed, SPEC, LocalEngine(policy), policy.codec, split="train", seed="v", sampling=GREEDY, fallback=fallback)
+    verify(
+        grafts,
+        failed,
+        SPEC,
+        LocalEngine(policy),
+        policy.codec,
+        split="train",
+        seed="v",
+        sampling=GREEDY,
+        fallback=fallback,
+    )
 
 
 def test_what_a_graft_earns_is_what_it_earns_by_hand(policy, found):
@@ -79,10 +93,14 @@ def test_what_a_graft_earns_is_what_it_earns_by_hand(policy, found):
     assert len(grafts.kept) >= 6
     every = list(grafts.kept)
     run_verify(policy, grafts, failed, fallback="none")
-    assert [g.verified for g in every] == [play_by_hand(policy, g, t) for g, t in zip(every, failed, strict=True)]
+    assert [g.verified for g in every] == [
+        play_by_hand(policy, g, t) for g, t in zip(every, failed, strict=True)
+    ]
     assert {g.verified for g in every} == {0.0, 1.0}, "both outcomes must occur, or the test shows nothing"
     assert grafts.kept == [g for g in every if g.verified == 1.0]
-    assert grafts.played_on == len(every) and grafts.dropped["earned no more when played on"] == len(every) - len(grafts.kept)
+    assert grafts.played_on == len(every) and grafts.dropped["earned no more when played on"] == len(
+        every
+    ) - len(grafts.kept)
 
 
 def test_a_thought_that_leads_nowhere_is_replaced_by_the_successful_one(policy, found):
@@ -123,6 +141,14 @@ def test_a_thought_that_could_not_be_played_on_is_dropped(policy, found):
     grafts, failed = make_grafts(policy, found)
     count = len(grafts.kept)
     nobody = EnvSpec("hotpotqa", {"topk": 1, "searcher": HttpSearcher("http://127.0.0.1:9", tries=1)})
-    verify(grafts, failed, nobody, LocalEngine(policy), policy.codec, split="train", seed="v", sampling=GREEDY)
+    verify(
+        grafts, failed, nobody, LocalEngine(policy), policy.codec, split="train", seed="v", sampling=GREEDY
+    )
     assert grafts.dropped["could not be played on"] > 0 and all(g.verified is not None for g in grafts.kept)
-    assert len(grafts.kept) + grafts.dropped["could not be played on"] + grafts.dropped["earned no more when played on"] >= count > 0
+    assert (
+        len(grafts.kept)
+        + grafts.dropped["could not be played on"]
+        + grafts.dropped["earned no more when played on"]
+        >= count
+        > 0
+    )

@@ -30,7 +30,9 @@ LIMIT = 400
 
 
 def weights_of(policy):
-    return [(name, tensor) for name, tensor in policy.model.state_dict().items() if not tied(policy.model, name)]
+    return [
+        (name, tensor) for name, tensor in policy.model.state_dict().items() if not tied(policy.model, name)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +78,16 @@ def test_weights_that_never_came_are_found_out(policy, engine):
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
 def test_log_probabilities_of_samples_are_the_local_engines(policy, synced, temperature):
     contexts = [text(20), text(70, 3), text(33, 9)]
-    samples = synced.generate(contexts, [f"{n}" for n in range(6)], max_tokens=24, temperature=temperature, copies=2)
+    samples = synced.generate(
+        contexts, [f"{n}" for n in range(6)], max_tokens=24, temperature=temperature, copies=2
+    )
     with torch.no_grad():
         for number, sample in enumerate(samples):
             context = contexts[number // 2]
             logits = policy.model(torch.tensor([context + sample.ids])).logits[0, len(context) - 1 : -1]
-            theirs = torch.log_softmax(logits / (temperature or 1.0), dim=-1).gather(-1, torch.tensor(sample.ids)[:, None])[:, 0]
+            theirs = torch.log_softmax(logits / (temperature or 1.0), dim=-1).gather(
+                -1, torch.tensor(sample.ids)[:, None]
+            )[:, 0]
             assert torch.allclose(torch.tensor(sample.logprobs), theirs, atol=1e-4)
             if not temperature:
                 assert sample.ids == logits.argmax(-1).tolist()
@@ -101,12 +107,17 @@ def test_equal_seeds_equal_samples_and_others_differ(synced):
 
 def test_samples_are_distributed_as_the_policy(policy, synced):
     count, context = 3000, text(20)
-    samples = synced.generate([context], [f"draw {n}" for n in range(count)], max_tokens=1, temperature=0.7, copies=count)
+    samples = synced.generate(
+        [context], [f"draw {n}" for n in range(count)], max_tokens=1, temperature=0.7, copies=count
+    )
     with torch.no_grad():
         expected = torch.softmax(policy.model(torch.tensor([context])).logits[0, -1] / 0.7, dim=-1)
     seen = torch.bincount(torch.tensor([s.ids[0] for s in samples]), minlength=len(expected)) / count
     likely = expected.topk(8).indices
-    assert torch.all((seen - expected)[likely].abs() < 5 * (expected[likely] * (1 - expected[likely]) / count).sqrt() + 1e-9)
+    assert torch.all(
+        (seen - expected)[likely].abs()
+        < 5 * (expected[likely] * (1 - expected[likely]) / count).sqrt() + 1e-9
+    )
 
 
 def test_a_reply_keeps_the_token_that_ended_it(policy, synced):
@@ -115,11 +126,16 @@ def test_a_reply_keeps_the_token_that_ended_it(policy, synced):
     end = greedy.ids[3]
     cut = synced.generate([context], ["x"], max_tokens=12, temperature=0.0, ends=[end])[0]
     assert cut.ids == greedy.ids[: greedy.ids.index(end) + 1] and len(cut.logprobs) == len(cut.ids)
-    assert cut.ids == LocalEngine(policy).generate([context], ["x"], max_tokens=12, temperature=0.0, ends=[end])[0].ids
+    assert (
+        cut.ids
+        == LocalEngine(policy).generate([context], ["x"], max_tokens=12, temperature=0.0, ends=[end])[0].ids
+    )
     (own,) = policy.codec.ends
     with torch.no_grad():
         old = policy.model.get_output_embeddings().weight[own].clone()
-        policy.model.get_output_embeddings().weight[own] = 40 * policy.model.get_output_embeddings().weight[greedy.ids[0]]
+        policy.model.get_output_embeddings().weight[own] = (
+            40 * policy.model.get_output_embeddings().weight[greedy.ids[0]]
+        )
     try:
         hand_over(policy, synced, weights_of(policy))
         assert synced.generate([context], ["x"], max_tokens=12, temperature=0.0)[0].ids[-1] == own
@@ -190,7 +206,9 @@ def test_models_of_other_architectures(tmp_path, name):
     hand_over(loaded, engine, weights_of(loaded))
     assert check_agreement(loaded, engine) < 1e-4
     if not loaded.model.config.tie_word_embeddings:
-        with pytest.raises(EngineMismatch, match=r"still differ by up to"):  # one matrix that changed and was not handed over
+        with pytest.raises(
+            EngineMismatch, match=r"still differ by up to"
+        ):  # one matrix that changed and was not handed over
             loaded.model.lm_head.weight.data.mul_(1.5)
             hand_over(loaded, engine, [pair for pair in weights_of(loaded) if pair[0] != "lm_head.weight"])
 
@@ -202,7 +220,9 @@ class ByReloading(VLLMEngine):
         self._llm.collective_rpc(lambda worker: worker.reload_weights(weights_iterator=weights))
 
 
-@pytest.mark.parametrize(("kind", "said"), [(VLLMEngine, "did not take over"), (ByReloading, r"still differ by up to [\d.]+ nats")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [(VLLMEngine, "did not take over"), (ByReloading, r"still differ by up to [\d.]+ nats")]
+)
 def test_packed_weights_that_stay_stale_stop_the_run(policy, monkeypatch, kind, said):
     """The trap: with oneDNN on, vLLM's CPU build computes with a packed copy of what was loaded first."""
     with monkeypatch.context() as patch:
@@ -218,10 +238,30 @@ def test_packed_weights_that_stay_stale_stop_the_run(policy, monkeypatch, kind, 
 
 def run(tmp_path, name, *more):
     command = [
-        sys.executable, "-m", "tstar_train", "--env", "sokoban-easy", "--iterations", "1", "--rollout.tasks", "2", "--rollout.group", "4",
-        "--evaluation.tasks", "4", "--evaluation.samples", "1", "--optim.updates", "1", "--out", str(tmp_path / name), *more,
-    ]  # fmt: skip
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=500)
+        sys.executable,
+        "-m",
+        "tstar_train",
+        "--env",
+        "sokoban-easy",
+        "--iterations",
+        "1",
+        "--rollout.tasks",
+        "2",
+        "--rollout.group",
+        "4",
+        "--evaluation.tasks",
+        "4",
+        "--evaluation.samples",
+        "1",
+        "--optim.updates",
+        "1",
+        "--out",
+        str(tmp_path / name),
+        *more,
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
 
@@ -232,7 +272,10 @@ def test_it_trains_and_resumes_as_the_local_engine(tmp_path):
     assert ours.keys() == theirs.keys()
     assert 0 < ours["logprob_difference_max"] < 1e-3 and ours["clip_fraction"] == 0.0
     assert ours["gradient_norm"] > 0 and theirs["gradient_norm"] > 0
-    greedy = [json.loads((tmp_path / name / "evaluation.json").read_text())["before"]["greedy_per_task"] for name in ("vllm", "local")]
+    greedy = [
+        json.loads((tmp_path / name / "evaluation.json").read_text())["before"]["greedy_per_task"]
+        for name in ("vllm", "local")
+    ]
     assert greedy[0] == greedy[1]
     command = [sys.executable, "-m", "tstar_train", "--resume", str(tmp_path / "vllm"), "--iterations", "2"]
     subprocess.run(command, check=True, capture_output=True, timeout=500)
@@ -253,7 +296,9 @@ print("said", list(given.outputs[0].token_ids))
 def test_vllm_serves_a_checkpoint_as_it_stands(tmp_path):
     run(tmp_path, "trained", "--processes", "1")
     checkpoint = tmp_path / "trained" / "checkpoints" / "000001"
-    done = subprocess.run([sys.executable, "-c", SERVED, str(checkpoint)], capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED, str(checkpoint)], capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     ids = [5, 9, 12, 40, 7]

@@ -60,7 +60,9 @@ def test_mistakes_are_shown_and_not_imitated():
 
 
 def test_contrast_rows_imitate_one_reply_after_both_branches():
-    chosen = [r for r in rows(60, dataclasses.replace(STYLE, contrast=1.0)) if HEADER_FAILED in CODEC.decode(r.ids)]
+    chosen = [
+        r for r in rows(60, dataclasses.replace(STYLE, contrast=1.0)) if HEADER_FAILED in CODEC.decode(r.ids)
+    ]
     assert len(chosen) > 10
     for row in chosen:
         text = CODEC.decode(row.ids)
@@ -68,7 +70,9 @@ def test_contrast_rows_imitate_one_reply_after_both_branches():
 
 
 def test_some_turns_have_no_thought():
-    stretches = [s for r in rows(80, dataclasses.replace(STYLE, no_thought=0.5, contrast=0.0)) for s in imitated(r)]
+    stretches = [
+        s for r in rows(80, dataclasses.replace(STYLE, no_thought=0.5, contrast=0.0)) for s in imitated(r)
+    ]
     assert 0.3 < sum(s.startswith("Action:") for s in stretches) / len(stretches) < 0.7
 
 
@@ -77,9 +81,15 @@ def test_as_many_wordings_are_shown_as_the_style_says():
     codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
     places = re.compile(r"\(\d, \d\)|\b(up|down|left|right)\b", re.IGNORECASE)
     for wordings in (1, 3):
-        style = dataclasses.replace(SOKOBAN.warm_start.demonstrations, wordings=wordings, contrast=0.0, no_thought=0.0)
-        shown = itertools.islice(practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env), 150)
-        thoughts = {places.sub("?", parse_reply(text).thought) for row in shown for text in imitated(row, codec)}
+        style = dataclasses.replace(
+            SOKOBAN.warm_start.demonstrations, wordings=wordings, contrast=0.0, no_thought=0.0
+        )
+        shown = itertools.islice(
+            practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env), 150
+        )
+        thoughts = {
+            places.sub("?", parse_reply(text).thought) for row in shown for text in imitated(row, codec)
+        }
         assert len(thoughts) == 2 * wordings
 
 
@@ -120,17 +130,28 @@ def test_loss_is_the_plain_cross_entropy_of_the_masked_tokens():
 def test_batches_alike_in_context_mix_turns_with_and_without_thought():
     codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
     style = dataclasses.replace(SOKOBAN.warm_start.demonstrations, no_thought=0.12)
-    pool = list(itertools.islice(practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env), 192))
+    pool = list(
+        itertools.islice(
+            practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env), 192
+        )
+    )
 
     def most_without(batches):
-        return max(sum(imitated(row, codec)[0].startswith("Action:") for row in batch) / len(batch) for batch in batches)
+        return max(
+            sum(imitated(row, codec)[0].startswith("Action:") for row in batch) / len(batch)
+            for batch in batches
+        )
 
     def padded(batches):
         return sum(len(batch) * max(len(row.ids) for row in batch) for batch in batches)
 
-    rows_alike, contexts_alike = (batches_of(pool, ImitationSchedule(batch=24, alike=alike)) for alike in ("row", "context"))
+    rows_alike, contexts_alike = (
+        batches_of(pool, ImitationSchedule(batch=24, alike=alike)) for alike in ("row", "context")
+    )
     for batches in (rows_alike, contexts_alike):
-        assert len(batches) == 8 and sorted(map(id, pool)) == sorted(id(row) for batch in batches for row in batch)
+        assert len(batches) == 8 and sorted(map(id, pool)) == sorted(
+            id(row) for batch in batches for row in batch
+        )
         assert padded(batches) < 0.9 * padded([pool[i : i + 24] for i in range(0, 192, 24)])
     assert most_without(contexts_alike) < 0.5 < 0.8 < most_without(rows_alike)
 
@@ -142,7 +163,9 @@ def test_a_pool_passes_every_row_on_once(held):
     numbers = [row.ids[0] for row in passed]
     assert len(set(numbers)) == len(numbers) == 500 - held
     assert numbers == sorted(numbers) if held < 2 else numbers != sorted(numbers)
-    assert all(number <= place + held for place, number in enumerate(numbers))  # none comes before it could be in the pool
+    assert all(
+        number <= place + held for place, number in enumerate(numbers)
+    )  # none comes before it could be in the pool
     assert numbers == [row.ids[0] for row in shuffled(iter(source), held, 7)]
 
 
@@ -153,7 +176,10 @@ def test_a_pool_parts_the_turns_of_a_level():
     def most_of_a_level(held):
         fresh = practice_rows(PracticeMix(SOKOBAN, find_entry("sokoban-easy")), codec, 0, style, SOKOBAN.env)
         batch = list(itertools.islice(shuffled(fresh, held, 0), 24))
-        walls = [codec.decode(row.ids).split("Targets")[0].translate(str.maketrans("PSX√O", "_____")) for row in batch]
+        walls = [
+            codec.decode(row.ids).split("Targets")[0].translate(str.maketrans("PSX√O", "_____"))
+            for row in batch
+        ]
         return max(walls.count(room) for room in walls)
 
     assert most_of_a_level(0) >= 5 and most_of_a_level(400) <= 4  # a level has some eight turns
@@ -161,7 +187,11 @@ def test_a_pool_parts_the_turns_of_a_level():
 
 def test_rates_rise_and_fall():
     schedule = ImitationSchedule(steps=1000, decay=0.5, warmup=10)
-    assert schedule.rate(0) == 0.1 and schedule.rate(100) == schedule.rate(500) == 1.0 and 0 < schedule.rate(999) < 0.01
+    assert (
+        schedule.rate(0) == 0.1
+        and schedule.rate(100) == schedule.rate(500) == 1.0
+        and 0 < schedule.rate(999) < 0.01
+    )
     assert schedule.rate(1000) == 0.0
 
 
@@ -170,7 +200,13 @@ def test_a_schedule_of_seconds_ends_where_they_do():
     assert schedule.rate(0) == 0.1 and schedule.rate(50_000) == 1.0  # steps do not count, but for the warmup
     assert schedule.rate(500, 1.0) == 0.5 and schedule.rate(30, 2.0) == 0.0
     model, before = new_tiny(tokenizer(), 0, RECIPE.model), time.process_time()
-    made = imitate(model, practice_rows(PracticeMix(RECIPE, HOTPOT), CODEC, 0, STYLE, SEEN), schedule, CODEC.pad, lambda *_: None)
+    made = imitate(
+        model,
+        practice_rows(PracticeMix(RECIPE, HOTPOT), CODEC, 0, STYLE, SEEN),
+        schedule,
+        CODEC.pad,
+        lambda *_: None,
+    )
     spent = time.process_time() - before
     assert made > 1 and 2.0 <= spent < 2.0 + 3 * spent / made + 1.0  # the last step began within them
     assert imitate(model, iter(()), ImitationSchedule(steps=0), CODEC.pad, lambda *_: None) == 0
@@ -193,7 +229,9 @@ def test_weights_are_made_and_recorded(tmp_path, monkeypatch):
     assert [s["schedule"]["steps"] for s in record["stages"]] == [3, 3]
     policy = load_policy(str(tmp_path), "search_qa")
     assert len(policy.tokenizer) == RECIPE.tokenizer.vocabulary
-    assert policy.parameters < 5_000_000 and policy.model.config.tstar_policy == record["policy"] == "search_qa"
+    assert (
+        policy.parameters < 5_000_000 and policy.model.config.tstar_policy == record["policy"] == "search_qa"
+    )
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 12e6 / 5 + 2e5  # five families share 12 MB
 
 
@@ -205,11 +243,21 @@ def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path, monk
     monkeypatch.setattr(build, "recipe_of", lambda entry: changed)
     hard, before = find_entry("sokoban-hard"), load_policy("tiny", "sokoban_harder")
     build_weights(hard, tmp_path, seed=0, steps=0, console=Console(quiet=True))
-    policy, record = load_policy(str(tmp_path), "sokoban_hard"), json.loads((tmp_path / "training.json").read_text())
+    policy, record = (
+        load_policy(str(tmp_path), "sokoban_hard"),
+        json.loads((tmp_path / "training.json").read_text()),
+    )
     for one, other in zip(policy.model.parameters(), before.model.parameters(), strict=True):
         assert torch.equal(one, other)
-    assert policy.model.config.tstar_policy == "sokoban_hard" and policy.tokenizer.get_vocab() == before.tokenizer.get_vocab()
-    assert [(s["seed"], s["schedule"]["steps"]) for s in record["stages"]] == [(0, 40_000), (1000, 27_000), (2000, 0)]
+    assert (
+        policy.model.config.tstar_policy == "sokoban_hard"
+        and policy.tokenizer.get_vocab() == before.tokenizer.get_vocab()
+    )
+    assert [(s["seed"], s["schedule"]["steps"]) for s in record["stages"]] == [
+        (0, 40_000),
+        (1000, 27_000),
+        (2000, 0),
+    ]
 
 
 def test_step_contexts_give_a_row_per_turn_with_what_the_policy_will_see():
@@ -219,4 +267,8 @@ def test_step_contexts_give_a_row_per_turn_with_what_the_policy_will_see():
     assert [s for r in turns for s in imitated(r)][:20] == [s for r in whole for s in imitated(r)][:20]
     for row in turns:
         first = row.mask.index(1)
-        assert len(imitated(row)) == 1 and all(row.mask[first:]) and CODEC.decode(row.ids[:first]).count("\nObservation:") <= 1
+        assert (
+            len(imitated(row)) == 1
+            and all(row.mask[first:])
+            and CODEC.decode(row.ids[:first]).count("\nObservation:") <= 1
+        )

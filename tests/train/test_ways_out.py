@@ -104,7 +104,8 @@ def patient(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signum", "minutes", "told"), [(signal.SIGSTOP, 1 / 60, "waited .*--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")]
+    ("signum", "minutes", "told"),
+    [(signal.SIGSTOP, 1 / 60, "waited .*--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")],
 )
 def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at_all(
     signum: signal.Signals, minutes: float, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -117,5 +118,10 @@ def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at
         begun = time.monotonic()
         world.gather("what")
     assert time.monotonic() - begun < 60 and not process.is_alive()
-    assert f"rank 1 (process {process.pid} on " in str(raised.value) and "gives no sign of life" in str(raised.value)
-    assert "rank 0, waiting in a sum:" in capfd.readouterr().err and "in gather" in (tmp_path / "stacks-0.txt").read_text()
+    assert f"rank 1 (process {process.pid} on " in str(raised.value) and "gives no sign of life" in str(
+        raised.value
+    )
+    assert (
+        "rank 0, waiting in a sum:" in capfd.readouterr().err
+        and "in gather" in (tmp_path / "stacks-0.txt").read_text()
+    )

@@ -36,7 +36,12 @@ def _kill_at(name: str, number: int) -> None:
     setattr(owner, parts[-1], killed)
 
 
-def _run(arguments: list[str], streams: tuple[Path, Path], environment: dict[str, str], killed_at: tuple[str, int] | None) -> None:
+def _run(
+    arguments: list[str],
+    streams: tuple[Path, Path],
+    environment: dict[str, str],
+    killed_at: tuple[str, int] | None,
+) -> None:
     os.setsid()  # a group of its own, as of a shell's command
     for number, path in enumerate(streams, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
@@ -63,13 +68,19 @@ class TrainProcess:
     """
 
     def __init__(
-        self, folder: Path, *arguments: object, environment: Mapping[str, str] | None = None, killed_at: tuple[str, int] | None = None
+        self,
+        folder: Path,
+        *arguments: object,
+        environment: Mapping[str, str] | None = None,
+        killed_at: tuple[str, int] | None = None,
     ) -> None:
         self._arguments = [*map(str, arguments)]
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.printed")))
         self._streams = (folder / f"{number}.printed", folder / f"{number}.told")
-        self._process = _CONTEXT.Process(target=_run, args=(self._arguments, self._streams, dict(environment or {}), killed_at))
+        self._process = _CONTEXT.Process(
+            target=_run, args=(self._arguments, self._streams, dict(environment or {}), killed_at)
+        )
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -15,7 +15,13 @@ from typing import Any
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSystem, ChatMessageTool, ChatMessageUser
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageTool,
+    ChatMessageUser,
+)
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolParams
@@ -28,9 +34,13 @@ from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool, action_of
 
 @task
 def play(
-    env: str = "tstar/Sokoban-easy", split: str = "test", panel: str | None = None, limit: int | None = None, tools: bool = False,
+    env: str = "tstar/Sokoban-easy",
+    split: str = "test",
+    panel: str | None = None,
+    limit: int | None = None,
+    tools: bool = False,
     options: dict[str, Any] | None = None,
-) -> Task:  # fmt: skip
+) -> Task:
     """One sample for each task of an environment; its score is the reward, and beside it whether the task was solved.
 
     Args:
@@ -109,7 +119,12 @@ def _described(tool: Tool) -> Any:
         raise RuntimeError("calls are played by the environment")
 
     parameters = tool.schema()["function"]["parameters"]
-    return ToolDef(execute, name=tool.name, description=tool.description, parameters=ToolParams.model_validate(parameters)).as_tool()
+    return ToolDef(
+        execute,
+        name=tool.name,
+        description=tool.description,
+        parameters=ToolParams.model_validate(parameters),
+    ).as_tool()
 
 
 def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str, Any]:
@@ -126,7 +141,11 @@ def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str,
 
     def answered(text: str) -> list[ChatMessage]:
         left = [
-            ChatMessageTool(content="Not played: one call is played in each turn, the first.", tool_call_id=call.id, function=call.function)
+            ChatMessageTool(
+                content="Not played: one call is played in each turn, the first.",
+                tool_call_id=call.id,
+                function=call.function,
+            )
             for call in rest
         ]
         return [ChatMessageTool(content=wrong + text, tool_call_id=first.id, function=first.function), *left]
@@ -140,6 +159,8 @@ def reward() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         earned, solved = float(state.store.get("reward", 0.0)), float(state.store.get("success", False))
-        return Score(value={"reward": earned, "success": solved}, metadata={"steps": state.store.get("steps", 0)})
+        return Score(
+            value={"reward": earned, "success": solved}, metadata={"steps": state.store.get("steps", 0)}
+        )
 
     return score

@@ -18,7 +18,14 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from tstar_envs.adapters.openenv_messages import ServedError, TStarAction, TStarObservation, TStarState, missing, told
+from tstar_envs.adapters.openenv_messages import (
+    ServedError,
+    TStarAction,
+    TStarObservation,
+    TStarState,
+    missing,
+    told,
+)
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import PanelMismatch, ResetNeeded, UnknownOption, UnknownTask
@@ -40,7 +47,11 @@ except ImportError as error:
 SESSIONS, IDLE_SECONDS = 64, 600.0
 PANEL = "v1"
 PANEL_SPLIT = f"panel-{PANEL}"  # the panel's tasks, offered as one more split
-_SPLIT_TYPES = {"train": "train", "test": "test", PANEL_SPLIT: "test"}  # as OpenEnv calls them; every other split is its "validation"
+_SPLIT_TYPES = {
+    "train": "train",
+    "test": "test",
+    PANEL_SPLIT: "test",
+}  # as OpenEnv calls them; every other split is its "validation"
 
 
 class Served:
@@ -81,7 +92,10 @@ class Served:
     def specs(self, split: str) -> list[dict[str, Any]]:
         """The tasks of a split as the Task API tells them."""
         with told():
-            return [{"id": task, "index": index, "split": split} for index, task in enumerate(self.tasks(split).ids)]
+            return [
+                {"id": task, "index": index, "split": split}
+                for index, task in enumerate(self.tasks(split).ids)
+            ]
 
 
 class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
@@ -102,7 +116,9 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     def list_splits(self) -> list[dict[str, str]]:
         """The splits that have tasks, and the panel as one more where its tasks are here."""
-        return [{"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in self._served.splits]
+        return [
+            {"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in self._served.splits
+        ]
 
     def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
@@ -120,7 +136,9 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
                 raise UnknownTask(f"index {index} is out of range: split {split!r} has {len(tasks)} tasks")
         return tasks[index]
 
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
         """Tasks ``[start, stop)``, as a slice."""
         return self._served.specs(split)[start:stop]
 
@@ -158,10 +176,15 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             self._env = env
             self._set = self._served.tasks(split or info["split"]).record()
             self._state = TStarState(
-                episode_id=episode_id or str(uuid4()), env=self._served.entry.id, task_id=info["task_id"], split=info["split"]
+                episode_id=episode_id or str(uuid4()),
+                env=self._served.entry.id,
+                task_id=info["task_id"],
+                split=info["split"],
             )
             tools = [tool.schema() for tool in env.tools]
-            return TStarObservation(text=text, prompt=env.prompt(), tools=tools, reward=None, done=False, **self._rest(info))
+            return TStarObservation(
+                text=text, prompt=env.prompt(), tools=tools, reward=None, done=False, **self._rest(info)
+            )
 
     def step(self, action: TStarAction, timeout_s: float | None = None, **_: Any) -> TStarObservation:
         """Play one turn. A call that no tool takes is an invalid action, which costs a step as in ``eval``, and is told why.
@@ -183,7 +206,12 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             if wrong:
                 text = f"Error: {wrong}\n{text}"
             self._state.step_count = info["step"]
-            return TStarObservation(text=text, reward=reward, done=terminated or truncated, **self._rest(info, truncated=truncated))
+            return TStarObservation(
+                text=text,
+                reward=reward,
+                done=terminated or truncated,
+                **self._rest(info, truncated=truncated),
+            )
 
     @property
     def state(self) -> TStarState:
@@ -194,7 +222,10 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         """Id, what it is, and the version of its rules."""
         entry = self._served.entry
         return EnvironmentMetadata(
-            name=entry.id, description=entry.summary, version=entry.rules_version, readme_content=self._served.env.prompt()
+            name=entry.id,
+            description=entry.summary,
+            version=entry.rules_version,
+            readme_content=self._served.env.prompt(),
         )
 
     def close(self) -> None:
@@ -209,17 +240,25 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         if self._closed:
             raise ResetNeeded("this session was idle for too long and is closed: connect anew")
 
-    def _wanted(self, seed: Any, split: Any, index: Any, task: Any, unknown: Mapping[str, Any]) -> str | int | None:
+    def _wanted(
+        self, seed: Any, split: Any, index: Any, task: Any, unknown: Mapping[str, Any]
+    ) -> str | int | None:
         """The task that a reset names, None where the seed draws it."""
         if unknown:
-            raise UnknownOption(f"reset takes seed, episode_id, split, index and task, not {sorted(unknown)[0]!r}")
+            raise UnknownOption(
+                f"reset takes seed, episode_id, split, index and task, not {sorted(unknown)[0]!r}"
+            )
         if seed is not None and (not is_whole(seed) or seed < 0):
             raise UnknownOption(f"seed must be a whole number from 0, got {seed!r:.80}")
         if index is not None and task is not None:
-            raise UnknownOption(f"give reset an index or a task, not both: got {index!r:.80} and {task!r:.80}")
+            raise UnknownOption(
+                f"give reset an index or a task, not both: got {index!r:.80} and {task!r:.80}"
+            )
         wanted = task if index is None else index
         if wanted is not None and not is_whole(wanted) and (index is not None or not isinstance(wanted, str)):
-            raise UnknownOption(f"{'task must be an id or' if index is None else 'index must be'} a whole number, got {wanted!r:.80}")
+            raise UnknownOption(
+                f"{'task must be an id or' if index is None else 'index must be'} a whole number, got {wanted!r:.80}"
+            )
         if split is None:
             return wanted
         tasks = self._served.tasks(split)
@@ -227,7 +266,9 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             raise UnknownTask(f"there is no task {wanted!r} in split {split!r} of {self._served.entry.id}")
         if split == PANEL_SPLIT and not isinstance(wanted, str):
             if wanted is None:
-                raise UnknownOption(f"nothing is drawn from split {split!r}: give reset an index below {len(tasks.ids)} or a task")
+                raise UnknownOption(
+                    f"nothing is drawn from split {split!r}: give reset an index below {len(tasks.ids)} or a task"
+                )
             return tasks.id_at(int(wanted))
         return wanted
 
@@ -235,10 +276,16 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         """What a first and a later observation have in common."""
         own = {name: value for name, value in info.items() if name not in ("admissible_actions", "success")}
         metadata = {**own, **more, **self._set, "tier": self._served.env.tier}
-        return {"admissible_actions": info["admissible_actions"], "success": info["success"], "metadata": metadata}
+        return {
+            "admissible_actions": info["admissible_actions"],
+            "success": info["success"],
+            "metadata": metadata,
+        }
 
 
-def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = IDLE_SECONDS, **options: Any) -> FastAPI:
+def create_app(
+    env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = IDLE_SECONDS, **options: Any
+) -> FastAPI:
     """An OpenEnv server of one environment.
 
     Args:
@@ -263,7 +310,9 @@ def create_app(env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = I
         TStarObservation,
         env_name=served.entry.name,
         # A bare max_concurrent_envs would switch the closing of idle sessions off.
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=int(sessions), session_timeout=float(idle_seconds)),
+        concurrency_config=ConcurrencyConfig(
+            max_concurrent_envs=int(sessions), session_timeout=float(idle_seconds)
+        ),
         state_cls=TStarState,
     )
     app.add_exception_handler(ServedError, _answer)
@@ -285,6 +334,8 @@ def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
         return action.reply or "", ""
     arguments = json.dumps(action.arguments, ensure_ascii=False)
     try:
-        return render_reply(" ".join(action.thought.split()), action_of(env.tools, action.tool_name, arguments)), ""
+        return render_reply(
+            " ".join(action.thought.split()), action_of(env.tools, action.tool_name, arguments)
+        ), ""
     except BadCall as error:
         return f"{action.tool_name}({arguments})", str(error)

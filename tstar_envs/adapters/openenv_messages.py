@@ -29,7 +29,9 @@ class ServedError(RuntimeError):
 class TStarAction(Action):
     """One turn: a ``reply`` as a model wrote it, or a call of one of the tools that the first observation names."""
 
-    reply: str | None = Field(default=None, description="thought and action as text, for example 'Thought: ...\\nAction: right'")
+    reply: str | None = Field(
+        default=None, description="thought and action as text, for example 'Thought: ...\\nAction: right'"
+    )
     tool_name: str | None = Field(default=None, description="a typed tool, in place of a reply")
     arguments: dict[str, Any] = Field(default_factory=dict, description="of the tool")
     thought: str = Field(default="", description="what the model thought before it called the tool")
@@ -41,17 +43,27 @@ class TStarAction(Action):
             action: TStarAction = super().model_validate(_sendable(obj), **how)
             return action
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'action'}: {fault['msg']}" for fault in error.errors())
-            raise ServedError(f"this is no action: {faults}; an action has {', '.join(cls.model_fields)}") from error
+            faults = "; ".join(
+                f"{'.'.join(map(str, fault['loc'])) or 'action'}: {fault['msg']}" for fault in error.errors()
+            )
+            raise ServedError(
+                f"this is no action: {faults}; an action has {', '.join(cls.model_fields)}"
+            ) from error
 
 
 class TStarObservation(Observation):
     """What the environment shows. ``metadata`` is the environment's info, and with which rules and tasks it plays."""
 
     text: str = Field(description="the observation")
-    prompt: str = Field(default="", description="on reset: the rules and the grammar of actions, as an agent is told them")
-    tools: list[dict[str, Any]] = Field(default_factory=list, description="on reset: the tools, as chat APIs take them")
-    admissible_actions: list[str] | None = Field(default=None, description="null where the set is open or the episode over")
+    prompt: str = Field(
+        default="", description="on reset: the rules and the grammar of actions, as an agent is told them"
+    )
+    tools: list[dict[str, Any]] = Field(
+        default_factory=list, description="on reset: the tools, as chat APIs take them"
+    )
+    admissible_actions: list[str] | None = Field(
+        default=None, description="null where the set is open or the episode over"
+    )
     success: bool = Field(default=False, description="whether the task is solved")
 
 
@@ -69,7 +81,11 @@ def told() -> Iterator[None]:
     try:
         yield
     except TStarError as error:
-        again = " (nothing was played and nothing is scored: try the same step again)" if isinstance(error, InfrastructureError) else ""
+        again = (
+            " (nothing was played and nothing is scored: try the same step again)"
+            if isinstance(error, InfrastructureError)
+            else ""
+        )
         raise ServedError(f"{type(error).__name__}: {error}{again}") from error
 
 

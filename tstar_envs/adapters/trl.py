@@ -52,7 +52,11 @@ class Rollout:
         self.info: dict[str, Any] = {}
 
     def reset(
-        self, task: str | int | None = None, seed: int | None = None, prompt: Sequence[dict[str, Any]] | None = None, **columns: Any
+        self,
+        task: str | int | None = None,
+        seed: int | None = None,
+        prompt: Sequence[dict[str, Any]] | None = None,
+        **columns: Any,
     ) -> str:
         """Start an episode.
 
@@ -93,11 +97,17 @@ class Rollout:
         if self._failure is not None:
             raise ValueError(f"the episode has failed: {self._failure}")
         if not self._running:
-            raise ValueError("the episode is over: no more calls are played" if self.info else "no episode is running yet: reset first")
+            raise ValueError(
+                "the episode is over: no more calls are played"
+                if self.info
+                else "no episode is running yet: reset first"
+            )
         try:
             action = tool.text(arguments)
         except BadCall:
-            self._step(f"{tool.name}({json.dumps(arguments, ensure_ascii=False, default=str)})")  # as `eval --tools` plays it
+            self._step(
+                f"{tool.name}({json.dumps(arguments, ensure_ascii=False, default=str)})"
+            )  # as `eval --tools` plays it
             raise
         return self._step(render_reply("", action))
 
@@ -131,7 +141,9 @@ def environment_factory(env_id: str, *, seed: int = 0, split: str = "train", **o
     tools = _make(entry, options).tools  # an option may change them, and a wrong one is told now
     shared = {"_entry": entry, "_options": options, "_seeds": itertools.count(seed), "__module__": __name__}
     name = entry.id.partition("/")[2].replace("-", "_")  # TRL names the reward after it
-    return type(name, (Rollout,), {**shared, "__doc__": entry.summary, **{tool.name: _method(tool) for tool in tools}})
+    return type(
+        name, (Rollout,), {**shared, "__doc__": entry.summary, **{tool.name: _method(tool) for tool in tools}}
+    )
 
 
 def _make(entry: EnvEntry, options: dict[str, Any]) -> TextEnv[Any, Any]:
@@ -142,7 +154,10 @@ def _method(tool: Tool) -> Callable[..., str]:
     """A tool as a method, described as TRL reads it: by type hints and a docstring in Google's form."""
     hints = {name: Literal[tool.choices[name]] if name in tool.choices else str for name in tool.parameters}
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    rest = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hint) for name, hint in hints.items()]
+    rest = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hint)
+        for name, hint in hints.items()
+    ]
     signature = inspect.Signature([own, *rest], return_annotation=str)
 
     def method(self: Rollout, /, *values: Any, **named: Any) -> str:
@@ -154,7 +169,9 @@ def _method(tool: Tool) -> Callable[..., str]:
         return self._call(tool, arguments)
 
     described = "\n".join(f"    {name}: {text}" for name, text in tool.parameters.items())
-    method.__doc__ = f"{tool.description}\n\nArgs:\n{described}\n\nReturns:\n    What the environment answers."
+    method.__doc__ = (
+        f"{tool.description}\n\nArgs:\n{described}\n\nReturns:\n    What the environment answers."
+    )
     method.__name__, method.__qualname__ = tool.name, f"{Rollout.__name__}.{tool.name}"
     method.__annotations__ = {**hints, "return": str}
     method.__signature__ = signature  # type: ignore[attr-defined]
@@ -175,7 +192,9 @@ def task_rows(tasks: TaskSet) -> list[dict[str, str | list[dict[str, str]]]]:
     return [{"prompt": prompt, "task": task, "tasks_hash": tasks.hash} for task in tasks.ids]
 
 
-def task_dataset(env_id: str, split: str = "train", *, panel: str | None = None, limit: int | None = None, **options: Any) -> Dataset:
+def task_dataset(
+    env_id: str, split: str = "train", *, panel: str | None = None, limit: int | None = None, **options: Any
+) -> Dataset:
     """The data set to train on: one row for each task, so that all members of a group play the same one.
 
     Args:
@@ -201,6 +220,8 @@ def task_dataset(env_id: str, split: str = "train", *, panel: str | None = None,
         raise MissingExtra("task_dataset", "datasets", "trl") from error
     tasks = task_set(env_id, split=split, panel=panel, limit=limit, **options)
     text = datasets.Value("string")
-    features = datasets.Features({"prompt": [{"role": text, "content": text}], "task": text, "tasks_hash": text})
+    features = datasets.Features(
+        {"prompt": [{"role": text, "content": text}], "task": text, "tasks_hash": text}
+    )
     info = datasets.DatasetInfo(description=json.dumps(tasks.record()), features=features)
     return datasets.Dataset.from_list(task_rows(tasks), info=info)

@@ -58,12 +58,16 @@ class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
             PanelMismatch: the environment as made here does not play the panel's tasks.
         """
         config = self.config
-        tasks = task_set(config.env, split=config.split, panel=config.panel, limit=config.tasks, **config.options)
+        tasks = task_set(
+            config.env, split=config.split, panel=config.panel, limit=config.tasks, **config.options
+        )
         made = tasks.make()
         rules = made.prompt()
         for name in tasks.ids:
             text, _ = made.reset(options={"task": name})
-            data = TStarData(id=name, name=name, system_prompt=rules, prompt=text, options=tasks.options, **tasks.record())
+            data = TStarData(
+                id=name, name=name, system_prompt=rules, prompt=text, options=tasks.options, **tasks.record()
+            )
             yield TStarTask(data, config.task)
 
 
@@ -82,7 +86,15 @@ class TStarEnv(vf.Env[TStarEnvConfig]):
         What a search service fails at is raised, so that the episode has an error and no reward.
         """
         data = task.data
-        tasks = TaskSet(data.env, data.split, data.rules_version, (str(data.id),), data.tasks_hash, data.panel, data.options)
+        tasks = TaskSet(
+            data.env,
+            data.split,
+            data.rules_version,
+            (str(data.id),),
+            data.tasks_hash,
+            data.panel,
+            data.options,
+        )
         made = tasks.make()
         try:
             made.reset(options={"task": data.id})

@@ -28,7 +28,10 @@ from tstar_envs.stable_random import StableRandom
 
 Infos = list[dict[str, Any]]
 Observations = dict[str, Any]
-REPLIES = {"tags": ("action", "search", "answer"), "react": ("line",)}  # form of a reply -> how ``parse_reply`` says that it is marked
+REPLIES = {
+    "tags": ("action", "search", "answer"),
+    "react": ("line",),
+}  # form of a reply -> how ``parse_reply`` says that it is marked
 
 
 def projection(text_actions: Sequence[str], replies: str = "tags") -> tuple[list[str], list[bool]]:
@@ -68,7 +71,15 @@ class Envs:
     """
 
     def __init__(
-        self, env_id: str, env_num: int, group_n: int, *, seed: int = 0, split: str = "train", fixed: bool = False, **options: Any
+        self,
+        env_id: str,
+        env_num: int,
+        group_n: int,
+        *,
+        seed: int = 0,
+        split: str = "train",
+        fixed: bool = False,
+        **options: Any,
     ) -> None:
         if not is_whole(env_num) or env_num < 1:
             raise UnknownOption(f"env_num must be a whole number of at least 1, got {env_num!r}")
@@ -89,15 +100,21 @@ class Envs:
         if all(task is None for task in named):
             number = len(named) // self.group_n or len(self.rows) // self.group_n
             if self._fixed and number > len(self._ids):
-                raise UnknownOption(f"{number} fixed tasks are wanted and the split has {len(self._ids)}: take a smaller batch")
+                raise UnknownOption(
+                    f"{number} fixed tasks are wanted and the split has {len(self._ids)}: take a smaller batch"
+                )
             return list(itertools.islice(iter(self._ids) if self._fixed else self._stream, number))
         if len(named) > len(self.rows) or len(named) % self.group_n:
-            raise UnknownOption(f"{len(named)} rows of env_kwargs do not fit {len(self.rows)} environments in groups of {self.group_n}")
+            raise UnknownOption(
+                f"{len(named)} rows of env_kwargs do not fit {len(self.rows)} environments in groups of {self.group_n}"
+            )
         chosen: list[str | int] = []
         for number in range(len(named) // self.group_n):
             members = named[number * self.group_n : (number + 1) * self.group_n]
             if members[0] is None or any(task != members[0] for task in members):
-                raise UnknownOption(f"the members of group {number} must name the same task in env_kwargs, got {members!r:.200}")
+                raise UnknownOption(
+                    f"the members of group {number} must name the same task in env_kwargs, got {members!r:.200}"
+                )
             chosen.append(members[0])
         return chosen
 
@@ -129,11 +146,17 @@ class Envs:
         if self._group is None:
             raise ResetNeeded("step comes after reset: call reset() first")
         if len(actions) != len(self._group):
-            raise UnknownOption(f"step needs {len(self._group)} actions, one for each row, got {len(actions)}")
+            raise UnknownOption(
+                f"step needs {len(self._group)} actions, one for each row, got {len(actions)}"
+            )
         running = self._group.running
-        played = self._group.step([action if runs else None for action, runs in zip(actions, running, strict=True)])
+        played = self._group.step(
+            [action if runs else None for action, runs in zip(actions, running, strict=True)]
+        )
         return [
-            (str(observation), float(reward), bool(terminated or truncated), info) if reward is not None and info is not None else None
+            (str(observation), float(reward), bool(terminated or truncated), info)
+            if reward is not None and info is not None
+            else None
             for observation, reward, terminated, truncated, info in zip(*played, strict=True)
         ]
 
@@ -154,7 +177,11 @@ class EnvironmentManager:
     """
 
     def __init__(
-        self, envs: Envs, projection_f: Callable[[Sequence[str]], tuple[list[str], list[bool]]], config: Any, prompt_style: str = "tags"
+        self,
+        envs: Envs,
+        projection_f: Callable[[Sequence[str]], tuple[list[str], list[bool]]],
+        config: Any,
+        prompt_style: str = "tags",
     ) -> None:
         self.envs, self.projection_f, self.config = envs, projection_f, config
         self._history = max(0, int(config.env.history_length))
@@ -201,7 +228,11 @@ class EnvironmentManager:
             observation, rewards[row], dones[row], info = result
             self._turns[row].append((info["action"] or "(no action that could be read)", observation))
             self._anchors[row] = info["state_key"]
-            self._infos[row] = {**info, "won": info["success"], "is_action_valid": valid[row] and bool(info["action"])}
+            self._infos[row] = {
+                **info,
+                "won": info["success"],
+                "is_action_valid": valid[row] and bool(info["action"]),
+            }
         return self._observed(), rewards, dones, [dict(info) for info in self._infos]
 
     def _observed(self) -> Observations:
@@ -218,12 +249,19 @@ class EnvironmentManager:
         turns, parts = self._turns[row], [self.envs.rows[row].prompt(self._style), self._first[row]]
         if turns:
             start = max(0, len(turns) - self._history)
-            shown = [f"Turn {number}: {action}\n{answer}" for number, (action, answer) in enumerate(turns[start:], start + 1)]
+            shown = [
+                f"Turn {number}: {action}\n{answer}"
+                for number, (action, answer) in enumerate(turns[start:], start + 1)
+            ]
             parts += [f"Turns taken so far: {len(turns)}.", *(shown or [f"You see now:\n{turns[-1][1]}"])]
         return "\n\n".join(parts)
 
     def success_evaluator(
-        self, *args: Any, total_infos: Sequence[Infos], total_batch_list: Sequence[Sequence[Mapping[str, Any]]], **kwargs: Any
+        self,
+        *args: Any,
+        total_infos: Sequence[Infos],
+        total_batch_list: Sequence[Sequence[Mapping[str, Any]]],
+        **kwargs: Any,
     ) -> dict[str, np.ndarray]:
         """Whether the episodes of a rollout were won.
 
@@ -237,7 +275,14 @@ class EnvironmentManager:
             ``success_rate`` and ``score``, shape (rows,): of the last step that each row played.
         """
         last = [
-            next((info for info, kept in zip(reversed(infos), reversed(batch), strict=True) if kept["active_masks"]), None)
+            next(
+                (
+                    info
+                    for info, kept in zip(reversed(infos), reversed(batch), strict=True)
+                    if kept["active_masks"]
+                ),
+                None,
+            )
             for infos, batch in zip(total_infos, total_batch_list, strict=True)
         ]
         return {
@@ -268,13 +313,19 @@ def make_envs(config: Any) -> tuple[EnvironmentManager, EnvironmentManager]:
     given = {"replies": "tags", "train_split": "train", "val_split": "valid", "options": {}, **own}
     unknown = given.keys() - {"replies", "train_split", "val_split", "options"}
     if unknown:
-        raise UnknownOption(f"env.tstar has no setting {min(unknown)!r}; valid: replies, train_split, val_split, options")
+        raise UnknownOption(
+            f"env.tstar has no setting {min(unknown)!r}; valid: replies, train_split, val_split, options"
+        )
     check_option("env.tstar.replies", given["replies"], tuple(REPLIES))
     if not is_whole(config.env.rollout.n):
         raise UnknownOption(f"env.rollout.n must be a whole number, got {config.env.rollout.n!r}")
     options = {"horizon": config.env.max_steps, **given["options"]}
     members, name, seed = max(1, config.env.rollout.n), config.env.env_name, config.env.seed
-    train = Envs(name, config.data.train_batch_size, members, seed=seed, split=given["train_split"], **options)
+    train = Envs(
+        name, config.data.train_batch_size, members, seed=seed, split=given["train_split"], **options
+    )
     valid = Envs(name, config.data.val_batch_size, 1, split=given["val_split"], fixed=True, **options)
     read = partial(projection, replies=given["replies"])
-    return EnvironmentManager(train, read, config, given["replies"]), EnvironmentManager(valid, read, config, given["replies"])
+    return EnvironmentManager(train, read, config, given["replies"]), EnvironmentManager(
+        valid, read, config, given["replies"]
+    )

@@ -53,7 +53,9 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     price = prices.of_model(model) if model is not None else None
     # What a record does not hold was not timed: 0 seconds is no measurement.
     earlier = [step.get("seconds") for e in episodes for attempt in e.attempts for step in attempt["steps"]]
-    replies = sorted(seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds)
+    replies = sorted(
+        seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds
+    )
     return Accounts(
         usage=total(calls),
         successes=sum(episode.success for episode in episodes),

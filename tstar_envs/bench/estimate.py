@@ -38,7 +38,11 @@ class Amount:
     def total(amounts: Iterable[Amount]) -> Amount:
         """The sum of several."""
         found = list(amounts)
-        return Amount(sum(a.requests for a in found), sum(a.input_tokens for a in found), sum(a.output_tokens for a in found))
+        return Amount(
+            sum(a.requests for a in found),
+            sum(a.input_tokens for a in found),
+            sum(a.output_tokens for a in found),
+        )
 
     def cost(self, price: Price) -> float:
         """What it costs, nothing of it cached."""
@@ -69,7 +73,9 @@ class _Expert:
         self.longest = self.opening = 0.0
         self.model, self.fields = "", dict[str, Any]()
 
-    async def ask(self, messages: Sequence[dict[str, Any]], purpose: str, *, max_tokens: int, **fields: Any) -> Answer:
+    async def ask(
+        self, messages: Sequence[dict[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
+    ) -> Answer:
         """Count the messages, and answer."""
         text = _OTHER_TEXT
         if purpose == ACT:
@@ -78,7 +84,9 @@ class _Expert:
                 raise AgentError("the expert knows no way to win from here")
             text = self._agent.in_form(reply)
             self.longest = max(self.longest, _tokens(messages[-1]["content"]))
-        given = sum(_tokens(message["content"] or "") for message in messages) + _tokens(str(fields.get("tools", "")))
+        given = sum(_tokens(message["content"] or "") for message in messages) + _tokens(
+            str(fields.get("tools", ""))
+        )
         self.opening = given if len(messages) == 2 and purpose == ACT else self.opening
         return Answer(text, "", (), Call(purpose, 0.0, round(given), round(_tokens(text))))
 
@@ -96,7 +104,11 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
         wanted: the episodes.
     """
     tasks = list(dict.fromkeys(task for task, _ in wanted))
-    spread = [tasks[index * len(tasks) // LOOKED_AT] for index in range(LOOKED_AT)] if len(tasks) > LOOKED_AT else tasks
+    spread = (
+        [tasks[index * len(tasks) // LOOKED_AT] for index in range(LOOKED_AT)]
+        if len(tasks) > LOOKED_AT
+        else tasks
+    )
     twin = agent.another()
     expert = _Expert(env, twin)
     twin.endpoint = expert  # type: ignore[assignment]
@@ -104,7 +116,10 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
     turns = max((len(episode.steps) for episode in played), default=1) if env.horizon_varies else env.horizon
     options, requests = agent.options, agent.requests(turns)
     # An attempt is a row of requests that grow by a turn each; further ones (reflections) are counted as long as the longest.
-    growing = [min(options.context_tokens, expert.opening + turn * (expert.longest + options.max_tokens)) for turn in range(turns)]
+    growing = [
+        min(options.context_tokens, expert.opening + turn * (expert.longest + options.max_tokens))
+        for turn in range(turns)
+    ]
     most = sum(growing) * (requests // turns) + growing[-1] * (requests % turns)
     return Estimate(
         episodes=len(wanted),
@@ -116,7 +131,10 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
 def _mean(played: Sequence[Episode]) -> Amount:
     calls = [call for episode in played for call in episode.calls]
     count = max(1, len(played))
-    given, answered = sum(call["input_tokens"] for call in calls), sum(call["output_tokens"] for call in calls)
+    given, answered = (
+        sum(call["input_tokens"] for call in calls),
+        sum(call["output_tokens"] for call in calls),
+    )
     return Amount(len(calls) / count, given / count, answered / count)
 
 

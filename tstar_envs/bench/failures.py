@@ -53,7 +53,9 @@ def failure(episode: Episode, error: Exception | None = None) -> str:
         name = type(error).__name__ if error is not None else episode.error.partition(":")[0]
         if name == EndpointError.__name__:
             return ENDPOINT
-        return AGENT if name in (AgentError.__name__, "NoExpert", "NotShown", "ContextTooLong") else ENVIRONMENT
+        return (
+            AGENT if name in (AgentError.__name__, "NoExpert", "NotShown", "ContextTooLong") else ENVIRONMENT
+        )
     if episode.success:
         return ""
     unreadable = sum(not step.action for step in episode.steps)

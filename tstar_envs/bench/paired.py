@@ -60,7 +60,9 @@ def paired_differences(first: Values, second: Values) -> list[float]:
         ValueError: they have not played the same tasks, none at all, or a task without episodes.
     """
     if first.keys() != second.keys() or not first or not all(first.values()) or not all(second.values()):
-        raise ValueError("both need values of the same tasks, at least one task, and at least one value for each")
+        raise ValueError(
+            "both need values of the same tasks, at least one task, and at least one value for each"
+        )
     return [_mean(first[task]) - _mean(second[task]) for task in sorted(first)]
 
 
@@ -100,10 +102,12 @@ def compare(agents: Mapping[str, Values], *, draws: int = DRAWS) -> list[Compari
 
 def _comparison(
     pair: tuple[str, str], differences: list[float], p: float, adjusted: float, alpha: float, draws: int
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     tasks, mean = len(differences), _mean(differences)
     low, high = interval(differences, draws=draws)
-    deviation = math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (tasks - 1)) if tasks > 1 else None
+    deviation = (
+        math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (tasks - 1)) if tasks > 1 else None
+    )
     if deviation is not None and deviation < 1e-12:  # of rounding alone
         deviation = 0.0
     decided = (low > 0 or high < 0) and adjusted < ALPHA
@@ -112,9 +116,19 @@ def _comparison(
         wanted = [tasks_to_decide(mean, deviation, alpha=alpha, power=power) for power in (0.5, POWER)]
         more = [None if number is None else max(1, number - tasks) for number in wanted]
     return Comparison(
-        *pair, tasks=tasks, difference=mean, low=low, high=high, p=p, p_holm=adjusted, deviation=deviation,
-        detectable=minimal_detectable_effect(deviation, tasks) if deviation else None, decided=decided, more=more[0], more_surely=more[1],
-    )  # fmt: skip
+        *pair,
+        tasks=tasks,
+        difference=mean,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=adjusted,
+        deviation=deviation,
+        detectable=minimal_detectable_effect(deviation, tasks) if deviation else None,
+        decided=decided,
+        more=more[0],
+        more_surely=more[1],
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -9,7 +9,9 @@ ALPHA = 0.05
 POWER = 0.8
 
 
-def minimal_detectable_effect(deviation: float, tasks: int, *, alpha: float = ALPHA, power: float = POWER) -> float:
+def minimal_detectable_effect(
+    deviation: float, tasks: int, *, alpha: float = ALPHA, power: float = POWER
+) -> float:
     """The true mean difference that a two-sided test at ``alpha`` finds with probability ``power``.
 
     (z(1 - alpha / 2) + z(power)) * deviation / sqrt(tasks), that is 2.80 standard errors by default (Bloom, Evaluation Review 19,
@@ -29,7 +31,9 @@ def minimal_detectable_effect(deviation: float, tasks: int, *, alpha: float = AL
     return (_z(1 - alpha / 2) + _z(power)) * deviation / math.sqrt(tasks)
 
 
-def tasks_to_decide(difference: float, deviation: float, *, alpha: float = ALPHA, power: float = 0.5) -> int | None:
+def tasks_to_decide(
+    difference: float, deviation: float, *, alpha: float = ALPHA, power: float = 0.5
+) -> int | None:
     """Tasks with which a difference that stays as it is would be told from 0: the equation above solved for ``tasks``.
 
     Args:
@@ -44,7 +48,9 @@ def tasks_to_decide(difference: float, deviation: float, *, alpha: float = ALPHA
     """
     if difference == 0:
         return None
-    fewest = math.floor(1 - math.log2(alpha)) + 1  # so that the smallest p of all sign flips, 2^(1 - n), is below alpha
+    fewest = (
+        math.floor(1 - math.log2(alpha)) + 1
+    )  # so that the smallest p of all sign flips, 2^(1 - n), is below alpha
     size = abs(difference)
     ratio = (_z(1 - alpha / 2) + _z(power)) * deviation / size
     alike = _z(1 - alpha / 2) ** 2 / size if deviation == 0 else 0.0

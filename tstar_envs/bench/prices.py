@@ -39,7 +39,9 @@ class Price:
             if given is None or answered is None:
                 return None
             cached = min(given, call.get("cached_tokens", 0))
-            cost += ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
+            cost += (
+                (given - cached) * self.input + cached * self.cached_input + answered * self.output
+            ) / MILLION
         return cost
 
 
@@ -96,10 +98,16 @@ def money(amount: float, currency: str) -> str:
 
 
 def _price(where: str, entry: Any) -> Price:
-    if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= {"input", "output", "cached_input"}:
+    if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= {
+        "input",
+        "output",
+        "cached_input",
+    }:
         raise BadData(f"{where}: needs input and output, and may have cached_input; found {entry!r:.100}")
     given: dict[str, Any] = entry
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise BadData(f"{where}: {name} must be a number of 0 or more, found {value!r}")
-    return Price(float(given["input"]), float(given.get("cached_input", given["input"])), float(given["output"]))
+    return Price(
+        float(given["input"]), float(given.get("cached_input", given["input"])), float(given["output"])
+    )

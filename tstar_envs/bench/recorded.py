@@ -70,7 +70,9 @@ def read_recorded(path: Path) -> Recorded:
     recorded = collect(path, read_episodes(path))
     if not recorded.tasks:
         kind = "only episodes that ended in an error" if recorded.errors else "no episode"
-        raise BadData(f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out")
+        raise BadData(
+            f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out"
+        )
     return recorded
 
 
@@ -91,7 +93,9 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
             for name, value in facts.items():
                 if value != first[name]:
                     what = SAME.get(name, name)
-                    raise BadData(f"{path} mixes episodes of {what} {first[name]!r} and {value!r}: give one file for each")
+                    raise BadData(
+                        f"{path} mixes episodes of {what} {first[name]!r} and {value!r}: give one file for each"
+                    )
             outcomes[episode.task, episode.sample] = None if episode.ended == "error" else _outcome(episode)
     except BadData as error:
         raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
@@ -109,7 +113,9 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
 
 def _outcome(episode: Episode) -> Outcome:
     text = f"{episode.instruction}\0{episode.first_observation}".encode("utf-8", "surrogatepass")
-    return Outcome(float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest())
+    return Outcome(
+        float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest()
+    )
 
 
 def settings_of(path: Path) -> dict[str, Any] | None:
@@ -140,7 +146,9 @@ def recorded_options(path: Path) -> dict[str, Any] | None:
         return None
     options = settings.get("options")
     if not isinstance(options, dict):
-        raise BadData(f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to go without it")
+        raise BadData(
+            f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to go without it"
+        )
     return options
 
 
@@ -159,13 +167,17 @@ def common_tasks(files: Sequence[Recorded], *, overlap: bool = False, any_option
     shared = sorted(set.intersection(*(set(file.tasks) for file in files)))
     if not shared:
         ids = "; ".join(f"{file.path} has {_listed(sorted(file.tasks))}" for file in files)
-        raise UnknownOption(f"another task set: no task has a result in all files ({ids}). Play the same tasks with each agent")
+        raise UnknownOption(
+            f"another task set: no task has a result in all files ({ids}). Play the same tasks with each agent"
+        )
     if not any_options:
         _same_options(files)
         _same_texts(files, shared)
     union = set().union(*(file.tasks for file in files))
     if len(shared) < len(union) and not overlap:
-        raise UnknownOption(f"another task set: {_task_sets(files, len(union))}. {len(shared)} tasks are in all: --overlap compares those")
+        raise UnknownOption(
+            f"another task set: {_task_sets(files, len(union))}. {len(shared)} tasks are in all: --overlap compares those"
+        )
     return shared
 
 
@@ -208,7 +220,11 @@ def _same_texts(files: Sequence[Recorded], shared: Sequence[str]) -> None:
 def _task_sets(files: Sequence[Recorded], union: int) -> str:
     told = []
     for file in files:
-        lost = f", and {file.without_result} that ended in errors alone (eval again repeats them)" if file.without_result else ""
+        lost = (
+            f", and {file.without_result} that ended in errors alone (eval again repeats them)"
+            if file.without_result
+            else ""
+        )
         told.append(f"{file.path} has {len(file.tasks)} of {union} tasks{lost}")
     return "; ".join(told)
 

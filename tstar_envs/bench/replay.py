@@ -87,7 +87,9 @@ def recordings(episodes: Sequence[Episode]) -> list[Recording]:
         for number, facts in enumerate(episode.attempts):
             try:
                 kept = {name: facts[name] for name in ("reward", "success", "ended")}
-                attempt = replace(episode, steps=[Step(**step) for step in facts["steps"]], extra={}, attempts=[], **kept)
+                attempt = replace(
+                    episode, steps=[Step(**step) for step in facts["steps"]], extra={}, attempts=[], **kept
+                )
             except (KeyError, TypeError) as error:
                 raise BadData(f"line {line}: attempt {number + 1} is damaged: {error}") from error
             found.append(Recording(line, number, attempt))
@@ -95,7 +97,9 @@ def recordings(episodes: Sequence[Episode]) -> list[Recording]:
     return found
 
 
-def replay(envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]) -> Iterator[Replayed]:
+def replay(
+    envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]
+) -> Iterator[Replayed]:
     """Play recordings again, as many side by side as there are environments.
 
     Args:
@@ -107,12 +111,18 @@ def replay(envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[
         yield from _side_by_side(envs, entry, wanted[start : start + len(envs)])
 
 
-def _side_by_side(envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]) -> list[Replayed]:
+def _side_by_side(
+    envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]
+) -> list[Replayed]:
     try:
         return _play(GroupEnv(envs[: len(wanted)], [r.episode.task for r in wanted], 1), entry, wanted)
     except Exception as error:  # noqa: BLE001 - a task that is not here, or a fault of the rules: one recording's, not the file's
         if len(wanted) == 1:
-            told = error if isinstance(error, TStarError) else EnvironmentFailed(raised("the environment", error))
+            told = (
+                error
+                if isinstance(error, TStarError)
+                else EnvironmentFailed(raised("the environment", error))
+            )
             return [Replayed(wanted[0], failed=f"{type(told).__name__}: {told}")]
         return [result for one in wanted for result in _side_by_side(envs, entry, [one])]
 
@@ -125,7 +135,9 @@ def _play(group: GroupEnv, entry: EnvEntry, wanted: Sequence[Recording]) -> list
         new = new_episode(env, entry, old.agent, old.task, sample=old.sample)
         new.begin(observation, info)
         again.append(new)
-        result.note(_differing(old, new, ("split", "instruction", "first_observation")) + _differing_figures(old, new))
+        result.note(
+            _differing(old, new, ("split", "instruction", "first_observation")) + _differing_figures(old, new)
+        )
     play_group(group, again, _Replies(results, again))
     for result, new in zip(results, again, strict=True):
         if result.step is None and new.error:
@@ -166,7 +178,9 @@ class _Replies:
             last = replayed.steps == len(old.steps)
             if last and _was_over(old):
                 changes += _differing(old, new, ("ended", "reward", "success")) + _differing_figures(old, new)
-            elif not (last and old.ended == "error"):  # whether a step that ended in an error came after its end is not recorded
+            elif not (
+                last and old.ended == "error"
+            ):  # whether a step that ended in an error came after its end is not recorded
                 changes.append(Change("ended", GOES_ON, new.ended))
         replayed.note(changes)
 
@@ -188,6 +202,12 @@ def _differing_figures(old: Episode, new: Episode) -> list[Change]:
 
 
 def _same(old: Any, new: Any) -> bool:
-    if isinstance(old, float) or isinstance(new, float):  # sums of fractions may end otherwise on another machine
-        return isinstance(old, float | int) and isinstance(new, float | int) and math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(old, float) or isinstance(
+        new, float
+    ):  # sums of fractions may end otherwise on another machine
+        return (
+            isinstance(old, float | int)
+            and isinstance(new, float | int)
+            and math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-12)
+        )
     return bool(old == new)

@@ -44,7 +44,9 @@ class ResultFile:
         if self.config.exists():
             self._check(settings)
         elif path.exists() and path.stat().st_size:
-            raise BadData(f"{path} holds episodes, but {self.config}, which says how they were made, is missing: choose another file")
+            raise BadData(
+                f"{path} holds episodes, but {self.config}, which says how they were made, is missing: choose another file"
+            )
         else:
             temporary = self.config.with_name(self.config.name + ".tmp")
             try:
@@ -52,13 +54,17 @@ class ResultFile:
                 temporary.replace(self.config)
             except OSError as error:
                 reason = error.strerror or error
-                raise WriteFailed(f"{self.config} cannot be written: {reason}. Make room or choose another file") from error
+                raise WriteFailed(
+                    f"{self.config} cannot be written: {reason}. Make room or choose another file"
+                ) from error
 
     def _check(self, settings: dict[str, Any]) -> None:
         try:
             differences = _differences(read_json(self.config), settings)
         except BadData as error:
-            raise BadData(f"the settings cannot be read: {error}. Choose another file for the episodes") from None
+            raise BadData(
+                f"the settings cannot be read: {error}. Choose another file for the episodes"
+            ) from None
         if differences:
             raise UnknownOption(
                 f"{self.path} was made with other settings: {'; '.join(differences)}. "
@@ -96,10 +102,14 @@ def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteFailed(f"{path.parent} cannot be made: {error.strerror or error}. Choose another file for the episodes") from error
+        raise WriteFailed(
+            f"{path.parent} cannot be made: {error.strerror or error}. Choose another file for the episodes"
+        ) from error
     if path.is_dir():
         raise BadData(f"{path} is not a regular file: choose another file for the episodes")
-    return only_writer(path.with_name(f".{path.name}.lock"), str(path), "wait for it, end it, or choose another --out")
+    return only_writer(
+        path.with_name(f".{path.name}.lock"), str(path), "wait for it, end it, or choose another --out"
+    )
 
 
 def latest(episodes: Iterable[Episode]) -> dict[Key, Episode]:

@@ -62,13 +62,23 @@ class Setting:
 
 def agent_seed(seed: int, task: str, sample: int) -> int:
     """A seed of 63 bits for one episode's sampling: the same whichever episodes were played before it."""
-    digest = hashlib.blake2b(f"{seed}\0{task}\0{sample}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    digest = hashlib.blake2b(
+        f"{seed}\0{task}\0{sample}".encode("utf-8", "surrogatepass"), digest_size=8
+    ).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def play_episode(
-    env: TextEnv[Any, Any], entry: EnvEntry, agent: Agent, *, name: str, task: str, seed: int = 0, sample: int = 0, progress: bool = False
-) -> Episode:  # fmt: skip
+    env: TextEnv[Any, Any],
+    entry: EnvEntry,
+    agent: Agent,
+    *,
+    name: str,
+    task: str,
+    seed: int = 0,
+    sample: int = 0,
+    progress: bool = False,
+) -> Episode:
     """Play one episode to its end; the arguments are those of ``Setting`` and ``Seat``.
 
     Returns:
@@ -87,15 +97,21 @@ def play_missing(
     """
     missing = [key for key in wanted if key not in done or done[key].ended == "error"]
     in_a_row = 0
-    with closing(play_all(seats, setting, missing)) as playing:  # what is under way ends with the run, not when Python tidies up
+    with closing(
+        play_all(seats, setting, missing)
+    ) as playing:  # what is under way ends with the run, not when Python tidies up
         for episode in playing:
             yield episode
             in_a_row = in_a_row + 1 if episode.ended == "error" else 0
             if in_a_row == ERRORS_IN_A_ROW + len(seats) - 1:
-                raise BrokenRun(f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}")
+                raise BrokenRun(
+                    f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}"
+                )
 
 
-def play_all(seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]) -> Generator[Episode, None, None]:
+def play_all(
+    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]
+) -> Generator[Episode, None, None]:
     """Play episodes side by side, as many as there are seats; yields each as it ends.
 
     Leaving the iteration ends what is under way: those episodes are not recorded.
@@ -115,7 +131,9 @@ def play_all(seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]) -> 
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(_all({*tasks, *players}))  # also asks those for their exceptions that are over
+        loop.run_until_complete(
+            _all({*tasks, *players})
+        )  # also asks those for their exceptions that are over
         loop.run_until_complete(_close(seats))
         loop.run_until_complete(loop.shutdown_asyncgens())
         table.close()
@@ -129,7 +147,10 @@ async def _next(ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[
         for player in players:
             if player.done():
                 player.result()
-        await asyncio.wait([waiting, *(player for player in players if not player.done())], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [waiting, *(player for player in players if not player.done())],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
     return waiting.result()
 
 
@@ -203,7 +224,9 @@ class _Table:
             if result.over:
                 break
         again: Callable[..., Any] | None = getattr(agent, "again", None)
-        return again is not None and bool(await self._ask(seat, episode, again, observation, result.reward, info))
+        return again is not None and bool(
+            await self._ask(seat, episode, again, observation, result.reward, info)
+        )
 
     async def _ask(self, seat: Seat, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
         """Call an agent; what it asked of its model meanwhile is recorded, whether it succeeds or not."""

@@ -70,12 +70,18 @@ def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     half = z / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
     # At the ends the bound is exact, and rounding must not move it.
-    return (0.0 if successes == 0 else max(0.0, centre - half)), (1.0 if successes == trials else min(1.0, centre + half))
+    return (0.0 if successes == 0 else max(0.0, centre - half)), (
+        1.0 if successes == trials else min(1.0, centre + half)
+    )
 
 
 def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:
     alike = {value for cluster in values for value in cluster}
-    return wilson(round(alike.pop()) * len(values), len(values)) if len(alike) == 1 else cluster_bootstrap(values)
+    return (
+        wilson(round(alike.pop()) * len(values), len(values))
+        if len(alike) == 1
+        else cluster_bootstrap(values)
+    )
 
 
 def summarise(episodes: Sequence[Episode]) -> Summary:
@@ -90,7 +96,14 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
     for episode in good:
         by_task.setdefault(episode.task, []).append(float(episode.success))
     steps = [step for episode in good for step in episode.steps]
-    names = sorted({n for e in good for n, v in e.extra.items() if isinstance(v, int | float) and not isinstance(v, bool)})
+    names = sorted(
+        {
+            n
+            for e in good
+            for n, v in e.extra.items()
+            if isinstance(v, int | float) and not isinstance(v, bool)
+        }
+    )
     counted = {name: [e for e in good if name not in FACTS or name in e.extra] for name in names}
     successes = sum(e.success for e in good)
     return Summary(
@@ -104,7 +117,10 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
         steps=len(steps) / len(good),
         invalid=sum(not s.action_valid for s in steps) / len(steps) if steps else 0.0,
         truncated=sum(e.ended == "truncated" for e in good) / len(good),
-        extra={name: sum(float(e.extra.get(name, 0.0)) for e in those) / len(those) for name, those in counted.items()},
+        extra={
+            name: sum(float(e.extra.get(name, 0.0)) for e in those) / len(those)
+            for name, those in counted.items()
+        },
         progress_unknown=sum("progress_unknown" in e.extra for e in good),
         failures=failures,
         unreadable=sum(not s.action for s in steps) / len(steps) if steps else 0.0,

@@ -43,7 +43,9 @@ class StepsTogether:
     async def _play(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            results = await self._workers.run(step_rows, [env for env, _, _ in batch], [reply for _, reply, _ in batch])
+            results = await self._workers.run(
+                step_rows, [env for env, _, _ in batch], [reply for _, reply, _ in batch]
+            )
             for (_, _, answer), result in zip(batch, results, strict=True):
                 if answer.done():  # cancelled
                     continue
@@ -59,7 +61,10 @@ def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarErr
         failed = type(envs[0]).prepare_group_step(envs, replies)
     except Exception as error:  # noqa: BLE001 - told as what it is, a fault of the environment
         failed = dict.fromkeys(range(len(envs)), _told(error))  # type: ignore[arg-type]
-    return [failed[i] if i in failed else _step(env, reply) for i, (env, reply) in enumerate(zip(envs, replies, strict=True))]
+    return [
+        failed[i] if i in failed else _step(env, reply)
+        for i, (env, reply) in enumerate(zip(envs, replies, strict=True))
+    ]
 
 
 def _step(env: Env, reply: str) -> StepResult | TStarError:

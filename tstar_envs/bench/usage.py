@@ -43,7 +43,11 @@ class Call:
         """As an episode's ``calls`` holds it; what is as usual is left out."""
         plain = Call(self.purpose, self.seconds)
         kept = ("purpose", "seconds", "step")
-        return {name: value for name, value in asdict(self).items() if name in kept or value != getattr(plain, name)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name in kept or value != getattr(plain, name)
+        }
 
 
 @dataclass(frozen=True)

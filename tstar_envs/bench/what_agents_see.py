@@ -50,7 +50,9 @@ class EnvironmentView:
         """The rules and the grammar of actions; see ``TextEnv.prompt``."""
         wanted = style or self.prompt_style
         if wanted not in self._prompt:
-            raise NotShown(f"there is no prompt style {wanted!r}; valid: {', '.join(map(repr, self._prompt))}")
+            raise NotShown(
+                f"there is no prompt style {wanted!r}; valid: {', '.join(map(repr, self._prompt))}"
+            )
         return self._prompt[wanted]
 
     def demonstrations(self, n: int, style: str | None = None) -> list[str]:
@@ -73,7 +75,11 @@ def _demonstrating(env: TextEnv[Any, Any]) -> Callable[..., list[str]]:
 
     def of_the_other(n: int, style: str | None = None) -> list[str]:
         other = find_entry(entry.train_on)
-        options = {name: value for name, value in spec.kwargs.items() if name not in entry.kwargs and name not in ("split", "horizon")}
+        options = {
+            name: value
+            for name, value in spec.kwargs.items()
+            if name not in entry.kwargs and name not in ("split", "horizon")
+        }
         return other.load_class()(**{**other.kwargs, **options}).demonstrations(n, style)
 
     return of_the_other

@@ -71,7 +71,9 @@ def _in_all(folders: Sequence[Path]) -> list[list[Path]]:
     """The files that all folders have, by name."""
     names = sorted(set.intersection(*({path.name for path in folder.glob("*.jsonl")} for folder in folders)))
     if not names:
-        raise UnknownOption(f"no file *.jsonl is in all of {', '.join(map(str, folders))}: give folders that eval --suite --out wrote")
+        raise UnknownOption(
+            f"no file *.jsonl is in all of {', '.join(map(str, folders))}: give folders that eval --suite --out wrote"
+        )
     return [[folder / name for folder in folders] for name in names]
 
 
@@ -100,14 +102,23 @@ def _names(files: Sequence[Recorded]) -> list[str]:
 def _agent(name: str, file: Recorded, values: dict[str, list[float]]) -> dict[str, Any]:
     means = [sum(those) / len(those) for those in values.values()]
     return {
-        "name": name, "agent": file.agent, "file": str(file.path), "mean": sum(means) / len(means),
-        "episodes": sum(map(len, values.values())), "left_out_tasks": len(file.tasks) - len(values), "errors": file.errors,
+        "name": name,
+        "agent": file.agent,
+        "file": str(file.path),
+        "mean": sum(means) / len(means),
+        "episodes": sum(map(len, values.values())),
+        "left_out_tasks": len(file.tasks) - len(values),
+        "errors": file.errors,
         "options": file.options,
-    }  # fmt: skip
+    }
 
 
 def _show(
-    command: CompareCommand, console: Console, files: Sequence[Recorded], agents: list[dict[str, Any]], compared: list[Comparison]
+    command: CompareCommand,
+    console: Console,
+    files: Sequence[Recorded],
+    agents: list[dict[str, Any]],
+    compared: list[Comparison],
 ) -> None:
     on, several = files[0].played_on, len(compared) > 1
     panels = {file.panel for file in files}
@@ -116,23 +127,50 @@ def _show(
     say(console, f"{what}: {compared[0].tasks} tasks, {command.metric}")
     table = Table()
     for column in ("agent", command.metric, "episodes", "errors (left out)", "options", "file"):
-        table.add_column(column, justify="left" if column in ("agent", "options", "file") else "right", overflow="fold")
+        table.add_column(
+            column, justify="left" if column in ("agent", "options", "file") else "right", overflow="fold"
+        )
     for agent in agents:
         options = agent["options"]
-        told = "not recorded" if options is None else ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
-        cells = (agent["name"], f"{agent['mean']:.1%}", str(agent["episodes"]), str(agent["errors"]), told, agent["file"])
+        told = (
+            "not recorded"
+            if options is None
+            else ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
+        )
+        cells = (
+            agent["name"],
+            f"{agent['mean']:.1%}",
+            str(agent["episodes"]),
+            str(agent["errors"]),
+            told,
+            agent["file"],
+        )
         table.add_row(*map(plain, cells))
     console.print(table)
     if any(agent["left_out_tasks"] for agent in agents):
-        left = ", ".join(f"{agent['left_out_tasks']} of {agent['name']}" for agent in agents if agent["left_out_tasks"])
+        left = ", ".join(
+            f"{agent['left_out_tasks']} of {agent['name']}" for agent in agents if agent["left_out_tasks"]
+        )
         say(console, f"tasks left out because not all have them: {left}", "yellow")
     table = Table()
-    for column in ("difference", "by", "95 % interval", "p", *(["p (Holm)"] if several else []), "detectable effect"):
+    for column in (
+        "difference",
+        "by",
+        "95 % interval",
+        "p",
+        *(["p (Holm)"] if several else []),
+        "detectable effect",
+    ):
         table.add_column(column, justify="left" if column == "difference" else "right", overflow="fold")
     for one in compared:
         detectable = "not known" if one.detectable is None else f"{one.detectable:.1%}"
         p = (_p(one.p), _p(one.p_holm)) if several else (_p(one.p),)
-        table.add_row(*map(plain, (_pair(one), f"{one.difference:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}", *p, detectable)))
+        table.add_row(
+            *map(
+                plain,
+                (_pair(one), f"{one.difference:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}", *p, detectable),
+            )
+        )
     console.print(table)
     for one in compared:
         say(console, f"{_pair(one)}: {_verdict(one)}", "green" if one.decided else "yellow")
@@ -152,7 +190,11 @@ def _verdict(one: Comparison) -> str:
     if one.decided:
         return f"decided, {one.first if one.difference > 0 else one.second} is better"
     if one.more is None:
-        return "not decided, and no number of further tasks would decide a difference of 0" if one.tasks > 1 else "not decided by one task"
+        return (
+            "not decided, and no number of further tasks would decide a difference of 0"
+            if one.tasks > 1
+            else "not decided by one task"
+        )
     return (
         f"not decided; about {_tasks(one.more)} would decide it if the difference stays as it is "
         f"({one.more_surely:,} for an 80 % chance of it)"

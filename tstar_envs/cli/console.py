@@ -6,7 +6,11 @@ from rich.console import Console
 from rich.text import Text
 
 _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
-_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
+_CONTROL = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (*range(32), 127, *range(128, 160))
+    if chr(code) not in "\n\t"
+}
 
 
 def make_console(stderr: bool = False) -> Console:

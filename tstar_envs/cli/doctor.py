@@ -61,7 +61,11 @@ def _told(findings: Iterator[Finding], command: DoctorCommand, console: Console)
         if not command.json:
             took = f" ({finding.seconds:.1f} s)" if finding.seconds is not None else ""
             mend = f". To mend it, {finding.mend}" if finding.mend else ""
-            say(console, f"  {finding.status:<7}  {finding.what}: {finding.detail}{took}{mend}", _COLOURS[finding.status])
+            say(
+                console,
+                f"  {finding.status:<7}  {finding.what}: {finding.detail}{took}{mend}",
+                _COLOURS[finding.status],
+            )
         yield finding
 
 

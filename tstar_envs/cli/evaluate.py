@@ -51,7 +51,9 @@ def run(command: EvalCommand, console: Console) -> int:
     if command.suite is not None:
         return _run_suite(command, console, prices)
     if command.env is None:
-        raise UnknownOption("say what to play: --env ID (python -m tstar_envs list shows them), or --suite paper")
+        raise UnknownOption(
+            "say what to play: --env ID (python -m tstar_envs list shows them), or --suite paper"
+        )
     entry = find_entry(command.env)
     if command.dry_run:
         _dry_run(prepare(command, entry), console, prices)
@@ -72,16 +74,24 @@ def run(command: EvalCommand, console: Console) -> int:
 
 def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> int:
     if command.env is not None:
-        raise UnknownOption(f"--suite {command.suite} names its environments: leave --env {command.env} out, or the suite")
+        raise UnknownOption(
+            f"--suite {command.suite} names its environments: leave --env {command.env} out, or the suite"
+        )
     if command.out is not None and command.out.is_file():
-        raise UnknownOption(f"--out {command.out} is a file; with --suite it names a folder, which gets one file for each environment")
+        raise UnknownOption(
+            f"--out {command.out} is a file; with --suite it names a folder, which gets one file for each environment"
+        )
     chosen = panel(command.panel or "v1")
     commands = []
     for env_id in chosen.suite(str(command.suite)):
         out = command.out / f"{find_entry(env_id).name}.jsonl" if command.out is not None else None
         commands.append(replace(command, env=env_id, panel=chosen.version, out=out))
     if command.dry_run:
-        found = [estimated for one in commands if (estimated := _dry_run(prepare(one, find_entry(str(one.env))), console, prices))]
+        found = [
+            estimated
+            for one in commands
+            if (estimated := _dry_run(prepare(one, find_entry(str(one.env))), console, prices))
+        ]
         if found:
             say(console, "all of them:")
             console.print(estimate_table(_together(found), prices.of_model(str(command.model)), prices))
@@ -94,7 +104,13 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
                 try:
                     _play(played, console, prices)
                 finally:
-                    rows.append(Row(played.evaluation.entry.id, len(played.evaluation.wanted), *_figures(played, prices)))
+                    rows.append(
+                        Row(
+                            played.evaluation.entry.id,
+                            len(played.evaluation.wanted),
+                            *_figures(played, prices),
+                        )
+                    )
                 _tell_errors(played, console)
     finally:
         part = "" if command.tasks is None else f", the first {command.tasks} tasks of each"
@@ -115,7 +131,10 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
     _introduce(evaluation, console)
     finished = [episode for episode in played.episodes if episode.ended != "error"]
     if finished and results is not None:
-        say(console, f"resuming: {len(finished)} of {len(evaluation.wanted)} episodes are in {results.path} already")
+        say(
+            console,
+            f"resuming: {len(finished)} of {len(evaluation.wanted)} episodes are in {results.path} already",
+        )
     seats = evaluation.seats(len(evaluation.wanted) - len(finished))
     model = evaluation.command.model
     price = prices.of_model(model) if model is not None else None
@@ -128,20 +147,33 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
                 done.update(latest([episode]))
                 live.add(episode)
     except KeyboardInterrupt:
-        again = "the same command again goes on from here" if results is not None else "with --out it could go on from here"
+        again = (
+            "the same command again goes on from here"
+            if results is not None
+            else "with --out it could go on from here"
+        )
         say(console, f"interrupted: {again}", "yellow")
         if results is not None:
-            played.done = results.episodes()  # the signal may have come between the writing of a record and its counting
+            played.done = (
+                results.episodes()
+            )  # the signal may have come between the writing of a record and its counting
         raise
 
 
 def _introduce(evaluation: Evaluation, console: Console) -> None:
     command, entry = evaluation.command, evaluation.entry
     shown = ", ".join(f"{k}={v}" for k, v in evaluation.options.items()) or "defaults"
-    agent = command.agent if command.temperature is None else f"{command.agent} (temperature {command.temperature:g})"
+    agent = (
+        command.agent
+        if command.temperature is None
+        else f"{command.agent} (temperature {command.temperature:g})"
+    )
     model = f", model {command.model}" if command.model is not None else ""
     tasks = f"tasks of panel {evaluation.panel_told}" if evaluation.panel else f"split {command.split}"
-    say(console, f"{entry.id} ({evaluation.env.tier}, rules {entry.rules_version}), {tasks}, agent {agent}{model}, options: {shown}")
+    say(
+        console,
+        f"{entry.id} ({evaluation.env.tier}, rules {entry.rules_version}), {tasks}, agent {agent}{model}, options: {shown}",
+    )
     # Its own wish makes it play another environment than the rest.
     asked = {name: value for name, value in evaluation.wishes.items() if name not in evaluation.own}
     if asked and command.options_of is None:
@@ -153,7 +185,11 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
             "yellow",
         )
     if evaluation.privileged and command.agent.partition(":")[0] != "oracle":
-        say(console, "this agent is privileged: it is given the environment itself, its expert included", "yellow")
+        say(
+            console,
+            "this agent is privileged: it is given the environment itself, its expert included",
+            "yellow",
+        )
 
 
 def _figures(played: Played, prices: PriceTable) -> tuple[Summary, Accounts]:
@@ -164,7 +200,11 @@ def _tell_errors(played: Played, console: Console) -> None:
     errors = [episode for episode in played.episodes if episode.ended == "error"]
     if not errors:
         return
-    again = "run the same command again to repeat them" if played.results is not None else "with --out they could be repeated alone"
+    again = (
+        "run the same command again to repeat them"
+        if played.results is not None
+        else "with --out they could be repeated alone"
+    )
     say(console, f"{len(errors)} episodes ended in an error and are in no figure: {again}", "red")
     say(console, f"the last one, on {errors[-1].task}: {errors[-1].error}", "red")
 
@@ -173,9 +213,15 @@ def _dry_run(evaluation: Evaluation, console: Console, prices: PriceTable) -> Es
     agent, count = evaluation.agent, len(evaluation.wanted)
     if not isinstance(agent, ChatAgent):
         name, turns = evaluation.command.agent, evaluation.env.horizon
-        say(console, f"{evaluation.entry.id}: {count} episodes of {turns} turns at most; agent {name} sends no requests")
+        say(
+            console,
+            f"{evaluation.entry.id}: {count} episodes of {turns} turns at most; agent {name} sends no requests",
+        )
         return None
-    say(console, f"{evaluation.entry.id}: {count} episodes of {agent.method} with model {agent.endpoint.model}; nothing is sent")
+    say(
+        console,
+        f"{evaluation.entry.id}: {count} episodes of {agent.method} with model {agent.endpoint.model}; nothing is sent",
+    )
     found = estimate(evaluation.env, evaluation.entry, agent, evaluation.wanted)
     console.print(estimate_table(found, prices.of_model(agent.endpoint.model), prices))
     return found
@@ -183,5 +229,7 @@ def _dry_run(evaluation: Evaluation, console: Console, prices: PriceTable) -> Es
 
 def _together(found: list[Estimate]) -> Estimate:
     return Estimate(
-        sum(one.episodes for one in found), Amount.total(one.expert for one in found), Amount.total(one.most for one in found)
+        sum(one.episodes for one in found),
+        Amount.total(one.expert for one in found),
+        Amount.total(one.most for one in found),
     )

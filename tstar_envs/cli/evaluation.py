@@ -53,21 +53,35 @@ class Evaluation:
         """What must be equal for two runs to belong to one file; what is not set is left out, so that older files go on."""
         command, entry = self.command, self.entry
         settings: dict[str, Any] = {
-            "format": FORMAT, "env": entry.id, "rules_version": entry.rules_version, "tier": self.env.tier, "split": command.split,
-            "agent": command.agent, "seed": command.seed, "options": self.options,
-        }  # fmt: skip
+            "format": FORMAT,
+            "env": entry.id,
+            "rules_version": entry.rules_version,
+            "tier": self.env.tier,
+            "split": command.split,
+            "agent": command.agent,
+            "seed": command.seed,
+            "options": self.options,
+        }
         more = {
-            "temperature": command.temperature, "progress": command.progress or None, "panel": self.panel or None,
+            "temperature": command.temperature,
+            "progress": command.progress or None,
+            "panel": self.panel or None,
             "agent_settings": getattr(self.agent, "settings", None),
-        }  # fmt: skip
+        }
         return {**settings, **{name: value for name, value in more.items() if value is not None}}
 
     @property
     def panel_told(self) -> str:
         """The panel for a table, and how much of it is played where that is not all; "" without one."""
         tasks = {task for task, _ in self.wanted}
-        whole = len(panel(self.command.panel)[self.entry.id].tasks) if self.command.panel is not None else len(tasks)
-        return self.panel if len(tasks) == whole else f"{self.panel} (the first {len(tasks)} of {whole} tasks)"
+        whole = (
+            len(panel(self.command.panel)[self.entry.id].tasks)
+            if self.command.panel is not None
+            else len(tasks)
+        )
+        return (
+            self.panel if len(tasks) == whole else f"{self.panel} (the first {len(tasks)} of {whole} tasks)"
+        )
 
     @property
     def setting(self) -> Setting:
@@ -84,8 +98,12 @@ class Evaluation:
             UnknownOption: a concurrency that the agent cannot have.
         """
         command = self.command
-        wanted = command.concurrency if command.concurrency is not None else getattr(self.agent, "concurrency", 1)
-        agents = more_agents(self.agent, max(1, min(wanted, missing)), command.agent, lambda: _load(command, self.entry))
+        wanted = (
+            command.concurrency if command.concurrency is not None else getattr(self.agent, "concurrency", 1)
+        )
+        agents = more_agents(
+            self.agent, max(1, min(wanted, missing)), command.agent, lambda: _load(command, self.entry)
+        )
         seats = [Seat(self.env, self.agent)]
         for agent in agents[1:]:
             env = make_env(self.entry, {"split": command.split, **self.options})
@@ -115,15 +133,25 @@ def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
         env = make_env(entry, {"split": command.split, **options})
     tasks, shown_panel = _tasks(command, entry, env)
     wanted = [(task, sample) for task in tasks for sample in range(command.samples)]
-    return Evaluation(command, entry, env, agent, options, wishes, own, wanted, shown_panel, bind_agent(agent, env))
+    return Evaluation(
+        command, entry, env, agent, options, wishes, own, wanted, shown_panel, bind_agent(agent, env)
+    )
 
 
 def _load(command: EvalCommand, entry: EnvEntry) -> Agent:
     model = ModelOptions(
-        command.model, command.base_url, command.max_tokens, command.context_tokens, command.tools, command.timeout, command.retries,
+        command.model,
+        command.base_url,
+        command.max_tokens,
+        command.context_tokens,
+        command.tools,
+        command.timeout,
+        command.retries,
         _request_fields(command.request),
-    )  # fmt: skip
-    return load_agent(command.agent, env_id=entry.id, seed=command.seed, temperature=command.temperature, model=model)
+    )
+    return load_agent(
+        command.agent, env_id=entry.id, seed=command.seed, temperature=command.temperature, model=model
+    )
 
 
 def _request_fields(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -132,7 +160,9 @@ def _request_fields(pairs: tuple[str, ...]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise UnknownOption(f"--request takes KEY=VALUE, got {pair!r}: for example --request reasoning_effort=low")
+            raise UnknownOption(
+                f"--request takes KEY=VALUE, got {pair!r}: for example --request reasoning_effort=low"
+            )
         try:
             fields[name] = json.loads(value)
         except ValueError:
@@ -161,12 +191,16 @@ def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tup
     if command.panel is not None:
         chosen = panel(command.panel)
         if command.split != "test":
-            raise UnknownOption(f"panel {chosen.version} is made of test tasks: leave --split {command.split} out")
+            raise UnknownOption(
+                f"panel {chosen.version} is made of test tasks: leave --split {command.split} out"
+            )
         chosen.check(env)
         part = chosen[entry.id]
         ids, of, shown = list(part.tasks), f"panel {chosen.version}", f"{chosen.version} {part.hash}"
     if not ids:
-        raise UnknownTask(f"split {command.split!r} of {entry.name} has no tasks; choose another split or another data tier")
+        raise UnknownTask(
+            f"split {command.split!r} of {entry.name} has no tasks; choose another split or another data tier"
+        )
     count = len(ids) if command.tasks is None else command.tasks
     if not 1 <= count <= len(ids):
         raise UnknownOption(f"--tasks must be from 1 to {len(ids)}, the size of {of}, got {count}")

@@ -51,7 +51,16 @@ def suite_table(rows: Sequence[Row], title: str) -> Table:
     """The figures of a suite, a row for each environment."""
     costs = [row.accounts for row in rows if row.accounts.cost is not None]
     table = Table(title=title, title_justify="left")
-    for column in ("environment", "success", "95 % interval", "score", "steps", "episodes", "errors", *(["cost"] if costs else [])):
+    for column in (
+        "environment",
+        "success",
+        "95 % interval",
+        "score",
+        "steps",
+        "episodes",
+        "errors",
+        *(["cost"] if costs else []),
+    ):
         table.add_column(column, justify="left" if column == "environment" else "right")
     for row in rows:
         summary, cost = row.summary, row.accounts.cost
@@ -60,7 +69,12 @@ def suite_table(rows: Sequence[Row], title: str) -> Table:
         if summary.success is not None and summary.wilson is not None:
             told = interval(summary.clustered or summary.wilson)
             cells[1:5] = f"{summary.success:.1%}", told, f"{summary.score:.3f}", f"{summary.steps:.2f}"
-        table.add_row(*map(plain, [*cells, *(["" if cost is None else money(cost, row.accounts.currency)] if costs else [])]))
+        table.add_row(
+            *map(
+                plain,
+                [*cells, *(["" if cost is None else money(cost, row.accounts.currency)] if costs else [])],
+            )
+        )
     if costs:
         table.caption = f"cost in all: {money(sum(c.cost or 0.0 for c in costs), costs[0].currency)} (prices of {costs[0].as_of})"
     return table
@@ -70,11 +84,18 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
     played = summary.episodes + summary.errors
     if panel:
         yield "tasks", panel
-    yield "episodes", f"{summary.episodes} ({summary.tasks} tasks)" + (f", {wanted - played} not played yet" if played < wanted else "")
+    yield (
+        "episodes",
+        f"{summary.episodes} ({summary.tasks} tasks)"
+        + (f", {wanted - played} not played yet" if played < wanted else ""),
+    )
     yield "errors (in no rate)", str(summary.errors)
     if summary.success is not None and summary.wilson is not None:
         yield "success", f"{summary.success:.1%}"
-        yield "95 % interval (Wilson" + (", per episode)" if summary.clustered else ")"), interval(summary.wilson)
+        yield (
+            "95 % interval (Wilson" + (", per episode)" if summary.clustered else ")"),
+            interval(summary.wilson),
+        )
         if summary.clustered:
             yield "95 % interval (by task)", interval(summary.clustered)
         yield "mean score", f"{summary.score:.3f}"
@@ -108,7 +129,11 @@ def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:
         yield "tokens", "the endpoint does not count them"
     if accounts.cost is not None:
         each = accounts.cost_per_success
-        yield "cost", money(accounts.cost, accounts.currency) + (f" (prices of {accounts.as_of})" if accounts.as_of else "")
+        yield (
+            "cost",
+            money(accounts.cost, accounts.currency)
+            + (f" (prices of {accounts.as_of})" if accounts.as_of else ""),
+        )
         yield "cost of a solved task", "none was solved" if each is None else money(each, accounts.currency)
 
 
@@ -124,6 +149,12 @@ def estimate_table(found: Estimate, price: Price | None, prices: PriceTable) -> 
         table.add_column(column, justify="left" if not column else "right")
     for name, amount in (("if it plays as the expert does", found.expert), ("at most", found.most)):
         counts = [f"{value:,.0f}" for value in (amount.requests, amount.input_tokens, amount.output_tokens)]
-        table.add_row(name, *counts, *([money(amount.cost(price), prices.currency)] if price is not None else []))
-    table.caption = "no price is known for this model (--prices FILE)" if price is None else f"prices of {prices.as_of}, nothing cached"
+        table.add_row(
+            name, *counts, *([money(amount.cost(price), prices.currency)] if price is not None else [])
+        )
+    table.caption = (
+        "no price is known for this model (--prices FILE)"
+        if price is None
+        else f"prices of {prices.as_of}, nothing cached"
+    )
     return table

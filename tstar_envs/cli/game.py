@@ -55,7 +55,11 @@ class Game:
         if line.isdecimal() and self._admissible and line not in self._admissible:
             if 0 < int(line) <= len(self._admissible):
                 return [self._admissible[int(line) - 1]]
-            say(self._console, f"there is no action {line}: they have the numbers 1 to {len(self._admissible)}", "red")
+            say(
+                self._console,
+                f"there is no action {line}: they have the numbers 1 to {len(self._admissible)}",
+                "red",
+            )
             return []
         keys, typed = self._env.keys, "".join(line.lower().split())
         one = "|".join(map(re.escape, sorted(keys, key=len, reverse=True)))
@@ -77,7 +81,11 @@ class Game:
         if word == "help":
             say(self._console, HELP, "dim")
             if self._env.keys:
-                say(self._console, f"keys: {self._letters()}, then Enter; several in one line are played one after the other", "dim")
+                say(
+                    self._console,
+                    f"keys: {self._letters()}, then Enter; several in one line are played one after the other",
+                    "dim",
+                )
                 say(self._console, "type the word keys to play them without Enter", "dim")
             if self._admissible:
                 say(self._console, "an action that is shown with a number can be typed as that number", "dim")
@@ -112,7 +120,11 @@ class Game:
             say(self._console, f"no hint: {error}", "red")
             return
         if reply is None:
-            lost = "this state cannot be won any more: undo or restart" if self._past else "this task cannot be won"
+            lost = (
+                "this state cannot be won any more: undo or restart"
+                if self._past
+                else "this task cannot be won"
+            )
             why = "the episode is over" if self.over else lost
             say(self._console, f"no hint: {why}", "yellow")
             return
@@ -131,7 +143,11 @@ class Game:
             return f"what the expert needs is not known: {error}"
         finally:
             self._env.restore(now)
-        return f"the expert needs {steps} step{'s' * (steps != 1)}" if success else "the expert does not solve it in that many steps either"
+        return (
+            f"the expert needs {steps} step{'s' * (steps != 1)}"
+            if success
+            else "the expert does not solve it in that many steps either"
+        )
 
     def act(self, reply: str) -> None:
         """Play one reply; where the environment's service fails nothing is lost and the same can be tried again."""
@@ -153,7 +169,11 @@ class Game:
         if self.over:
             verdict = "solved" if info["success"] else "out of steps" if truncated else "not solved"
             style = "bold green" if info["success"] else "bold red"
-            say(self._console, f"{verdict} after {info['step']} of {info['horizon']} steps, score {reward:.2f}", style)
+            say(
+                self._console,
+                f"{verdict} after {info['step']} of {info['horizon']} steps, score {reward:.2f}",
+                style,
+            )
             if terminated and not info["success"]:
                 say(self._console, "the last step ended it: undo takes it back", "dim")
                 self._tell_right(info)
@@ -164,7 +184,9 @@ class Game:
         if answers := info.get("golden_answers"):
             say(self._console, f"right would be: {' or '.join(map(repr, answers[:5]))}", "dim")
         if parts := info.get("reward_parts"):
-            shown = ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if isinstance(value, float))
+            shown = ", ".join(
+                f"{name} {value:.2f}" for name, value in parts.items() if isinstance(value, float)
+            )
             say(self._console, f"parts of the score: {shown}", "dim")
 
     def _coloured(self, text: str) -> Text:
@@ -183,21 +205,33 @@ class Game:
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
         if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))
-        if info["step"] or self.draws_anew:  # the first observation says what is wanted; later it has scrolled away
-            self._console.print(plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim"))
+        if (
+            info["step"] or self.draws_anew
+        ):  # the first observation says what is wanted; later it has scrolled away
+            self._console.print(
+                plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim")
+            )
         self._console.print(text)
         reason = info.get("invalid_reason", "")
-        if reason and reason not in observation:  # an agent does not read it: some originals only say that nothing happens
+        if (
+            reason and reason not in observation
+        ):  # an agent does not read it: some originals only say that nothing happens
             say(self._console, f"({reason})", "red")
         if picture := self._env.picture():
             self._console.print(self._coloured(f"\n{picture}\n"), no_wrap=True, overflow="ignore", crop=False)
         if info.get("dead"):
-            say(self._console, "lost: no solution is left from here" + (" (undo or restart)" if self._past else ""), "bold red")
+            say(
+                self._console,
+                "lost: no solution is left from here" + (" (undo or restart)" if self._past else ""),
+                "bold red",
+            )
         self._admissible = info["admissible_actions"] or []
         if self.draws_anew:
             say(self._console, f"{self._letters()}; {KEYS_HELP}", "dim")
         elif self._admissible:
-            listed = ", ".join(f"{number} {action}" for number, action in enumerate(self._admissible, start=1))
+            listed = ", ".join(
+                f"{number} {action}" for number, action in enumerate(self._admissible, start=1)
+            )
             self._console.print(plain(f"actions: {listed}", "dim"))
 
     def check_keys(self) -> None:

@@ -17,7 +17,9 @@ except ImportError:  # Windows has neither
     termios = tty = None  # type: ignore[assignment]
 
 ESCAPE, END_OF_INPUT = "\x1b", "\x04"
-_REST_OF_SEQUENCE = 0.05  # seconds; an arrow key sends three bytes at once, a person who presses Escape sends one
+_REST_OF_SEQUENCE = (
+    0.05  # seconds; an arrow key sends three bytes at once, a person who presses Escape sends one
+)
 
 
 def check_terminal() -> None:
@@ -25,7 +27,9 @@ def check_terminal() -> None:
     if termios is None or tty is None:
         raise UnknownOption("single keys need a terminal of Linux or macOS; type a line and Enter instead")
     if not sys.stdin.isatty():
-        raise UnknownOption("single keys need a terminal, but the input is a file or a pipe; write lines instead")
+        raise UnknownOption(
+            "single keys need a terminal, but the input is a file or a pipe; write lines instead"
+        )
 
 
 @contextmanager
@@ -55,5 +59,7 @@ def _read_key(terminal: int) -> str:
         return END_OF_INPUT
     if first == b"\x1b" and select.select([terminal], [], [], _REST_OF_SEQUENCE)[0]:
         return (first + os.read(terminal, 2)).decode("ascii", "replace")
-    missing = 3 if first >= b"\xf0" else 2 if first >= b"\xe0" else 1 if first >= b"\xc0" else 0  # bytes of a character in UTF-8
+    missing = (
+        3 if first >= b"\xf0" else 2 if first >= b"\xe0" else 1 if first >= b"\xc0" else 0
+    )  # bytes of a character in UTF-8
     return (first + (os.read(terminal, missing) if missing else b"")).decode("utf-8", "replace")

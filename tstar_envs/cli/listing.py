@@ -26,23 +26,47 @@ def run(command: ListCommand, console: Console) -> int:
     columns = COLUMNS if console.width >= WIDE else SHORT
     table = Table(title="environments of tstar_envs")
     for column in columns:
-        table.add_column(column, justify="right" if column == "horizon" else "left", no_wrap=column == "id", overflow="fold")
+        table.add_column(
+            column,
+            justify="right" if column == "horizon" else "left",
+            no_wrap=column == "id",
+            overflow="fold",
+        )
     for entry in list_envs():
         tier, splits = _survey(entry)
         cells = dict(
             zip(
                 COLUMNS,
-                (entry.id, entry.family, splits, str(entry.horizon), entry.rules_version, tier, entry.extra, entry.summary),
+                (
+                    entry.id,
+                    entry.family,
+                    splits,
+                    str(entry.horizon),
+                    entry.rules_version,
+                    tier,
+                    entry.extra,
+                    entry.summary,
+                ),
                 strict=True,
             )
         )
         table.add_row(*[cells[column] for column in columns])
     console.print(table)
     if columns is COLUMNS:
-        say(console, "horizon: steps until an episode is cut off; rules: their version; tier: the data found; extra: of pip", "dim")
+        say(
+            console,
+            "horizon: steps until an episode is cut off; rules: their version; tier: the data found; extra: of pip",
+            "dim",
+        )
     else:
-        say(console, f"{', '.join(c for c in COLUMNS if c not in SHORT)}: in a terminal of {WIDE} columns", "dim")
-    console.print("[dim]play one: python -m tstar_envs play ID    evaluate: python -m tstar_envs eval --env ID --agent random[/dim]")
+        say(
+            console,
+            f"{', '.join(c for c in COLUMNS if c not in SHORT)}: in a terminal of {WIDE} columns",
+            "dim",
+        )
+    console.print(
+        "[dim]play one: python -m tstar_envs play ID    evaluate: python -m tstar_envs eval --env ID --agent random[/dim]"
+    )
     return 0
 
 

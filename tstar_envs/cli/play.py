@@ -44,8 +44,15 @@ class PlayCommand:
 def run(command: PlayCommand, console: Console) -> int:
     """Play until quit, the end of the input or Ctrl-C."""
     entry = find_entry(command.env)
-    pairs = [f"{name}={value}" for name, value in (("topk", command.topk), ("retriever", command.retriever)) if value is not None]
-    env = make_env(entry, {"split": command.split, **parse_options(entry, [*pairs, *command.option], {"split": "--split"})})
+    pairs = [
+        f"{name}={value}"
+        for name, value in (("topk", command.topk), ("retriever", command.retriever))
+        if value is not None
+    ]
+    env = make_env(
+        entry,
+        {"split": command.split, **parse_options(entry, [*pairs, *command.option], {"split": "--split"})},
+    )
     game = Game(env, console)
     if command.keys:
         game.check_keys()
@@ -63,7 +70,9 @@ def run(command: PlayCommand, console: Console) -> int:
 
 def _task(env: TextEnv[Any, Any], wanted: str | None) -> str | int | None:
     """An id as it is, digits that are no id as an index."""
-    return int(wanted) if wanted is not None and wanted.isdecimal() and wanted not in env.task_ids() else wanted
+    return (
+        int(wanted) if wanted is not None and wanted.isdecimal() and wanted not in env.task_ids() else wanted
+    )
 
 
 def _loop(game: Game, console: Console) -> None:
@@ -85,7 +94,11 @@ def _loop(game: Game, console: Console) -> None:
         if not line or game.command(word):
             continue
         if not thought and (meant := game.meant(line)):
-            say(console, f"did you mean {meant}? nothing was played (as an action it is written: Action: {line})", "yellow")
+            say(
+                console,
+                f"did you mean {meant}? nothing was played (as an action it is written: Action: {line})",
+                "yellow",
+            )
             continue
         reply = parse_reply(line)
         if not reply.action and reply.thought and not game.over:

@@ -64,20 +64,31 @@ def run(command: ReplayCommand, console: Console) -> int:
         raise UnknownOption(f"--show must be at least 0, got {command.show}")
     episodes = list(read_episodes(command.file))
     if not episodes:
-        raise BadData(f"{command.file} holds no episode: give a file that `python -m tstar_envs eval --out FILE` or a training run wrote")
+        raise BadData(
+            f"{command.file} holds no episode: give a file that `python -m tstar_envs eval --out FILE` or a training run wrote"
+        )
     ids = list(dict.fromkeys(episode.env for episode in episodes))
     if len(ids) > 1:
         raise BadData(f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each")
     entry = find_entry(ids[0])
     wanted = recordings(episodes)
     options, told = _options(command, entry)
-    envs = [make_env(entry, {"split": episodes[0].split, **options}) for _ in range(min(SIDE_BY_SIDE, len(wanted)))]
+    envs = [
+        make_env(entry, {"split": episodes[0].split, **options})
+        for _ in range(min(SIDE_BY_SIDE, len(wanted)))
+    ]
     played_on = _played_on(entry, envs[0], episodes)
     if not command.json:
         _introduce(console, command, episodes, options, told, played_on)
     results = list(replay(envs, entry, wanted))
     if command.json:
-        facts = {"format": FORMAT, "file": str(command.file), "env": entry.id, "options": options, **_counts(results)}
+        facts = {
+            "format": FORMAT,
+            "file": str(command.file),
+            "env": entry.id,
+            "options": options,
+            **_counts(results),
+        }
         told_of = {"recorded": played_on, "different": _facts(results), "failed": _failures(results)}
         console.file.write(json.dumps({**facts, **told_of}, indent=1) + "\n")
     else:
@@ -103,17 +114,26 @@ def _of_training(entry: EnvEntry, config: Path) -> dict[str, Any]:
     try:
         options = {**record["env_options"], **record["training_options"]}
         wanted = record["rollout"]["horizon"]
-        return options if wanted is None else {**options, "horizon": min(options.get("horizon") or entry.horizon, wanted)}
+        return (
+            options
+            if wanted is None
+            else {**options, "horizon": min(options.get("horizon") or entry.horizon, wanted)}
+        )
     except (KeyError, TypeError) as error:
-        raise BadData(f"{config} is not the settings of a training run ({error}): move it away and give --option instead") from error
+        raise BadData(
+            f"{config} is not the settings of a training run ({error}): move it away and give --option instead"
+        ) from error
 
 
-def _played_on(entry: EnvEntry, env: TextEnv[Any, Any], episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:
+def _played_on(
+    entry: EnvEntry, env: TextEnv[Any, Any], episodes: Sequence[Episode]
+) -> dict[str, dict[str, Any]]:
     """Rules version, tier and panel: as recorded (all values that occur), and as they are here."""
     here = {"rules version": str(env.metadata["rules_version"]), "tier": env.tier}
     recorded = {
-        "rules version": sorted({episode.rules_version for episode in episodes}), "tier": sorted({episode.tier for episode in episodes}),
-    }  # fmt: skip
+        "rules version": sorted({episode.rules_version for episode in episodes}),
+        "tier": sorted({episode.tier for episode in episodes}),
+    }
     told = {name: {"recorded": recorded[name], "here": value} for name, value in here.items()}
     panels = sorted({episode.panel for episode in episodes if episode.panel})
     if panels:
@@ -124,14 +144,26 @@ def _played_on(entry: EnvEntry, env: TextEnv[Any, Any], episodes: Sequence[Episo
 
 
 def _introduce(
-    console: Console, command: ReplayCommand, episodes: Sequence[Episode], options: dict[str, Any], told: str, played_on: dict[str, Any]
+    console: Console,
+    command: ReplayCommand,
+    episodes: Sequence[Episode],
+    options: dict[str, Any],
+    told: str,
+    played_on: dict[str, Any],
 ) -> None:
     for name, facts in played_on.items():
         if facts["recorded"] != [facts["here"]]:
-            say(console, f"{name}: recorded under {' and '.join(facts['recorded'])}, here it is {facts['here']}", "yellow")
+            say(
+                console,
+                f"{name}: recorded under {' and '.join(facts['recorded'])}, here it is {facts['here']}",
+                "yellow",
+            )
     agents = ", ".join(dict.fromkeys(episode.agent for episode in episodes))
     shown = ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
-    say(console, f"{command.file}: {len(episodes)} episodes of {episodes[0].env} by {agents}; options: {shown} ({told})")
+    say(
+        console,
+        f"{command.file}: {len(episodes)} episodes of {episodes[0].env} by {agents}; options: {shown} ({told})",
+    )
 
 
 def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed]) -> None:
@@ -146,7 +178,9 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
     if len(different) > command.show:
         say(console, f"... and {len(different) - command.show} more (--show N shows more, --json all)", "dim")
     for result in failed[: command.show]:
-        say(console, f"{_name(result)} could not be played beyond step {result.steps}: {result.failed}", "red")
+        say(
+            console, f"{_name(result)} could not be played beyond step {result.steps}: {result.failed}", "red"
+        )
     if len(failed) > command.show:
         say(console, f"... and {len(failed) - command.show} more that could not be played", "dim")
     counts = _counts(results)
@@ -155,7 +189,11 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
         say(console, told, "green")
         return
     first = Counter(change.what for result in different for change in result.changes)
-    what = f"; {len(different)} differ, first in {', '.join(f'{name} ({n})' for name, n in first.most_common())}" if different else ""
+    what = (
+        f"; {len(different)} differ, first in {', '.join(f'{name} ({n})' for name, n in first.most_common())}"
+        if different
+        else ""
+    )
     say(console, f"{told}{what}{f'; {len(failed)} could not be played' if failed else ''}", "red")
 
 
@@ -180,11 +218,19 @@ def _where(result: Replayed) -> dict[str, Any]:
 
 
 def _facts(results: Sequence[Replayed]) -> list[dict[str, Any]]:
-    return [{**_where(r), "step": r.step, "reply": _reply(r), "changes": [c._asdict() for c in r.changes]} for r in results if r.changes]
+    return [
+        {**_where(r), "step": r.step, "reply": _reply(r), "changes": [c._asdict() for c in r.changes]}
+        for r in results
+        if r.changes
+    ]
 
 
 def _failures(results: Sequence[Replayed]) -> list[dict[str, Any]]:
-    return [{**_where(result), "steps": result.steps, "error": result.failed} for result in results if result.failed]
+    return [
+        {**_where(result), "steps": result.steps, "error": result.failed}
+        for result in results
+        if result.failed
+    ]
 
 
 def _excerpts(change: Change) -> tuple[str, str]:
@@ -192,7 +238,9 @@ def _excerpts(change: Change) -> tuple[str, str]:
     old, new = change.old, change.new
     if not (isinstance(old, str) and isinstance(new, str)):
         return repr(old), repr(new)
-    parts = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    parts = next(
+        (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
     start = max(0, parts - _AROUND)
     return _cut(old, start), _cut(new, start)
 

@@ -49,10 +49,20 @@ def run(command: ReportCommand, console: Console) -> int:
         raise UnknownOption(f"--out {command.out}: the page is HTML, so its name must end in .html")
     if command.episodes < 0:
         raise UnknownOption(f"--episodes must be 0 or more, got {command.episodes}")
-    written = write_report(command.files, command.out, read_prices(command.prices), episodes=command.episodes, title=command.title)
+    written = write_report(
+        command.files,
+        command.out,
+        read_prices(command.prices),
+        episodes=command.episodes,
+        title=command.title,
+    )
     for path in written.empty:
         say(console, f"{path} holds no episode yet: left out", "yellow")
     if written.passed_over:
-        say(console, f"{written.passed_over} other .jsonl files in the folders have no settings beside them: left out", "yellow")
+        say(
+            console,
+            f"{written.passed_over} other .jsonl files in the folders have no settings beside them: left out",
+            "yellow",
+        )
     say(console, f"{written.path}: {written.files} evaluations, {written.size / 1e6:.1f} MB")
     return 0

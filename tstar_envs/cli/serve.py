@@ -61,11 +61,22 @@ def run(command: ServeCommand, console: Console) -> int:
             raise
         except ImportError as error:
             raise MissingExtra("the OpenEnv server", error.name or "uvicorn", "openenv") from error
-        app = create_app(entry.id, sessions=command.sessions, idle_seconds=command.idle_seconds, split=command.split, **options)
+        app = create_app(
+            entry.id,
+            sessions=command.sessions,
+            idle_seconds=command.idle_seconds,
+            split=command.split,
+            **options,
+        )
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        say(console, f"{entry.id} for OpenEnv is listening on http://{shown}:{port} ({command.sessions} sessions); Ctrl-C ends it")
-        config = uvicorn.Config(app, backlog=_BACKLOG, log_level="warning", access_log=False, timeout_graceful_shutdown=3)
+        say(
+            console,
+            f"{entry.id} for OpenEnv is listening on http://{shown}:{port} ({command.sessions} sessions); Ctrl-C ends it",
+        )
+        config = uvicorn.Config(
+            app, backlog=_BACKLOG, log_level="warning", access_log=False, timeout_graceful_shutdown=3
+        )
         try:
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
@@ -86,5 +97,7 @@ def _listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise UnknownOption(f"cannot listen on {host} port {port}: {error.strerror or error}; choose another --port or --host") from error
+        raise UnknownOption(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another --port or --host"
+        ) from error
     return listener

@@ -59,7 +59,11 @@ def run(command: ValidateCommand, console: Console) -> int:
         options = parse_options(entry, command.option, {"split": "--split"})
         subject = subject_of(name, split=command.split, tasks=command.tasks, **options)
         if not command.json:
-            say(console, f"{entry.id}: {len(subject.tasks)} tasks of {subject.split}, rules version {entry.rules_version}", "bold")
+            say(
+                console,
+                f"{entry.id}: {len(subject.tasks)} tasks of {subject.split}, rules version {entry.rules_version}",
+                "bold",
+            )
         results = []
         for result in results_of(subject):
             results.append(result)
@@ -74,14 +78,20 @@ def run(command: ValidateCommand, console: Console) -> int:
         if not command.json:
             _conclude(grade, console)
     if command.json:
-        console.file.write(json.dumps({"format": 1, "environments": [_record(grade) for grade in grades]}, indent=1) + "\n")
+        console.file.write(
+            json.dumps({"format": 1, "environments": [_record(grade) for grade in grades]}, indent=1) + "\n"
+        )
     return 1 if any(grade.verdict == "fail" for grade in grades) else 0
 
 
 def _print(result: Result, console: Console) -> None:
     found = result.finding
     figures = ", ".join(f"{name} {_short(value)}" for name, value in found.figures.items())
-    say(console, f"  {found.status:<5}  {result.check.title}" + (f": {figures}" if figures else ""), _COLOURS.get(found.status, "yellow"))
+    say(
+        console,
+        f"  {found.status:<5}  {result.check.title}" + (f": {figures}" if figures else ""),
+        _COLOURS.get(found.status, "yellow"),
+    )
     for line in found.evidence:
         say(console, f"         {line}", "red")
     if found.mend and found.status != PASS:
@@ -96,10 +106,22 @@ def _short(value: Any) -> str:
 
 def _conclude(grade: Grade, console: Console) -> None:
     passed = sum(result.finding.status == PASS for result in grade.results)
-    say(console, f"  {grade.verdict}: {passed} of {len(CHECKS)} checks", "green" if grade.verdict == "pass" else "red")
+    say(
+        console,
+        f"  {grade.verdict}: {passed} of {len(CHECKS)} checks",
+        "green" if grade.verdict == "pass" else "red",
+    )
 
 
 def _record(grade: Grade) -> dict[str, Any]:
     report = openenv_report(grade)
-    results = [{**one, "title": result.check.title} for one, result in zip(report["results"], grade.results, strict=True)]
-    return {"env": grade.subject.entry.id, "split": grade.subject.split, "verdict": grade.verdict, "results": results}
+    results = [
+        {**one, "title": result.check.title}
+        for one, result in zip(report["results"], grade.results, strict=True)
+    ]
+    return {
+        "env": grade.subject.entry.id,
+        "split": grade.subject.split,
+        "verdict": grade.verdict,
+        "results": results,
+    }

@@ -64,7 +64,11 @@ class LeftOut:
 
     def to_record(self) -> dict[str, Any]:
         """As JSON can say it."""
-        return {"count": self.count, "first": self.first, "kinds": [(kind.count, kind.example) for kind in self.kinds]}
+        return {
+            "count": self.count,
+            "first": self.first,
+            "kinds": [(kind.count, kind.example) for kind in self.kinds],
+        }
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> LeftOut:
@@ -168,4 +172,6 @@ def _told(found: LeftOut, usable: int, items: str) -> str:
     lines = [f"  {fault}" for fault in found.first]
     if found.count > len(found.first):
         lines.append(f"  and {found.count - len(found.first):,} more")
-    return "\n".join([f"{found.first[0].where} and elsewhere: {whole}{f'; {advice}' if advice else ''}", *lines])
+    return "\n".join(
+        [f"{found.first[0].where} and elsewhere: {whole}{f'; {advice}' if advice else ''}", *lines]
+    )

@@ -20,7 +20,13 @@ from typing import Any, NoReturn
 from tstar_envs.data.limits import FILE_BYTES, FILES, JSON_DEPTH, LINES, TEXT_BYTES, Limit
 from tstar_envs.errors import BadData, MissingData
 
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 _PIECE = 1 << 20  # bytes read at a time
 _NAMES: dict[Any, str] = {dict: "an object {...}", list: "a list [...]", str: "a text"}
 
@@ -38,7 +44,10 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
     except FileNotFoundError:
         what = "is a link that leads nowhere" if found.is_symlink() else "there is no such file"
         raise MissingData(f"{shown(found)}: {what}") from None
-    except (OSError, ValueError) as error:  # a name too long, no permission, a loop of links; a NUL in the name
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a name too long, no permission, a loop of links; a NUL in the name
         raise BadData(f"{shown(found)}: cannot be read: {_reason(error)}") from None
     if kind != stat.S_IFREG:
         raise BadData(f"{shown(found)}: {_KINDS.get(kind, 'something else')}, not a regular file")
@@ -57,7 +66,11 @@ def find_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
     found: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=_unreadable):
         folders.sort()
-        found += [path for name in names if name.lower().endswith(endings) and (path := Path(parent, name)).is_file()]
+        found += [
+            path
+            for name in names
+            if name.lower().endswith(endings) and (path := Path(parent, name)).is_file()
+        ]
         FILES.check(len(found), folder)
     return sorted(found)
 
@@ -108,7 +121,9 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
         if fallback is not None:
             return data.decode(fallback)
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadData(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        raise BadData(
+            f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from None
 
 
 def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Iterator[tuple[int, str]]:
@@ -130,7 +145,9 @@ def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Itera
                 yield number, line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 where = f"{path}, line {number}"
-                raise BadData(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line), so not a text file") from None
+                raise BadData(
+                    f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line), so not a text file"
+                ) from None
         LINES.check(number, path)
 
 
@@ -194,11 +211,15 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
     try:
         value = json.loads(text, strict=strict)
     except json.JSONDecodeError as error:
-        raise BadData(f"{where}: not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from None
+        raise BadData(
+            f"{where}: not JSON ({error.msg} at line {error.lineno}, column {error.colno})"
+        ) from None
     except ValueError as error:  # a whole number with more digits than Python turns into one
         raise BadData(f"{where}: not usable JSON ({error})") from None
     if not isinstance(value, expected):
-        raise BadData(f"{where}: {_NAMES.get(expected, expected.__name__)} is expected, found {text.strip()[:40]!r}")
+        raise BadData(
+            f"{where}: {_NAMES.get(expected, expected.__name__)} is expected, found {text.strip()[:40]!r}"
+        )
     return value
 
 

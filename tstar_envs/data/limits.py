@@ -35,7 +35,9 @@ class Limit(NamedTuple):
         if not given:
             return self.default
         if not (given.isascii() and given.isdigit() and len(given) < 19 and int(given)):
-            raise UnknownOption(f"{self.variable} must be a whole number of {self.unit}, at least 1, got {given!r:.60}")
+            raise UnknownOption(
+                f"{self.variable} must be a whole number of {self.unit}, at least 1, got {given!r:.60}"
+            )
         return int(given)
 
     def check(self, count: int, where: object) -> None:
@@ -50,17 +52,25 @@ class Limit(NamedTuple):
         """
         bound = self.value()
         if count > bound:
-            raise BadData(f"{where}: more than {bound:,} {self.unit}; if that is meant, set {self.variable} to a higher number")
+            raise BadData(
+                f"{where}: more than {bound:,} {self.unit}; if that is meant, set {self.variable} to a higher number"
+            )
 
 
-FILE_BYTES = Limit("TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file")  # a catalogue of a million products has some 5 GB in two files
-TEXT_BYTES = Limit("TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file")  # levels, problems, games, settings: read at once
+FILE_BYTES = Limit(
+    "TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file"
+)  # a catalogue of a million products has some 5 GB in two files
+TEXT_BYTES = Limit(
+    "TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file"
+)  # levels, problems, games, settings: read at once
 LINES = Limit("TSTAR_MAX_LINES", 50_000_000, "lines in one file")
 JSON_DEPTH = Limit("TSTAR_MAX_JSON_DEPTH", 200, "brackets within one another")
 LEVEL_LINES = Limit("TSTAR_MAX_LEVEL_LINES", 2_000_000, "lines in one file of levels")
 LEVEL_CELLS = Limit("TSTAR_MAX_LEVEL_CELLS", 10_000, "cells in one level")
 PROBLEM_BYTES = Limit("TSTAR_MAX_PROBLEM_BYTES", 4 << 20, "bytes in one problem")
-PROBLEM_OBJECTS = Limit("TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one problem")  # optimal plans are NP-hard, observations bounded
+PROBLEM_OBJECTS = Limit(
+    "TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one problem"
+)  # optimal plans are NP-hard, observations bounded
 GAME_OBJECTS = Limit("TSTAR_MAX_GAME_OBJECTS", 10_000, "objects in one game")
 FILES = Limit("TSTAR_MAX_FILES", 200_000, "files below one folder")
 REPLY_BYTES = Limit("TSTAR_MAX_REPLY_BYTES", 256 << 20, "bytes in one reply of a search service")

@@ -38,12 +38,22 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
     """
     with _taken(path, what, advice) as handle:
         handle.truncate(0)
-        handle.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
+        handle.write(
+            json.dumps(
+                {
+                    "process": os.getpid(),
+                    "host": socket.gethostname(),
+                    "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+                }
+            )
+        )
         handle.flush()
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees that it is gone (``_taken``)
+            path.unlink(
+                missing_ok=True
+            )  # while it is held: who opened it meanwhile sees that it is gone (``_taken``)
 
 
 def _taken(path: Path, what: str, advice: str) -> TextIO:
@@ -53,7 +63,9 @@ def _taken(path: Path, what: str, advice: str) -> TextIO:
             handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed by the caller
         except (OSError, ValueError) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-            raise WriteFailed(f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}") from error
+            raise WriteFailed(
+                f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}"
+            ) from error
         try:
             _take(handle.fileno(), path, what, advice)
             if _is_at(handle.fileno(), path):
@@ -72,20 +84,28 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _take(descriptor: int, path: Path, what: str, advice: str) -> None:
-    if sys.platform == "win32":  # pragma: no cover - no flock there; files are then unguarded, as the documentation says
+    if (
+        sys.platform == "win32"
+    ):  # pragma: no cover - no flock there; files are then unguarded, as the documentation says
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InUse(f"{what} is being written by {_holder(path)}; {advice}") from None
     except OSError as error:
-        raise WriteFailed(f"{path} cannot be locked: {error.strerror or error}. Choose a file system that has locks for {what}") from error
+        raise WriteFailed(
+            f"{path} cannot be locked: {error.strerror or error}. Choose a file system that has locks for {what}"
+        ) from error
 
 
 def _holder(path: Path) -> str:
     """Who holds a lock, as its file tells."""
     try:
         holder = parse_json(path.read_text(encoding="utf-8"), path)
-    except (BadData, OSError, UnicodeDecodeError):  # it is just being written; that it is held is known all the same
+    except (
+        BadData,
+        OSError,
+        UnicodeDecodeError,
+    ):  # it is just being written; that it is held is known all the same
         return "another process"
     return f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"

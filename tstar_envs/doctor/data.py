@@ -30,7 +30,9 @@ def examine_data() -> Iterator[Finding]:
                 yield Finding(published.what, OK, f"{published.found}")
             else:
                 looked = " or ".join(map(str, published.looked_in))
-                yield Finding(published.what, MISSING, f"not in {looked}", f"in a clone run: {published.fetch}")
+                yield Finding(
+                    published.what, MISSING, f"not in {looked}", f"in a clone run: {published.fetch}"
+                )
 
 
 def writable(folder: Path) -> bool:

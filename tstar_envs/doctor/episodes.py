@@ -30,7 +30,13 @@ def examine_environments() -> Iterator[Finding]:
             except Exception as error:  # noqa: BLE001 - whatever keeps an environment from playing is what is to be told
                 status, detail, mend = BROKEN, f"{type(error).__name__}: {error}", ""
         detail += "".join(dict.fromkeys(f"; warning: {warning.message}" for warning in caught))
-        yield Finding(entry.id, status, detail, mend or ("" if status != BROKEN else _ADVICE), round(time.perf_counter() - began, 3))
+        yield Finding(
+            entry.id,
+            status,
+            detail,
+            mend or ("" if status != BROKEN else _ADVICE),
+            round(time.perf_counter() - began, 3),
+        )
 
 
 _ADVICE = "install this project again; if that changes nothing, report this line"
@@ -49,5 +55,11 @@ def _play(entry: EnvEntry) -> tuple[str, str]:
     if episode.ended == "error":
         return BROKEN, f"the expert's episode of task {task!r} ended in an error: {episode.error}"
     if not episode.success:
-        return BROKEN, f"the expert does not solve task {task!r} in {len(episode.steps)} steps (reward {episode.reward:g})"
-    return OK, f"the expert solves task {task!r} in {len(episode.steps)} steps; the panel's tasks are as they should be"
+        return (
+            BROKEN,
+            f"the expert does not solve task {task!r} in {len(episode.steps)} steps (reward {episode.reward:g})",
+        )
+    return (
+        OK,
+        f"the expert solves task {task!r} in {len(episode.steps)} steps; the panel's tasks are as they should be",
+    )

@@ -56,7 +56,10 @@ def requirements() -> dict[str, list[Requirement]] | None:
     if clone.is_file():
         project = tomllib.loads(clone.read_text(encoding="utf-8")).get("project", {})
         if project.get("name") == PROJECT:
-            asked: Mapping[str, Iterable[str]] = {"": project["dependencies"], **project.get("optional-dependencies", {})}
+            asked: Mapping[str, Iterable[str]] = {
+                "": project["dependencies"],
+                **project.get("optional-dependencies", {}),
+            }
             return {extra: list(map(read_requirement, of)) for extra, of in asked.items()}
     try:
         distribution = metadata.distribution(PROJECT)
@@ -75,7 +78,11 @@ def expanded(asked: Mapping[str, list[Requirement]], extra: str) -> list[Require
     """The packages of an extra, those of the extras that it takes in included."""
     found: dict[str, Requirement] = {}
     for requirement in asked.get(extra, []):
-        inner = [r for other in requirement.extras for r in expanded(asked, other)] if requirement.name == PROJECT else [requirement]
+        inner = (
+            [r for other in requirement.extras for r in expanded(asked, other)]
+            if requirement.name == PROJECT
+            else [requirement]
+        )
         found.update({r.name: r for r in inner})
     return list(found.values())
 
@@ -86,7 +93,13 @@ def does(version: str, bounds: str) -> bool:
     for operator, text in _BOUND.findall(bounds):
         limit = _numbers(text)
         ours, theirs = (part + (0,) * (max(len(have), len(limit)) - len(part)) for part in (have, limit))
-        fits = {">=": ours >= theirs, "<=": ours <= theirs, "==": ours == theirs, "<": ours < theirs, ">": ours > theirs}
+        fits = {
+            ">=": ours >= theirs,
+            "<=": ours <= theirs,
+            "==": ours == theirs,
+            "<": ours < theirs,
+            ">": ours > theirs,
+        }
         if not fits[operator]:
             return False
     return True
@@ -108,10 +121,16 @@ def examine_packages() -> Iterator[Finding]:
     """Python, this project, its core, and one line for each extra."""
     fits = tuple(map(int, platform.python_version_tuple()[:2])) >= OLDEST_PYTHON
     newer = "" if fits else f"use Python {'.'.join(map(str, OLDEST_PYTHON))} or newer"
-    yield Finding("python", OK if fits else BROKEN, f"{platform.python_version()}, {platform.platform()}", newer)
+    yield Finding(
+        "python", OK if fits else BROKEN, f"{platform.python_version()}, {platform.platform()}", newer
+    )
     asked = requirements()
     where = f"{tstar_envs.__version__} in {Path(tstar_envs.__file__).parent}"
-    yield Finding(PROJECT, OK, where if _version(PROJECT) else f"{where}, found by its path: no package of this name is installed")
+    yield Finding(
+        PROJECT,
+        OK,
+        where if _version(PROJECT) else f"{where}, found by its path: no package of this name is installed",
+    )
     if asked is None:
         detail = "what they need is not known: pyproject.toml, which says so, is not beside this copy"
         yield Finding("extras", MISSING, detail, install("all"))
@@ -131,9 +150,18 @@ def _examine(asked: Mapping[str, list[Requirement]], extra: str, otherwise: str)
             lacking.append(requirement.name)
         elif not does(version, requirement.bounds):
             lacking.append(f"{requirement.name} {requirement.bounds} (here is {version})")
-    what, mend = (f"extra {extra}", install(extra)) if extra else ("core", "in a clone run: pip install -c constraints.txt -e .")
+    what, mend = (
+        (f"extra {extra}", install(extra))
+        if extra
+        else ("core", "in a clone run: pip install -c constraints.txt -e .")
+    )
     if lacking:
         return Finding(what, otherwise, f"lacks {', '.join(lacking)}", mend)
-    inner = [f"extra {other}" for requirement in asked[extra] if requirement.name == PROJECT for other in requirement.extras]
+    inner = [
+        f"extra {other}"
+        for requirement in asked[extra]
+        if requirement.name == PROJECT
+        for other in requirement.extras
+    ]
     own = [f"{r.name} {_version(r.name)}" for r in asked[extra] if r.name != PROJECT]
     return Finding(what, OK, ", ".join([*inner, *own]))

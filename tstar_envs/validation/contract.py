@@ -16,7 +16,15 @@ from tstar_envs.validation.finding import ERROR, SKIP, Finding, verdict_of
 from tstar_envs.validation.subject import Subject
 
 SEEDS = 20
-_INFO = {"task_id": str, "split": str, "instruction": str, "step": int, "horizon": int, "success": bool, "score": float}
+_INFO = {
+    "task_id": str,
+    "split": str,
+    "instruction": str,
+    "step": int,
+    "horizon": int,
+    "success": bool,
+    "score": float,
+}
 _ANEW = """
 import json, sys
 from tstar_envs import task_set
@@ -30,13 +38,25 @@ def tasks_are_pinned(subject: Subject) -> Finding:
     here = task_set(subject.entry.id, split=subject.split, **subject.options)
     asked = json.dumps({"env": subject.entry.id, "split": subject.split, "options": subject.options})
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"}
-    other = subprocess.run([sys.executable, "-c", _ANEW], input=asked, capture_output=True, text=True, env=settings, check=False)
+    other = subprocess.run(
+        [sys.executable, "-c", _ANEW], input=asked, capture_output=True, text=True, env=settings, check=False
+    )
     if other.returncode:
-        return Finding(ERROR, {}, [f"another process could not make the tasks: {other.stderr.strip().splitlines()[-1]:.300}"])
+        return Finding(
+            ERROR,
+            {},
+            [f"another process could not make the tasks: {other.stderr.strip().splitlines()[-1]:.300}"],
+        )
     there = other.stdout.strip()
-    problems = [] if there == here.hash else [f"another process made tasks with hash {there}, this one {here.hash}"]
+    problems = (
+        [] if there == here.hash else [f"another process made tasks with hash {there}, this one {here.hash}"]
+    )
     figures = {"tasks": len(here.ids), "hash": here.hash, "rules_version": here.rules_version}
-    return verdict_of(problems, figures, "make tasks independent of the process: no order of a set, no clock, no unseeded draw")
+    return verdict_of(
+        problems,
+        figures,
+        "make tasks independent of the process: no order of a set, no clock, no unseeded draw",
+    )
 
 
 def tasks_are_declared(subject: Subject) -> Finding:
@@ -44,7 +64,9 @@ def tasks_are_declared(subject: Subject) -> Finding:
     env = subject.make()
     ids = {split: list(env.task_ids(split)) for split in subject.entry.splits}
     problems = [f"split {split!r} has no tasks" for split, tasks in ids.items() if not tasks]
-    problems += [f"split {split!r} lists a task twice" for split, tasks in ids.items() if len(set(tasks)) < len(tasks)]
+    problems += [
+        f"split {split!r} lists a task twice" for split, tasks in ids.items() if len(set(tasks)) < len(tasks)
+    ]
     names = list(ids)
     for place, split in enumerate(names):
         for other in names[place + 1 :]:
@@ -53,7 +75,11 @@ def tasks_are_declared(subject: Subject) -> Finding:
     declared, found = subject.entry.rules_version, str(env.metadata["rules_version"])
     if declared != found:
         problems.append(f"the table says rules version {declared}, the class {found}")
-    return verdict_of(problems, {split: len(tasks) for split, tasks in ids.items()}, "give each split its own ids, and one rules version")
+    return verdict_of(
+        problems,
+        {split: len(tasks) for split, tasks in ids.items()},
+        "give each split its own ids, and one rules version",
+    )
 
 
 def observations_fit(subject: Subject) -> Finding:
@@ -62,14 +88,22 @@ def observations_fit(subject: Subject) -> Finding:
     problems = [] if env.prompt().strip() else ["prompt() is empty"]
     for episode in subject.episodes:
         texts = [episode.first_observation, *(step.observation for step in episode.steps)]
-        if (at := next((n for n, text in enumerate(texts) if text not in env.observation_space), None)) is not None:
-            problems.append(f"task {episode.task!r}, {episode.agent}: the observation after step {at} is not in the observation space")
+        if (
+            at := next((n for n, text in enumerate(texts) if text not in env.observation_space), None)
+        ) is not None:
+            problems.append(
+                f"task {episode.task!r}, {episode.agent}: the observation after step {at} is not in the observation space"
+            )
     for task in subject.tasks:
         _, info = env.reset(options={"task": task})
         wrong = [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]
         problems += [f"task {task!r}: info[{name!r}] is no {_INFO[name].__name__}" for name in wrong]
     steps = sum(len(episode.steps) for episode in subject.episodes)
-    return verdict_of(problems, {"episodes": len(subject.episodes), "steps": steps}, "see the contract in the docstring of TextEnv")
+    return verdict_of(
+        problems,
+        {"episodes": len(subject.episodes), "steps": steps},
+        "see the contract in the docstring of TextEnv",
+    )
 
 
 def rewards_are_well_formed(subject: Subject) -> Finding:
@@ -81,9 +115,15 @@ def rewards_are_well_formed(subject: Subject) -> Finding:
         elif not math.isfinite(episode.reward) or not 0 <= episode.reward <= 1:
             problems.append(f"task {episode.task!r}, {episode.agent}: reward {episode.reward}")
         elif episode.success and episode.reward <= 0:
-            problems.append(f"task {episode.task!r}, {episode.agent}: solved with a reward of {episode.reward}")
+            problems.append(
+                f"task {episode.task!r}, {episode.agent}: solved with a reward of {episode.reward}"
+            )
     rewards = [episode.reward for episode in subject.episodes]
-    return verdict_of(problems, {"least": min(rewards), "most": max(rewards)}, "return rewards in [0, 1], more than 0 for a success")
+    return verdict_of(
+        problems,
+        {"least": min(rewards), "most": max(rewards)},
+        "return rewards in [0, 1], more than 0 for a success",
+    )
 
 
 def state_can_be_restored(subject: Subject) -> Finding:
@@ -97,12 +137,18 @@ def state_can_be_restored(subject: Subject) -> Finding:
             first = env.step(reply)
             env.restore(saved)
             if env.state_key() != key:
-                problems.append(f"task {task!r}: another state key after restoring the snapshot before step {number + 1}")
+                problems.append(
+                    f"task {task!r}: another state key after restoring the snapshot before step {number + 1}"
+                )
             if env.step(reply) != first:
-                problems.append(f"task {task!r}: step {number + 1} has another result after its snapshot was restored")
+                problems.append(
+                    f"task {task!r}: step {number + 1} has another result after its snapshot was restored"
+                )
             if problems or first[2] or first[3]:
                 break
-    return verdict_of(problems, {"tasks": len(subject.tasks)}, "keep all that changes in the state that _apply returns")
+    return verdict_of(
+        problems, {"tasks": len(subject.tasks)}, "keep all that changes in the state that _apply returns"
+    )
 
 
 def seeds_choose_tasks(subject: Subject) -> Finding:
@@ -113,10 +159,14 @@ def seeds_choose_tasks(subject: Subject) -> Finding:
         (text, info), (again, info_again) = env.reset(seed=seed), other.reset(seed=seed)
         drawn.append(info["task_id"])
         if (text, info["task_id"]) != (again, info_again["task_id"]):
-            problems.append(f"seed {seed} gave task {info['task_id']!r} and then {info_again['task_id']!r}, or another observation of it")
+            problems.append(
+                f"seed {seed} gave task {info['task_id']!r} and then {info_again['task_id']!r}, or another observation of it"
+            )
     if len(set(drawn)) < 2 and len(env.task_ids(subject.split)) > 1:
         problems.append(f"seeds 0 to {SEEDS - 1} all give task {drawn[0]!r}")
-    return verdict_of(problems, {"seeds": SEEDS, "different_tasks": len(set(drawn))}, "draw with self.np_random alone")
+    return verdict_of(
+        problems, {"seeds": SEEDS, "different_tasks": len(set(drawn))}, "draw with self.np_random alone"
+    )
 
 
 def episodes_are_deterministic(subject: Subject) -> Finding:
@@ -126,7 +176,11 @@ def episodes_are_deterministic(subject: Subject) -> Finding:
         first, second = (_transcript(subject, task, replies, asking=asking) for asking in (False, True))
         if first != second:
             problems.append(f"task {task!r}: {_difference(first, second)}")
-    return verdict_of(problems, {"tasks": len(subject.tasks), "times": 2}, "let the state and the reply alone decide what a step gives")
+    return verdict_of(
+        problems,
+        {"tasks": len(subject.tasks), "times": 2},
+        "let the state and the reply alone decide what a step gives",
+    )
 
 
 def episodes_are_isolated(subject: Subject) -> Finding:
@@ -135,7 +189,10 @@ def episodes_are_isolated(subject: Subject) -> Finding:
     for (task, replies), (other_task, other_replies) in pairwise([*subject.mixed, subject.mixed[0]]):
         alone = _transcript(subject, task, replies), _transcript(subject, other_task, other_replies)
         envs = subject.make(), subject.make()
-        together: list[list[tuple[object, ...]]] = [[envs[0].reset(options={"task": task})], [envs[1].reset(options={"task": other_task})]]
+        together: list[list[tuple[object, ...]]] = [
+            [envs[0].reset(options={"task": task})],
+            [envs[1].reset(options={"task": other_task})],
+        ]
         for turn in range(max(len(replies), len(other_replies))):
             for side, said in enumerate((replies, other_replies)):
                 if turn < len(said) and not _over(together[side]):
@@ -149,7 +206,9 @@ def episodes_are_isolated(subject: Subject) -> Finding:
         begun = left.reset(options={"task": task})
         if begun != alone[0][0]:
             problems.append(f"task {task!r} begins otherwise after an episode that was left in its middle")
-    return verdict_of(problems, {"pairs": len(subject.mixed)}, "keep nothing of an episode in the class or in the module")
+    return verdict_of(
+        problems, {"pairs": len(subject.mixed)}, "keep nothing of an episode in the class or in the module"
+    )
 
 
 def tools_say_every_action(subject: Subject) -> Finding:
@@ -172,7 +231,9 @@ def tools_say_every_action(subject: Subject) -> Finding:
     return verdict_of(problems, figures, "describe every kind of action in TextEnv.tools")
 
 
-def _transcript(subject: Subject, task: str, replies: list[str], asking: bool = False) -> list[tuple[object, ...]]:
+def _transcript(
+    subject: Subject, task: str, replies: list[str], asking: bool = False
+) -> list[tuple[object, ...]]:
     """What reset and each step return; ``asking`` asks the expert before each step."""
     env = subject.make()
     results: list[tuple[object, ...]] = [env.reset(options={"task": task})]
@@ -190,7 +251,10 @@ def _over(results: list[tuple[object, ...]]) -> bool:
 
 
 def _difference(first: list[tuple[object, ...]], second: list[tuple[object, ...]]) -> str:
-    at = next((n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), min(len(first), len(second)))
+    at = next(
+        (n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]),
+        min(len(first), len(second)),
+    )
     return f"step {at} has another result" if at else "the reset has another result"
 
 

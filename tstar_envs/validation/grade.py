@@ -32,20 +32,32 @@ class Check:
 
 
 CHECKS = (
-    Check("static.task_distribution_pinning", "tasks are the same in every process", contract.tasks_are_pinned),
+    Check(
+        "static.task_distribution_pinning", "tasks are the same in every process", contract.tasks_are_pinned
+    ),
     Check("runtime.task_declaration_accuracy", "splits are filled and apart", contract.tasks_are_declared),
     Check("runtime.seed_control", "seeds choose tasks", contract.seeds_choose_tasks),
     Check("runtime.reward_well_formed", "rewards lie in [0, 1]", contract.rewards_are_well_formed),
     Check("runtime.observation_schema", "observations and info are as promised", contract.observations_fit),
     Check("runtime.state_contract", "a snapshot restores the state", contract.state_can_be_restored),
-    Check("runtime.episode_determinism", "the same replies give the same episode", contract.episodes_are_deterministic),
+    Check(
+        "runtime.episode_determinism",
+        "the same replies give the same episode",
+        contract.episodes_are_deterministic,
+    ),
     Check("runtime.episode_isolation", "episodes do not touch each other", contract.episodes_are_isolated),
-    Check("runtime.tool_declaration_accuracy", "typed tools say every action", contract.tools_say_every_action),
+    Check(
+        "runtime.tool_declaration_accuracy", "typed tools say every action", contract.tools_say_every_action
+    ),
     Check("semantic.oracle_max", "the expert reaches the maximum", meaning.expert_reaches_the_maximum),
     Check("semantic.floor_gap", "blind play stays below", meaning.blind_play_stays_below),
     Check("semantic.canary_floor", "looking for a reward earns none", meaning.canaries_earn_the_floor),
     Check("semantic.replayability", "records can be played again", meaning.records_can_be_replayed),
-    Check("semantic.verifier_determinism", "rewards can be measured again", meaning.rewards_can_be_measured_again),
+    Check(
+        "semantic.verifier_determinism",
+        "rewards can be measured again",
+        meaning.rewards_can_be_measured_again,
+    ),
     Check("semantic.resource_envelope", "an episode is light", meaning.episodes_are_light),
 )
 

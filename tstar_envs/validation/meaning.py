@@ -18,7 +18,11 @@ REPLAYS = 3
 
 def expert_reaches_the_maximum(subject: Subject) -> Finding:
     """The expert's reward is 1 on every task."""
-    problems = [f"task {e.task!r}: {e.error or f'reward {e.reward:g}'}" for e in subject.expert if e.ended == "error" or e.reward < HIGHEST]
+    problems = [
+        f"task {e.task!r}: {e.error or f'reward {e.reward:g}'}"
+        for e in subject.expert
+        if e.ended == "error" or e.reward < HIGHEST
+    ]
     figures = {
         "oracle_reward": summary_of(subject.expert),
         "least": min(episode.reward for episode in subject.expert),
@@ -26,23 +30,42 @@ def expert_reaches_the_maximum(subject: Subject) -> Finding:
         "mean_steps": sum(len(episode.steps) for episode in subject.expert) / len(subject.expert),
         "declared_tolerance": 0.0,
     }
-    return verdict_of(problems, figures, "write an expert that solves every task, or leave out tasks that cannot be solved")
+    return verdict_of(
+        problems, figures, "write an expert that solves every task, or leave out tasks that cannot be solved"
+    )
 
 
 def blind_play_stays_below(subject: Subject) -> Finding:
     """Playing at random, or one action again and again, earns on average much less than the expert."""
-    means = {name: summary_of(episodes) for name, episodes in subject.blind.items() if name not in IDLE | GUESSES}
+    means = {
+        name: summary_of(episodes) for name, episodes in subject.blind.items() if name not in IDLE | GUESSES
+    }
     floor = max(means.values())
-    problems = [f"{name} earns {mean:.3f} on average" for name, mean in means.items() if HIGHEST - mean < FLOOR_MARGIN]
+    problems = [
+        f"{name} earns {mean:.3f} on average" for name, mean in means.items() if HIGHEST - mean < FLOOR_MARGIN
+    ]
     figures = {"measured_floor": floor, "gap": HIGHEST - floor, "floor_margin": FLOOR_MARGIN, **means}
-    return verdict_of(problems, figures, "tasks that are solved by chance teach nothing: make them longer, or the reward stricter")
+    return verdict_of(
+        problems,
+        figures,
+        "tasks that are solved by chance teach nothing: make them longer, or the reward stricter",
+    )
 
 
 def canaries_earn_the_floor(subject: Subject) -> Finding:
     """Replies that play nothing earn nothing on any task, and blind guesses much less than the expert on average."""
     means = {name: summary_of(subject.blind[name]) for name in IDLE | GUESSES}
-    problems = [f"{name}: task {e.task!r} earns {e.reward:g}" for name in IDLE for e in subject.blind[name] if e.reward > 0]
-    problems += [f"{name} earns {means[name]:.3f} on average" for name in GUESSES if HIGHEST - means[name] < FLOOR_MARGIN]
+    problems = [
+        f"{name}: task {e.task!r} earns {e.reward:g}"
+        for name in IDLE
+        for e in subject.blind[name]
+        if e.reward > 0
+    ]
+    problems += [
+        f"{name} earns {means[name]:.3f} on average"
+        for name in GUESSES
+        if HIGHEST - means[name] < FLOOR_MARGIN
+    ]
     return verdict_of(problems, means, "a reply that knows nothing of the task must not be rewarded")
 
 
@@ -54,7 +77,9 @@ def records_can_be_replayed(subject: Subject) -> Finding:
         for r in replay([subject.make() for _ in range(8)], subject.entry, recordings(episodes))
         if r.failed or r.step is not None
     ]
-    return verdict_of(problems, {"episodes": len(episodes)}, "let nothing but the task and the replies decide an episode")
+    return verdict_of(
+        problems, {"episodes": len(episodes)}, "let nothing but the task and the replies decide an episode"
+    )
 
 
 def rewards_can_be_measured_again(subject: Subject) -> Finding:
@@ -70,8 +95,12 @@ def rewards_can_be_measured_again(subject: Subject) -> Finding:
                 _, reward, *_ = env.step(step.reply)
             rewards.add(float(reward))
         if len(rewards) > 1:
-            problems.append(f"task {episode.task!r} earned {', '.join(f'{reward:g}' for reward in sorted(rewards))}")
-    return verdict_of(problems, {"times": REPLAYS, "tasks": len(subject.expert)}, "compute the reward from the state alone")
+            problems.append(
+                f"task {episode.task!r} earned {', '.join(f'{reward:g}' for reward in sorted(rewards))}"
+            )
+    return verdict_of(
+        problems, {"times": REPLAYS, "tasks": len(subject.expert)}, "compute the reward from the state alone"
+    )
 
 
 def episodes_are_light(subject: Subject) -> Finding:
@@ -85,5 +114,8 @@ def episodes_are_light(subject: Subject) -> Finding:
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     problems = [f"an episode takes {seconds:.0f} s"] if seconds > 3600 else []
-    figures = {"milliseconds_per_step": round(1000 * seconds / max(1, len(episode.steps)), 3), "peak_memory_mb": round(peak)}
+    figures = {
+        "milliseconds_per_step": round(1000 * seconds / max(1, len(episode.steps)), 3),
+        "peak_memory_mb": round(peak),
+    }
     return verdict_of(problems, figures, "make steps faster")

@@ -12,8 +12,14 @@ if TYPE_CHECKING:
 # a preset's. Imported when asked for: the formulas of this package are used where no rollout is known.
 ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo:GRPO", {}),
-    "dapo": ("dapo:DAPO", {"optim.clip_low": 0.2, "optim.clip_high": 0.28, "optim.aggregation": "token-mean"}),
-    "dapo-paper": ("dapo:DAPOPaper", {"optim.clip_low": 0.2, "optim.clip_high": 0.2, "optim.aggregation": "token-mean"}),
+    "dapo": (
+        "dapo:DAPO",
+        {"optim.clip_low": 0.2, "optim.clip_high": 0.28, "optim.aggregation": "token-mean"},
+    ),
+    "dapo-paper": (
+        "dapo:DAPOPaper",
+        {"optim.clip_low": 0.2, "optim.clip_high": 0.2, "optim.aggregation": "token-mean"},
+    ),
     "gigpo": ("gigpo:GiGPO", {}),
     "ppo": ("ppo:PPO", {"tstar": False}),
 }

@@ -26,7 +26,9 @@ class DAPO(GRPO):
         dapo, most = self.config.dapo, self.config.rollout.max_tokens
         for trajectory in trajectories:
             longest = max((len(turn.reply) for turn in trajectory.turns), default=0)
-            trajectory.penalty = -soft_overlong(longest, most, round(dapo.overlong_buffer * most), dapo.overlong_factor)
+            trajectory.penalty = -soft_overlong(
+                longest, most, round(dapo.overlong_buffer * most), dapo.overlong_factor
+            )
 
     def keeps(self, group: Sequence[Trajectory]) -> bool:
         """Dynamic sampling: whether some members succeeded and others did not.

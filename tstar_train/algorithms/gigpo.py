@@ -37,7 +37,10 @@ class GiGPO(Algorithm):
         anchors = [anchor for t in group for anchor in t.states_before]
         met = Counter(anchors)
         # A state that too few turns began in is nobody's equal: a name of its own leaves the turn uncompared.
-        names = [anchor if met[anchor] >= options.inner else (anchor, place) for place, anchor in enumerate(anchors)]
+        names = [
+            anchor if met[anchor] >= options.inner else (anchor, place)
+            for place, anchor in enumerate(anchors)
+        ]
         flat = gigpo_step(np.concatenate(returns), names, [0] * len(names), options.mode)
         ends = np.cumsum([len(r) for r in returns])[:-1]
         return [options.step_weight * part for part in np.split(flat, ends)]

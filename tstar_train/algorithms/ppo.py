@@ -41,16 +41,22 @@ class PPO(Algorithm):
         for trajectory, rows in episodes:
             mask = np.concatenate([s.mask for s in rows])
             rewards = rewards_by_token(trajectory, rows)
-            raw, returns = gae(rewards, np.concatenate([s.values for s in rows]), mask, options.gamma, options.lam)
+            raw, returns = gae(
+                rewards, np.concatenate([s.values for s in rows]), mask, options.gamma, options.lam
+            )
             advantages.append(raw)
-            for sequence, part in zip(rows, np.split(returns, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True):
+            for sequence, part in zip(
+                rows, np.split(returns, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True
+            ):
                 sequence.returns = part.tolist()
         masks = [np.concatenate([s.mask for s in rows]).astype(bool) for _, rows in episodes]
         if options.whiten:
             advantages = _whitened_over_ranks(advantages, masks, world)
         for (_, rows), values in zip(episodes, advantages, strict=True):
             weighed = below_zero(values, self.config.optim.negative_weight)
-            for sequence, part in zip(rows, np.split(weighed, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True):
+            for sequence, part in zip(
+                rows, np.split(weighed, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True
+            ):
                 sequence.advantages = [a + b for a, b in zip(sequence.advantages, part.tolist(), strict=True)]
 
     def terms(self) -> list[Term]:
@@ -75,9 +81,13 @@ def rewards_by_token(trajectory: Trajectory, rows: Sequence[TokenSequence]) -> n
     return rewards
 
 
-def _whitened_over_ranks(advantages: Sequence[np.ndarray], masks: Sequence[np.ndarray], world: World) -> list[np.ndarray]:
+def _whitened_over_ranks(
+    advantages: Sequence[np.ndarray], masks: Sequence[np.ndarray], world: World
+) -> list[np.ndarray]:
     """Whitened over the own tokens of all ranks."""
-    own = np.concatenate([a[m] for a, m in zip(advantages, masks, strict=True)]) if advantages else np.zeros(0)
+    own = (
+        np.concatenate([a[m] for a, m in zip(advantages, masks, strict=True)]) if advantages else np.zeros(0)
+    )
     count, total = world.sum(torch.tensor([len(own), own.sum()], dtype=torch.float64)).tolist()
     mean = total / max(count, 1)
     squares = float(world.sum(torch.tensor([((own - mean) ** 2).sum()], dtype=torch.float64)).item())

@@ -32,7 +32,9 @@ class TStar:
         sampling: as in the rollouts.
     """
 
-    def __init__(self, config: Config, engine: Engine, codec: Codec, spec: EnvSpec, sampling: Sampling) -> None:
+    def __init__(
+        self, config: Config, engine: Engine, codec: Codec, spec: EnvSpec, sampling: Sampling
+    ) -> None:
         self._config = config
         self._engine = engine
         self._codec = codec
@@ -50,14 +52,25 @@ class TStar:
             work: of the KL estimates; added to.
         """
         options = self._config.tree
-        chosen = [n for n, group in enumerate(groups) if options.statistics_everywhere or len({t.reward for t in group}) > 1]
+        chosen = [
+            n
+            for n, group in enumerate(groups)
+            if options.statistics_everywhere or len({t.reward for t in group}) > 1
+        ]
         built = [groups[n] for n in chosen]
         monte_carlo = options.nodes == "depth" and options.kl_estimator == "mc"
         made = build_trees(
-            built, [self._kl(group, number, work) for group in built], eps_kl=options.eps_kl, gamma=options.gamma,
-            same_parent=options.same_parent, kl_symmetry=options.kl_symmetry, history=options.history, nodes=options.nodes,
-            start_keys=[group[0].start_key for group in built], prefetch=prefetch_together if monte_carlo else None,
-        )  # fmt: skip
+            built,
+            [self._kl(group, number, work) for group in built],
+            eps_kl=options.eps_kl,
+            gamma=options.gamma,
+            same_parent=options.same_parent,
+            kl_symmetry=options.kl_symmetry,
+            history=options.history,
+            nodes=options.nodes,
+            start_keys=[group[0].start_key for group in built],
+            prefetch=prefetch_together if monte_carlo else None,
+        )
         trees: list[Tree | None] = [None] * len(groups)
         for n, tree in zip(chosen, made, strict=True):
             trees[n] = tree
@@ -70,10 +83,17 @@ class TStar:
         if options.kl_estimator == "exact":
             return ExactKL(self._engine, self._codec, group, work=work)
         return ActionKL(
-            self._engine, self._codec, group, samples=options.kl_samples, over=options.kl_over,
-            threshold=options.eps_kl if options.kl_symmetry != "mean" else None, max_tokens=config.rollout.max_tokens,
-            seed=f"{config.seed}/kl/{number}", ahead=options.kl_symmetry != "forward", work=work,
-        )  # fmt: skip
+            self._engine,
+            self._codec,
+            group,
+            samples=options.kl_samples,
+            over=options.kl_over,
+            threshold=options.eps_kl if options.kl_symmetry != "mean" else None,
+            max_tokens=config.rollout.max_tokens,
+            seed=f"{config.seed}/kl/{number}",
+            ahead=options.kl_symmetry != "forward",
+            work=work,
+        )
 
     def value(self, tree: Tree | None, base: Credit) -> Credit:
         """The Q-tree's advantages, or the algorithm's own where there is no tree or ``tree.enabled`` is off."""
@@ -84,7 +104,11 @@ class TStar:
 
     def divergences(self, tree: Tree | None) -> list[Divergence]:
         """Where the group's ways part into better and worse ones."""
-        return [] if tree is None else tree.divergences(self._config.tree.delta, shrink=self._config.graft.shrink)
+        return (
+            []
+            if tree is None
+            else tree.divergences(self._config.tree.delta, shrink=self._config.graft.shrink)
+        )
 
     def graft(self, groups: Sequence[GroupResult], number: int) -> Grafts:
         """Rectified thoughts at the divergences, verified if the options say so.
@@ -98,14 +122,26 @@ class TStar:
             return Grafts()
         found = [(g.trajectories, d) for g in groups for d in g.divergences]
         grafts = graft(
-            self._engine, self._codec, found, seed=f"{config.seed}/graft/{number}", max_tokens=config.rollout.max_tokens,
-            temperature=config.graft.temperature, fallback=config.graft.fallback,
-        )  # fmt: skip
+            self._engine,
+            self._codec,
+            found,
+            seed=f"{config.seed}/graft/{number}",
+            max_tokens=config.rollout.max_tokens,
+            temperature=config.graft.temperature,
+            fallback=config.graft.fallback,
+        )
         if config.graft.verify:
             by_task = {g.trajectories[0].group: g.trajectories for g in groups}
             lost = [by_task[g.group][g.worst_step[0]] for g in grafts.kept]
             verify(
-                grafts, lost, self._spec, self._engine, self._codec, split=config.split, seed=f"{config.seed}/verify/{number}",
-                sampling=self._sampling, fallback=config.graft.fallback,
-            )  # fmt: skip
+                grafts,
+                lost,
+                self._spec,
+                self._engine,
+                self._codec,
+                split=config.split,
+                seed=f"{config.seed}/verify/{number}",
+                sampling=self._sampling,
+                fallback=config.graft.fallback,
+            )
         return grafts

@@ -17,7 +17,9 @@ class Sample(NamedTuple):
     logprobs: list[float]
 
 
-def rooms(contexts: Sequence[Sequence[int]], seeds: Sequence[str], copies: int, max_tokens: int, limit: int) -> list[int]:
+def rooms(
+    contexts: Sequence[Sequence[int]], seeds: Sequence[str], copies: int, max_tokens: int, limit: int
+) -> list[int]:
     """How many tokens a reply to each context may have.
 
     Raises:
@@ -28,11 +30,15 @@ def rooms(contexts: Sequence[Sequence[int]], seeds: Sequence[str], copies: int, 
         raise ValueError(f"generate needs {len(contexts) * copies} seeds, one per sample, got {len(seeds)}")
     room = [min(max_tokens, limit - len(context)) for context in contexts]
     if min(room, default=1) < 1:
-        raise ContextTooLong(f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {limit}")
+        raise ContextTooLong(
+            f"a context of {max(map(len, contexts))} tokens leaves no room for a reply within {limit}"
+        )
     return room
 
 
-def require_room(contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]], limit: int) -> None:
+def require_room(
+    contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]], limit: int
+) -> None:
     """Refuse what is too long to be scored.
 
     Raises:
@@ -41,7 +47,9 @@ def require_room(contexts: Sequence[Sequence[int]], continuations: Sequence[Sequ
     for context, group in zip(contexts, continuations, strict=True):
         longest = len(context) + max(map(len, group), default=0)
         if longest > limit:
-            raise ContextTooLong(f"a context with its continuation has {longest} tokens, and the limit is {limit}")
+            raise ContextTooLong(
+                f"a context with its continuation has {longest} tokens, and the limit is {limit}"
+            )
 
 
 class Engine(Protocol):
@@ -86,7 +94,9 @@ class Engine(Protocol):
             NotFinite: the log-probabilities are no numbers.
         """
 
-    def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+    def score(
+        self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[float]]:
         """Summed log-probability of each continuation of each context, at temperature 1.
 
         Raises:

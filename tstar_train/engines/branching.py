@@ -18,9 +18,15 @@ _SPARE = 32  # slots behind a row for each copy, to begin with
 
 
 def draw(
-    trie: Trie, contexts: Sequence[Ids], texts: Sequence[Text], seeds: Sequence[str], copies: int, room: Sequence[int], temperature: float,
+    trie: Trie,
+    contexts: Sequence[Ids],
+    texts: Sequence[Text],
+    seeds: Sequence[str],
+    copies: int,
+    room: Sequence[int],
+    temperature: float,
     ends: Collection[int],
-) -> list[Sample]:  # fmt: skip
+) -> list[Sample]:
     """``copies`` samples of each context; arguments as of ``Engine.generate``.
 
     Args:
@@ -38,7 +44,11 @@ def draw(
     """
     trie.open(contexts, texts, copies * min(_SPARE, max(room)))
     longest, count = max(room), len(seeds)
-    noise = np.stack([uniform_noise(seed, longest) for seed in seeds]) if temperature else np.zeros((count, longest))
+    noise = (
+        np.stack([uniform_noise(seed, longest) for seed in seeds])
+        if temperature
+        else np.zeros((count, longest))
+    )
     samples = [Sample([], []) for _ in seeds]
     live: dict[Node, list[int]] = {}  # samples by the node that they have come to; equal ones share it
     for number, context in enumerate(contexts):
@@ -67,12 +77,18 @@ def draw(
             break
         trie.compute()
         live = going
-    require_finite(torch.tensor([p for sample in samples for p in sample.logprobs]), "the log-probabilities of sampled tokens")
+    require_finite(
+        torch.tensor([p for sample in samples for p in sample.logprobs]),
+        "the log-probabilities of sampled tokens",
+    )
     return samples
 
 
 def score(
-    trie: Trie, contexts: Sequence[Ids], texts: Sequence[Text], continuations: Sequence[Sequence[Sequence[int]]]
+    trie: Trie,
+    contexts: Sequence[Ids],
+    texts: Sequence[Text],
+    continuations: Sequence[Sequence[Sequence[int]]],
 ) -> list[list[float]]:
     """Summed log-probability of each continuation of each context at temperature 1, in nats; arguments as of ``draw``.
 
@@ -104,7 +120,9 @@ def score(
             part[row].told[token] = logprob
     sums = [sum(node.told[token] for node, token in way) for way in ways]
     if any(map(math.isnan, sums)):  # minus infinity is an answer: a model may rule a token out
-        raise NotFinite("the policy's log-probabilities of given continuations are NaN: its weights are broken")
+        raise NotFinite(
+            "the policy's log-probabilities of given continuations are NaN: its weights are broken"
+        )
     results = iter(sums)
     return [[next(results) for _ in group] for group in continuations]
 

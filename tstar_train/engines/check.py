@@ -13,7 +13,11 @@ from tstar_train.policy.head import output_logits
 from tstar_train.policy.limit import attention_window, unscaled_positions
 from tstar_train.policy.model import Policy
 
-_LENGTHS = (40, 24, 96)  # rows of several lengths side by side: a model that goes by the place in the batch is found out
+_LENGTHS = (
+    40,
+    24,
+    96,
+)  # rows of several lengths side by side: a model that goes by the place in the batch is found out
 _TAIL = 16  # tokens that are compared, at the end
 _SINGLE, _HALF = 1e-3, 0.25  # nats per token: rounding gives about 1e-5 in single precision and .05 in half
 
@@ -61,10 +65,18 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
     config = policy.model.config
     window = attention_window(config)
     if window is not None and window < _LENGTHS[0]:
-        raise UnknownOption(f"{policy.name} attends to the last {window} only, which holds no episode: use another model")
+        raise UnknownOption(
+            f"{policy.name} attends to the last {window} only, which holds no episode: use another model"
+        )
     try:
         worst = _largest_difference(policy, engine)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:  # what a strange architecture's code raises
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
+    ) as error:  # what a strange architecture's code raises
         if isinstance(error, TStarError):
             raise
         raise EngineMismatch(
@@ -119,7 +131,9 @@ def _largest_difference(policy: Policy, engine: Engine) -> float:
     ends = [min(_TAIL, len(row) // 2) for row in rows]
     cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
     ours = engine.score([context for context, _ in cut], [tails for _, tails in cut])
-    differences = [abs(mine[0] - _plain(policy, row, end)) / end for mine, row, end in zip(ours, rows, ends, strict=True)]
+    differences = [
+        abs(mine[0] - _plain(policy, row, end)) / end for mine, row, end in zip(ours, rows, ends, strict=True)
+    ]
     return max(differences, key=lambda d: d if d == d else float("inf"))
 
 
@@ -139,6 +153,8 @@ def _plain(policy: Policy, ids: list[int], end: int) -> float:
     if len(ids) <= max(_LENGTHS):
         logits = model(input_ids=given).logits[0, -end - 1 : -1].float()
     else:
-        logits = output_logits(model, model.base_model(input_ids=given, use_cache=False).last_hidden_state[0, -end - 1 : -1])
+        logits = output_logits(
+            model, model.base_model(input_ids=given, use_cache=False).last_hidden_state[0, -end - 1 : -1]
+        )
     logprobs = torch.log_softmax(logits, dim=-1)
     return float(logprobs.gather(-1, given[0, -end:, None]).sum())

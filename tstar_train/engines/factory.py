@@ -35,7 +35,13 @@ def make_engine(config: Config, policy: Policy, world: World) -> Engine:
         from tstar_train.engines.vllm import VLLMEngine  # brings vLLM, which takes ten seconds to import
 
         return VLLMEngine(
-            policy, rollout.batch, rollout.context_tokens, rollout.cache_gib, config.vllm.memory, rank=world.rank, ranks=world.size
+            policy,
+            rollout.batch,
+            rollout.context_tokens,
+            rollout.cache_gib,
+            config.vllm.memory,
+            rank=world.rank,
+            ranks=world.size,
         )
     asked = config.tstar and config.tree.nodes == "depth"  # whose estimates go on from what was played
     return LocalEngine(policy, rollout.batch, rollout.context_tokens, rollout.cache_gib, keep_rows=asked)

@@ -40,7 +40,13 @@ class LocalEngine:
     """
 
     def __init__(
-        self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0, *, keep_rows: bool = False
+        self,
+        policy: Policy,
+        batch: int = 256,
+        limit: int | None = None,
+        gib: float = 8.0,
+        *,
+        keep_rows: bool = False,
     ) -> None:
         self._model = policy.model
         self._ends = policy.codec.ends
@@ -106,21 +112,36 @@ class LocalEngine:
             chosen = seeds[part.start * copies : part.stop * copies]
             if copies > 1:
                 stop, given = {*self._ends, *ends}, [tuple(c) for c in contexts[part]]
-                samples += branching.draw(self._trie, given, self._texts(), chosen, copies, room[part], temperature, stop)
+                samples += branching.draw(
+                    self._trie, given, self._texts(), chosen, copies, room[part], temperature, stop
+                )
                 self._forget_if_much()
             else:
-                cache = RaggedCache(self._model, len(contexts[part]), max(_CAPACITY, max(map(len, contexts[part])) + 64))
-                samples += self._decode(cache, self._feed(cache, [list(c) for c in contexts[part]]), chosen, room[part], temperature, ends)
+                cache = RaggedCache(
+                    self._model, len(contexts[part]), max(_CAPACITY, max(map(len, contexts[part])) + 64)
+                )
+                samples += self._decode(
+                    cache,
+                    self._feed(cache, [list(c) for c in contexts[part]]),
+                    chosen,
+                    room[part],
+                    temperature,
+                    ends,
+                )
         return samples
 
     @torch.inference_mode()
-    def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+    def score(
+        self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[float]]:
         """See ``Engine``; a context is computed once for all its continuations."""
         require_room(contexts, continuations, self._limit)
         extra = [sum(map(len, group)) for group in continuations]
         results: list[list[float]] = []
         for part in self._parts(contexts, extra):
-            results += branching.score(self._trie, [tuple(c) for c in contexts[part]], self._texts(), continuations[part])
+            results += branching.score(
+                self._trie, [tuple(c) for c in contexts[part]], self._texts(), continuations[part]
+            )
             self._forget_if_much()
         return results
 
@@ -142,24 +163,33 @@ class LocalEngine:
 
     def _texts(self) -> list[Text]:
         """What the last rollout left behind: its episodes, each up to the last token but one."""
-        playing = [Text(tuple(ids), self._cache, row) for row, ids in self._kept.values()] if self._cache is not None else []
+        playing = (
+            [Text(tuple(ids), self._cache, row) for row, ids in self._kept.values()]
+            if self._cache is not None
+            else []
+        )
         return playing + self._left
 
     def _forget_if_much(self) -> None:
         if self._trie.slots > self._most_kept:
             self._trie = Trie(self._model, self._pad)
 
-    def _resume(self, contexts: list[list[int]], keys: Sequence[Hashable]) -> tuple[RaggedCache, list[list[int]], Tensor]:
+    def _resume(
+        self, contexts: list[list[int]], keys: Sequence[Hashable]
+    ) -> tuple[RaggedCache, list[list[int]], Tensor]:
         """Bring the kept cache to these rows, feed what is new, and give the logits after each context."""
         found = [self._kept.get(key) for key in keys]
         usable = self._cache is not None and all(
-            kept is not None and len(kept[1]) < len(c) and c[: len(kept[1])] == kept[1] for kept, c in zip(found, contexts, strict=True)
+            kept is not None and len(kept[1]) < len(c) and c[: len(kept[1])] == kept[1]
+            for kept, c in zip(found, contexts, strict=True)
         )
         if self._cache is not None and usable:
             self._leave(keys)
             self._cache.select(torch.tensor([kept[0] for kept in found if kept is not None]))
             # A row that ended early in the last decode stands further than its own ids; what is beyond is overwritten.
-            self._cache.lengths = torch.tensor([len(kept[1]) for kept in found if kept is not None], device=self._model.device)
+            self._cache.lengths = torch.tensor(
+                [len(kept[1]) for kept in found if kept is not None], device=self._model.device
+            )
             new = [c[len(kept[1]) :] for kept, c in zip(found, contexts, strict=True) if kept is not None]
         else:
             # The members of a group often stand in one state: what they have in common is computed once.
@@ -192,24 +222,39 @@ class LocalEngine:
         ids = torch.tensor([n + [self._pad] * (longest - len(n)) for n in new], device=self._model.device)
         positions, seen = cache.place(longest)
         hidden = hidden_states(self._model, ids, positions, seen, cache)
-        cache.lengths = cache.lengths + counts  # padding was written too, and is overwritten by what comes next
+        cache.lengths = (
+            cache.lengths + counts
+        )  # padding was written too, and is overwritten by what comes next
         return self._logits(hidden[torch.arange(len(new)), counts - 1])
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return output_logits(self._model, hidden)
 
     def _decode(
-        self, cache: RaggedCache, logits: Tensor, seeds: Sequence[str], most: Sequence[int], temperature: float, ends: Collection[int] = ()
+        self,
+        cache: RaggedCache,
+        logits: Tensor,
+        seeds: Sequence[str],
+        most: Sequence[int],
+        temperature: float,
+        ends: Collection[int] = (),
     ) -> list[Sample]:
         """Sample until every row has ended or has ``most`` tokens."""
         last = torch.tensor(sorted({*self._ends, *ends}), device=self._model.device)
         rows, max_tokens = len(seeds), max(most)
-        noise = torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds])) if temperature else None
+        noise = (
+            torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds]))
+            if temperature
+            else None
+        )
         ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=self._model.device)
         logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
         lengths = torch.tensor(most)
         bounds = lengths.to(self._model.device)
-        work, live = cache, torch.arange(rows)  # the rows still computed, in a smaller cache once half of them have ended
+        work, live = (
+            cache,
+            torch.arange(rows),
+        )  # the rows still computed, in a smaller cache once half of them have ended
         running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
         for step in range(max_tokens):
             scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
@@ -241,4 +286,6 @@ class LocalEngine:
         own = torch.arange(max_tokens) < lengths[:, None]
         require_finite(logprobs.cpu()[own], "the log-probabilities of sampled tokens")
         ids_list, logprob_list = ids.tolist(), logprobs.tolist()
-        return [Sample(i[:n], p[:n]) for i, p, n in zip(ids_list, logprob_list, lengths.tolist(), strict=True)]
+        return [
+            Sample(i[:n], p[:n]) for i, p, n in zip(ids_list, logprob_list, lengths.tolist(), strict=True)
+        ]

@@ -26,4 +26,6 @@ def inverse_cdf(logprobs: Tensor, noise: Tensor) -> Tensor:
         Tokens, the shape of ``noise``.
     """
     cumulated = logprobs.double().exp().cumsum(dim=-1)
-    return torch.searchsorted(cumulated, noise * cumulated[:, -1:], right=True).clamp_max(logprobs.shape[-1] - 1)
+    return torch.searchsorted(cumulated, noise * cumulated[:, -1:], right=True).clamp_max(
+        logprobs.shape[-1] - 1
+    )

@@ -52,7 +52,14 @@ class Node:
     __slots__ = ("cache", "children", "hidden", "length", "path", "row", "seen", "token", "told")
 
     def __init__(self, cache: TreeCache, row: int, seen: int, path: Ids, length: int, token: int) -> None:
-        self.cache, self.row, self.seen, self.path, self.length, self.token = cache, row, seen, path, length, token
+        self.cache, self.row, self.seen, self.path, self.length, self.token = (
+            cache,
+            row,
+            seen,
+            path,
+            length,
+            token,
+        )
         self.hidden: Tensor = torch.empty(0)
         self.children: dict[int, Node] = {}
         self.told: dict[int, float] = {}
@@ -131,7 +138,9 @@ class Trie:
 
     def compute(self) -> None:
         """Feed the model all that is new."""
-        by_cache: defaultdict[TreeCache, defaultdict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
+        by_cache: defaultdict[TreeCache, defaultdict[int, list[Node]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for node in self._new:
             by_cache[node.cache][node.row].append(node)
         self._new = []
@@ -147,7 +156,9 @@ class Trie:
         """Fill the rows of texts that nobody has computed."""
         counts = [len(text) for text in own]
         part = RaggedCache(self._model, len(own), max(counts))
-        ids = torch.tensor([[*text, *[self._pad] * (max(counts) - len(text))] for text in own], device=self.device)
+        ids = torch.tensor(
+            [[*text, *[self._pad] * (max(counts) - len(text))] for text in own], device=self.device
+        )
         hidden = hidden_states(self._model, ids, *part.place(max(counts)), part)
         part.lengths = torch.tensor(counts, device=self.device)
         cache.absorb(torch.tensor(list(own.values()), device=self.device), part)
@@ -157,15 +168,23 @@ class Trie:
 
     def _feed(self, cache: TreeCache, rows: dict[int, list[Node]]) -> None:
         width = max(map(len, rows.values()))
-        ids = [[*[node.token for node in nodes], *[self._pad] * (width - len(nodes))] for nodes in rows.values()]
-        positions, seen = cache.branch(list(rows), [[Place(n.length - 1, n.seen, n.path) for n in nodes] for nodes in rows.values()])
+        ids = [
+            [*[node.token for node in nodes], *[self._pad] * (width - len(nodes))] for nodes in rows.values()
+        ]
+        positions, seen = cache.branch(
+            list(rows), [[Place(n.length - 1, n.seen, n.path) for n in nodes] for nodes in rows.values()]
+        )
         hidden = hidden_states(self._model, torch.tensor(ids, device=self.device), positions, seen, cache)
-        real = torch.tensor([[column < len(nodes) for column in range(width)] for nodes in rows.values()], device=self.device)
+        real = torch.tensor(
+            [[column < len(nodes) for column in range(width)] for nodes in rows.values()], device=self.device
+        )
         for node, state in zip([n for nodes in rows.values() for n in nodes], hidden[real], strict=True):
             node.hidden = state
 
 
-def _arranged(contexts: Sequence[Ids], texts: Sequence[Text]) -> tuple[list[Text | Ids], dict[Ids, tuple[int, int]]]:
+def _arranged(
+    contexts: Sequence[Ids], texts: Sequence[Text]
+) -> tuple[list[Text | Ids], dict[Ids, tuple[int, int]]]:
     """The rows of a cache, and for each context its row with the tokens that it shares with that row's text."""
     order = sorted(((text.ids, text) for text in texts), key=lambda pair: pair[0])
     names: list[Ids] = [ids for ids, _ in order]
@@ -194,16 +213,24 @@ def _arranged(contexts: Sequence[Ids], texts: Sequence[Text]) -> tuple[list[Text
 
 
 def _common(one: Ids, other: Ids) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def _dealt(counts: dict[int, int]) -> list[list[int]]:
     """Rows over forward passes, so that with padding and passes little is computed."""
     order = sorted(counts, key=lambda row: counts[row])
-    ends = [n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]]
-    best: dict[int, tuple[int, int]] = {0: (0, 0)}  # (cost, where the last pass begins) of the first so many rows
+    ends = [
+        n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]
+    ]
+    best: dict[int, tuple[int, int]] = {
+        0: (0, 0)
+    }  # (cost, where the last pass begins) of the first so many rows
     for end in ends:
-        best[end] = min((best[start][0] + _CALL + (end - start) * counts[order[end - 1]], start) for start in best)
+        best[end] = min(
+            (best[start][0] + _CALL + (end - start) * counts[order[end - 1]], start) for start in best
+        )
     found, end = [], len(order)
     while end:
         rows = order[best[end][1] : end]

@@ -32,7 +32,16 @@ _SETTINGS = {
 }
 _DEFAULTS = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
 # What vLLM raises for a model, a machine or an option that it cannot serve; pydantic's errors are ValueErrors.
-_REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError, OSError, ImportError)
+_REFUSALS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    LookupError,
+    OSError,
+    ImportError,
+)
 
 
 class VLLMEngine:
@@ -54,9 +63,15 @@ class VLLMEngine:
     """
 
     def __init__(
-        self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0, memory: float = 0.3, rank: int = 0,
+        self,
+        policy: Policy,
+        batch: int = 256,
+        limit: int | None = None,
+        gib: float = 8.0,
+        memory: float = 0.3,
+        rank: int = 0,
         ranks: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         config, device = policy.model.config, policy.model.device
         self.name = policy.name
         # None where vLLM knows the weights by the names that they have in memory.
@@ -66,9 +81,17 @@ class VLLMEngine:
         self._ends = policy.codec.ends
         self._sleeps = device.type == "cuda"
         self._asleep = self._ready = False
-        needed = cache_bytes_per_token(config, policy.model.dtype.itemsize) * (self._limit + BLOCK) * batch / (1 << 30)
+        needed = (
+            cache_bytes_per_token(config, policy.model.dtype.itemsize)
+            * (self._limit + BLOCK)
+            * batch
+            / (1 << 30)
+        )
         os.environ.update(_SETTINGS)
-        for name, value in {**_DEFAULTS, "VLLM_CPU_KVCACHE_SPACE": str(max(1, math.ceil(min(gib, needed))))}.items():
+        for name, value in {
+            **_DEFAULTS,
+            "VLLM_CPU_KVCACHE_SPACE": str(max(1, math.ceil(min(gib, needed)))),
+        }.items():
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM, SamplingParams, TokensPrompt
@@ -77,8 +100,14 @@ class VLLMEngine:
         self._params, self._prompt = SamplingParams, TokensPrompt
         if device.type == "cpu":
             keep_weights_plain()
-        options: dict[str, Any] = {"gpu_memory_utilization": memory, "enable_sleep_mode": True} if self._sleeps else {"enforce_eager": True}
-        if ranks > 1:  # the ranks' process group is there already: each rank's engine is a world of one inside it
+        options: dict[str, Any] = (
+            {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
+            if self._sleeps
+            else {"enforce_eager": True}
+        )
+        if (
+            ranks > 1
+        ):  # the ranks' process group is there already: each rank's engine is a world of one inside it
             os.environ.setdefault("RANK", str(rank))
             os.environ.setdefault("LOCAL_RANK", str(rank))
             options["distributed_executor_backend"] = "external_launcher"
@@ -86,10 +115,19 @@ class VLLMEngine:
             with tempfile.TemporaryDirectory(prefix="tstar-vllm-") as folder:
                 described(policy.model).save_pretrained(folder)
                 self._llm = LLM(
-                    model=folder, load_format="dummy", skip_tokenizer_init=True, generation_config="vllm",
-                    dtype=str(policy.model.dtype).removeprefix("torch."), max_model_len=self._limit + 1, max_num_seqs=batch,
-                    block_size=BLOCK, enable_prefix_caching=True, logprobs_mode="processed_logprobs", seed=0, **options,
-                )  # fmt: skip
+                    model=folder,
+                    load_format="dummy",
+                    skip_tokenizer_init=True,
+                    generation_config="vllm",
+                    dtype=str(policy.model.dtype).removeprefix("torch."),
+                    max_model_len=self._limit + 1,
+                    max_num_seqs=batch,
+                    block_size=BLOCK,
+                    enable_prefix_caching=True,
+                    logprobs_mode="processed_logprobs",
+                    seed=0,
+                    **options,
+                )
         except _REFUSALS as error:
             raise UnknownOption(
                 f"--engine vllm cannot serve {policy.name} here ({_told(error)}): leave it out, or use another model"
@@ -162,24 +200,43 @@ class VLLMEngine:
         last = sorted({*self._ends, *ends})
         params = [
             self._params(
-                temperature=temperature, top_p=1.0, top_k=-1, max_tokens=room[number // copies], logprobs=0, detokenize=False,
-                stop_token_ids=last, ignore_eos=True, seed=seed_number(seed) if temperature else None,
+                temperature=temperature,
+                top_p=1.0,
+                top_k=-1,
+                max_tokens=room[number // copies],
+                logprobs=0,
+                detokenize=False,
+                stop_token_ids=last,
+                ignore_eos=True,
+                seed=seed_number(seed) if temperature else None,
             )
             for number, seed in enumerate(seeds)
-        ]  # fmt: skip
+        ]
         outputs = self._ask([list(context) for context in contexts for _ in range(copies)], params)
         return [self._sample(output.outputs[0]) for output in outputs]
 
-    def score(self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+    def score(
+        self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[float]]:
         """See ``Engine``; contexts come from the prefix cache where it has them."""
         require_room(contexts, continuations, self._limit)
-        pairs = [(list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group]
+        pairs = [
+            (list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group
+        ]
         totals = [0.0 if not tail else math.nan for _, tail in pairs]
         # vLLM tells nothing about tokens that it took from the cache. Of a context nobody asks; but where the cache holds a part of the
         # continuation as well (it was sampled there, or scored before), the row is computed anew without reading the cache.
         waiting = [number for number, (_, tail) in enumerate(pairs) if tail]
         for whole in (False, True):
-            params = [self._params(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False, skip_reading_prefix_cache=whole)]
+            params = [
+                self._params(
+                    temperature=0.0,
+                    max_tokens=1,
+                    prompt_logprobs=0,
+                    detokenize=False,
+                    skip_reading_prefix_cache=whole,
+                )
+            ]
             outputs = self._ask([pairs[n][0] + pairs[n][1] for n in waiting], params * len(waiting))
             again = []
             for number, output in zip(waiting, outputs, strict=True):
@@ -191,22 +248,32 @@ class VLLMEngine:
                     totals[number] = sum(row[token].logprob for row, token in zip(told, tail, strict=True))
             waiting = again
         if any(map(math.isnan, totals)):
-            raise NotFinite("the policy's log-probabilities of given continuations are NaN: its weights are broken")
+            raise NotFinite(
+                "the policy's log-probabilities of given continuations are NaN: its weights are broken"
+            )
         sums = iter(totals)
         return [[next(sums) for _ in group] for group in continuations]
 
     def _ask(self, prompts: list[list[int]], params: list[Any]) -> list[Any]:
         if not self._ready:
-            raise RuntimeError("the engine has no weights: sync comes before generate and score, and again after release")
+            raise RuntimeError(
+                "the engine has no weights: sync comes before generate and score, and again after release"
+            )
         if not prompts:
             return []
-        return list(self._llm.generate([self._prompt(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False))
+        return list(
+            self._llm.generate(
+                [self._prompt(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False
+            )
+        )
 
     def _sample(self, output: Any) -> Sample:
         ids = [int(token) for token in output.token_ids]
         logprobs = [float(row[token].logprob) for row, token in zip(output.logprobs, ids, strict=True)]
         if not all(map(math.isfinite, logprobs)):
-            raise NotFinite("the log-probabilities of sampled tokens are no finite numbers: the policy's weights are broken")
+            raise NotFinite(
+                "the log-probabilities of sampled tokens are no finite numbers: the policy's weights are broken"
+            )
         return Sample(ids, logprobs)
 
 
@@ -244,5 +311,9 @@ def keep_class_callable(model: torch.nn.Module) -> None:
 
 def missing_vllm(device: str, package: str | None = None) -> MissingExtra:
     """What to install for ``--engine vllm``."""
-    own = " on a CPU (scripts/test_vllm.sh makes an environment with vLLM's CPU build)" if device == "cpu" else ""
+    own = (
+        " on a CPU (scripts/test_vllm.sh makes an environment with vLLM's CPU build)"
+        if device == "cpu"
+        else ""
+    )
     return MissingExtra(f"--engine vllm{own}", package or "vllm", "vllm")

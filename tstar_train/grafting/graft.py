@@ -19,7 +19,9 @@ from tstar_train.rollout.types import Trajectory
 from tstar_train.tree import Divergence
 
 # Phrases that only make sense with the branches in view; a sentence with one of them is stripped.
-_MENTIONS = re.compile(r"\b(attempt|branch|trajectory|failed|succeeded|successful|unsuccessful)\b", re.IGNORECASE)
+_MENTIONS = re.compile(
+    r"\b(attempt|branch|trajectory|failed|succeeded|successful|unsuccessful)\b", re.IGNORECASE
+)
 
 
 @dataclass(slots=True)
@@ -109,7 +111,9 @@ def graft(
         if rejected.thought_length == 0:
             result.dropped["failed turn has no thought"] += 1
             continue
-        cases.append((group, divergence, rejected, _branch(group, worst, turn), _branch(group, best, best_turn)))
+        cases.append(
+            (group, divergence, rejected, _branch(group, worst, turn), _branch(group, best, best_turn))
+        )
     if not cases:
         return result
     if fallback == "z_plus_only":
@@ -118,9 +122,16 @@ def graft(
         contexts = [contrast_context(codec, case[2].context, case[3], case[4]) for case in cases]
         seeds = [f"{seed}/{case[0][0].group}/{case[1].worst_step}" for case in cases]
         fit = [n for n, context in enumerate(contexts) if len(context) + max_tokens <= engine.limit]
-        samples = engine.generate(
-            [contexts[n] for n in fit], [seeds[n] for n in fit], max_tokens=max_tokens, temperature=temperature
-        ) if fit else []  # fmt: skip
+        samples = (
+            engine.generate(
+                [contexts[n] for n in fit],
+                [seeds[n] for n in fit],
+                max_tokens=max_tokens,
+                temperature=temperature,
+            )
+            if fit
+            else []
+        )
         replies = {n: sample.ids for n, sample in zip(fit, samples, strict=True)}
         written = [replies.get(n) for n in range(len(cases))]
     thought_ids: list[int]
@@ -134,7 +145,9 @@ def graft(
         source = "model"
         best, best_turn = divergence.best_step
         plus = group[best].turns[best_turn]
-        successful = plus.reply[: plus.thought_length] if succeeded.thought.strip() != failed.thought.strip() else []
+        successful = (
+            plus.reply[: plus.thought_length] if succeeded.thought.strip() != failed.thought.strip() else []
+        )
         if problem:
             if fallback != "z_plus_only":
                 result.dropped[problem] += 1
@@ -144,12 +157,21 @@ def graft(
                     result.dropped["successful thought is no use either"] += 1
                 continue
         made = Graft(
-            group=group[0].group, context=rejected.context, rectified=list(thought_ids),
-            rejected=rejected.reply[: rejected.thought_length], source=source, depth=divergence.node.depth,
-            spread=divergence.spread, best_members=divergence.best_count, worst_members=divergence.worst_count,
-            failed=failed, succeeded=succeeded, thought=thought_text(codec, thought_ids), worst_step=divergence.worst_step,
+            group=group[0].group,
+            context=rejected.context,
+            rectified=list(thought_ids),
+            rejected=rejected.reply[: rejected.thought_length],
+            source=source,
+            depth=divergence.node.depth,
+            spread=divergence.spread,
+            best_members=divergence.best_count,
+            worst_members=divergence.worst_count,
+            failed=failed,
+            succeeded=succeeded,
+            thought=thought_text(codec, thought_ids),
+            worst_step=divergence.worst_step,
             successful=list(successful),
-        )  # fmt: skip
+        )
         result.kept.append(made)
     return result
 

@@ -22,9 +22,7 @@ REQUEST = "Write the turn that should stand here instead."
 
 def contrast_text(failed: Branch, succeeded: Branch) -> str:
     """The text that follows the plain context."""
-    return (
-        f"{HEADER_FAILED}\n{_branch(failed)}\n{HEADER_SUCCEEDED}\n{_branch(succeeded)}\n{REQUEST}\n"
-    )
+    return f"{HEADER_FAILED}\n{_branch(failed)}\n{HEADER_SUCCEEDED}\n{_branch(succeeded)}\n{REQUEST}\n"
 
 
 def contrast_context(codec: Codec, context: list[int], failed: Branch, succeeded: Branch) -> list[int]:

@@ -50,7 +50,9 @@ def verify(
     def play(chosen: Sequence[int], name: str) -> None:
         points = [(lost[n], grafts.kept[n].worst_step[1]) for n in chosen]
         begun = [grafts.kept[n].rectified for n in chosen]
-        ends = play_on(points, spec, engine, codec, split=split, seed=f"{seed}/{name}", sampling=sampling, begun=begun)
+        ends = play_on(
+            points, spec, engine, codec, split=split, seed=f"{seed}/{name}", sampling=sampling, begun=begun
+        )
         for n, end in zip(chosen, ends, strict=True):
             grafts.kept[n].verified = None if failed(end.episode) else end.earned
         grafts.played_on += len(points)
@@ -60,13 +62,25 @@ def verify(
 
     def useless() -> list[int]:
         # What was earned on both sides: nothing is taken off what was played on (DAPO's penalty).
-        return [n for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True)) if g.verified is not None and g.verified <= t.earned]
+        return [
+            n
+            for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True))
+            if g.verified is not None and g.verified <= t.earned
+        ]
 
     play(range(len(lost)), "first")
-    replaced = [n for n in useless() if grafts.kept[n].source == "model" and grafts.kept[n].successful and fallback != "none"]
+    replaced = [
+        n
+        for n in useless()
+        if grafts.kept[n].source == "model" and grafts.kept[n].successful and fallback != "none"
+    ]
     for n in replaced:
         graft = grafts.kept[n]
-        graft.rectified, graft.source, graft.thought = graft.successful, "z_plus", thought_text(codec, graft.successful)
+        graft.rectified, graft.source, graft.thought = (
+            graft.successful,
+            "z_plus",
+            thought_text(codec, graft.successful),
+        )
     grafts.dropped["earned no more when played on"] += len(useless())
     play(replaced, "second")
     if unknown():

@@ -49,7 +49,10 @@ class Totals:
 def dealt_steps(sequences: Sequence[TokenSequence], pairs: Sequence[Graft], steps: int) -> list[Step]:
     """An iteration's rows and pairs for each of its optimizer steps, in turn; rows with the same ids go to the same one."""
     distinct = alike(sequences)
-    return [Step([s for copies in distinct[k::steps] for s in copies], list(pairs[k::steps])) for k in range(steps)]
+    return [
+        Step([s for copies in distinct[k::steps] for s in copies], list(pairs[k::steps]))
+        for k in range(steps)
+    ]
 
 
 def alike(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]:
@@ -136,7 +139,13 @@ class PairMicro(Micro):
 
 
 def sequence_micros(
-    sequences: Sequence[TokenSequence], most_tokens: int, temperature: float, pad: int, device: torch.device, *, share: bool = True
+    sequences: Sequence[TokenSequence],
+    most_tokens: int,
+    temperature: float,
+    pad: int,
+    device: torch.device,
+    *,
+    share: bool = True,
 ) -> Iterator[SequenceMicro]:
     """Rows in micro-batches, which change memory and float rounding, not the result.
 
@@ -154,22 +163,35 @@ def sequence_micros(
     chunks = chunks_of(symbols, most_tokens) if share else [Chunk((i,), 0) for i in range(len(distinct))]
     for number, batch in enumerate(micro_batches(chunks, list(map(len, symbols)), most_tokens)):
         part = [distinct[i] for chunk in batch for i in chunk.rows]
-        ids, wanted, beginnings = _laid_out([(copies[0].ids, copies[0].mask) for copies in part], batch, pad, device)
+        ids, wanted, beginnings = _laid_out(
+            [(copies[0].ids, copies[0].mask) for copies in part], batch, pad, device
+        )
         every = [s for copies in part for s in copies]
         yield SequenceMicro(
-            ids, wanted, temperature, beginnings, _places(part, batch).to(device),
+            ids,
+            wanted,
+            temperature,
+            beginnings,
+            _places(part, batch).to(device),
             old=_own_values(every, [s.old or s.logprobs for s in every], device),
             sampled=_own_values(every, [s.logprobs for s in every], device),
             advantages=_own_values(every, [s.advantages for s in every], device),
             weight=_own_values(every, [[s.weight] * len(s.ids) for s in every], device),
             old_values=_own_values(every, [s.values or [0.0] * len(s.ids) for s in every], device),
             returns=_own_values(every, [s.returns or [0.0] * len(s.ids) for s in every], device),
-            copies=part, first=number == 0,
-        )  # fmt: skip
+            copies=part,
+            first=number == 0,
+        )
 
 
 def pair_micros(
-    pairs: Sequence[Graft], most_tokens: int, temperature: float, pad: int, device: torch.device, *, share: bool = True
+    pairs: Sequence[Graft],
+    most_tokens: int,
+    temperature: float,
+    pad: int,
+    device: torch.device,
+    *,
+    share: bool = True,
 ) -> Iterator[PairMicro]:
     """Preference pairs in micro-batches, the two of a pair in the same one; arguments as of ``sequence_micros``."""
     spans = [(g.context, reply) for g in pairs for reply in (g.rectified, g.rejected)]
@@ -184,11 +206,21 @@ def pair_micros(
         place = {chunk.rows[0] // 2: n for n, chunk in enumerate(batch)}
         # The preferred ones first.
         owners = torch.tensor([place[i // 2] + len(batch) * (i % 2) for i in order], device=device)
-        yield PairMicro(ids, wanted, temperature, beginnings, owner=owners[:, None].expand_as(wanted)[wanted], pairs=len(batch))
+        yield PairMicro(
+            ids,
+            wanted,
+            temperature,
+            beginnings,
+            owner=owners[:, None].expand_as(wanted)[wanted],
+            pairs=len(batch),
+        )
 
 
 def _laid_out(
-    rows: Sequence[tuple[Sequence[int], Sequence[int]]], batch: Sequence[Chunk], pad: int, device: torch.device
+    rows: Sequence[tuple[Sequence[int], Sequence[int]]],
+    batch: Sequence[Chunk],
+    pad: int,
+    device: torch.device,
 ) -> tuple[Tensor, Tensor, Beginnings | None]:
     """Ids, wanted tokens and beginnings of the rows of a batch's chunks."""
     if not batch[0].shared:
@@ -197,17 +229,23 @@ def _laid_out(
     shared = [chunk.shared for chunk in batch]
     heads = {n: (ids[: shared[n]], mask[: shared[n]]) for n, (ids, mask) in zip(owner, rows, strict=True)}
     # The first token of a branch is an input alone: as one to be told it stands in the beginning.
-    branches = [(ids[shared[n] - 1 :], [0, *mask[shared[n] :]]) for n, (ids, mask) in zip(owner, rows, strict=True)]
+    branches = [
+        (ids[shared[n] - 1 :], [0, *mask[shared[n] :]]) for n, (ids, mask) in zip(owner, rows, strict=True)
+    ]
     ids, wanted = _padded([heads[n] for n in range(len(batch))], pad, device)
     lengths, of = torch.tensor(shared, device=device) - 1, torch.tensor(owner, device=device)
     return *_padded(branches, pad, device), Beginnings(ids, wanted, lengths, of)
 
 
-def _padded(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _padded(
+    rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Ids and marked tokens, shape (rows, longest)."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([[*ids, *[pad] * (longest - len(ids))] for ids, _ in rows], device=device)
-    mask = torch.tensor([[*mask, *[0] * (longest - len(mask))] for _, mask in rows], dtype=torch.bool, device=device)
+    mask = torch.tensor(
+        [[*mask, *[0] * (longest - len(mask))] for _, mask in rows], dtype=torch.bool, device=device
+    )
     return ids, mask
 
 
@@ -229,7 +267,9 @@ def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> 
     return torch.cat(places)
 
 
-def _own_values(sequences: Sequence[TokenSequence], values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
+def _own_values(
+    sequences: Sequence[TokenSequence], values: Sequence[Sequence[float]], device: torch.device
+) -> Tensor:
     """What stands at the policy's own tokens, shape (own tokens of all sequences,)."""
     own = [v for s, row in zip(sequences, values, strict=True) for v, m in zip(row, s.mask, strict=True) if m]
     return torch.tensor(own, dtype=torch.float32, device=device)

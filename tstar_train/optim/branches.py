@@ -36,7 +36,9 @@ def chunks_of(rows: Sequence[Sequence[int]], most_tokens: int) -> list[Chunk]:
         rows: symbols, which are equal where tokens may be shared.
         most_tokens: see ``micro_batches``.
     """
-    return [chunk for members, shared in clusters_of(rows) for chunk in _cut(rows, members, shared, most_tokens)]
+    return [
+        chunk for members, shared in clusters_of(rows) for chunk in _cut(rows, members, shared, most_tokens)
+    ]
 
 
 def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
@@ -48,13 +50,17 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     if len(rows) < 2:
         return [([i], 0) for i in range(len(rows))]
     nodes = _parted(rows)
-    above: list[list[int]] = [[1] for _ in nodes]  # of which lengths the last beginning above may be; 1 is none
+    above: list[list[int]] = [
+        [1] for _ in nodes
+    ]  # of which lengths the last beginning above may be; 1 is none
     for number in reversed(range(len(nodes))):
         shared, below = nodes[number]
         for n in below:
             if n >= 0:
                 above[n] = [*above[number], shared] if shared > 1 else above[number]
-    best: list[dict[int, tuple[int, bool]]] = []  # by that length: tokens computed at and below a node, whether it is a beginning
+    best: list[
+        dict[int, tuple[int, bool]]
+    ] = []  # by that length: tokens computed at and below a node, whether it is a beginning
 
     def cost(node: int, begun: int) -> int:
         return len(rows[-1 - node]) - begun if node < 0 else best[node][begun][0]
@@ -64,7 +70,9 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         plain = {begun: sum(cost(n, begun) for n in below) for begun in lengths}
         best.append({b: (p, False) if own is None or p <= own else (own, True) for b, p in plain.items()})
 
-    found: dict[int, list[int]] = defaultdict(list)  # by the number of the node that is the beginning; -1 is none
+    found: dict[int, list[int]] = defaultdict(
+        list
+    )  # by the number of the node that is the beginning; -1 is none
     rest = [(len(nodes) - 1, -1)]
     while rest:
         node, beginning = rest.pop()
@@ -90,7 +98,9 @@ def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
 
     last = -1 - order[0]
     for one, other in pairwise(order):
-        shared = min(_common(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1)  # each keeps a token of its own
+        shared = min(
+            _common(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1
+        )  # each keeps a token of its own
         while open_ones and open_ones[-1][0] > shared:
             last = closed(last)
         if open_ones and open_ones[-1][0] == shared:
@@ -115,8 +125,12 @@ def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: 
     """
     batch: list[Chunk] = []
     # Whole rows come first and do not mix with branches: a row without a beginning would have one of padding.
-    for chunk in sorted(chunks, key=lambda c: (c.shared > 0, _fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)):
-        if batch and ((chunk.shared > 0) != (batch[0].shared > 0) or not _fit([*batch, chunk], lengths, most_tokens)):
+    for chunk in sorted(
+        chunks, key=lambda c: (c.shared > 0, _fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)
+    ):
+        if batch and (
+            (chunk.shared > 0) != (batch[0].shared > 0) or not _fit([*batch, chunk], lengths, most_tokens)
+        ):
             yield batch
             batch = []
         batch.append(chunk)
@@ -140,7 +154,9 @@ def _fits(beginnings: int, shared: int, rows: int, longest: int, most_tokens: in
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, most_tokens: int) -> list[Chunk]:

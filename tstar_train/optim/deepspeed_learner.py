@@ -51,7 +51,11 @@ class DeepSpeedLearner(PolicyLearner):
         clipped = trained_groups(model, critic)
         self._parameters = [p for group in clipped for p in group]
         # DeepSpeed wants one precision per group: (which are clipped together, parameters) of each.
-        split = [(n, [p for p in group if p.dtype == d]) for n, group in enumerate(clipped) for d in dict.fromkeys(p.dtype for p in group)]
+        split = [
+            (n, [p for p in group if p.dtype == d])
+            for n, group in enumerate(clipped)
+            for d in dict.fromkeys(p.dtype for p in group)
+        ]
         self._clipped = [n for n, _ in split]
         self._rates = [(learning_rate, critic_rate)[n] for n in self._clipped]
         self._numbers = [_numbers(group, self._parameters) for _, group in split]
@@ -100,7 +104,9 @@ class DeepSpeedLearner(PolicyLearner):
         part = self._zero.take()
         self._begin()
         norm = self._norm(part, f"the gradient of the {what} loss of all processes together")
-        self._gradient = part if self._gradient is None else [a.add_(b) for a, b in zip(self._gradient, part, strict=True)]
+        self._gradient = (
+            part if self._gradient is None else [a.add_(b) for a, b in zip(self._gradient, part, strict=True)]
+        )
         return norm
 
     def apply(self, factor: float) -> float:
@@ -119,7 +125,9 @@ class DeepSpeedLearner(PolicyLearner):
         if any(norms):  # see ``TorchLearner``
             self._steps += 1
             self._gathered = None
-            self._guarded("DeepSpeed's step", lambda: self._zero.step(gradient, [rate * factor for rate in self._rates]))
+            self._guarded(
+                "DeepSpeed's step", lambda: self._zero.step(gradient, [rate * factor for rate in self._rates])
+            )
         return norms[0]
 
     def gather(self) -> None:
@@ -135,8 +143,17 @@ class DeepSpeedLearner(PolicyLearner):
                 values = [value.clone() for _ in numbers] if isinstance(value, Tensor) else value
                 for number, each in zip(numbers, values, strict=False):  # none on the other ranks
                     state.setdefault(number, {})[name] = each
-        options = {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-        self._gathered = masters, {"state": state, "param_groups": [{**options, "params": list(range(len(self._parameters)))}]}
+        options = {
+            "betas": (0.9, 0.99),
+            "eps": 1e-8,
+            "weight_decay": 0.0,
+            "amsgrad": False,
+            "maximize": False,
+        }
+        self._gathered = (
+            masters,
+            {"state": state, "param_groups": [{**options, "params": list(range(len(self._parameters)))}]},
+        )
 
     def _vote(self, more: bool = False, failed: bool = False) -> bool:
         """Whether a backward pass follows on all ranks: some rank has one to make, and none has failed.
@@ -145,13 +162,17 @@ class DeepSpeedLearner(PolicyLearner):
             RankFailed: the ranks' last passes met their parameters in different orders, so that what they summed is wrong.
         """
         order = zlib.crc32(repr(self._order).encode()) >> 8
-        votes = self._world.sum(torch.tensor([more, failed, order, order * order], dtype=torch.int64)).tolist()
+        votes = self._world.sum(
+            torch.tensor([more, failed, order, order * order], dtype=torch.int64)
+        ).tolist()
         if votes[1]:
             self._ended = True
             return False
         if votes[2] ** 2 != self._world.size * votes[3]:
             self._ended = True
-            raise RankFailed("the ranks' backward passes differ, which ZeRO cannot sum; use --optimizer torch for this model")
+            raise RankFailed(
+                "the ranks' backward passes differ, which ZeRO cannot sum; use --optimizer torch for this model"
+            )
         return bool(votes[0])
 
     def _together(self, loss: Tensor, last: bool = False) -> None:
@@ -172,7 +193,11 @@ class DeepSpeedLearner(PolicyLearner):
         """A loss of 0 over all that is trained, through the layers in the order of a real one: ZeRO sums in that order."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.model.device)
         outputs = self.forward(Micro(ids, torch.tensor([[False, True]], device=self.model.device)))
-        total = outputs.logprobs.sum() if outputs.values is None else outputs.logprobs.sum() + outputs.values.sum()
+        total = (
+            outputs.logprobs.sum()
+            if outputs.values is None
+            else outputs.logprobs.sum() + outputs.values.sum()
+        )
         return total * 0.0
 
     def _begin(self) -> None:
@@ -211,7 +236,10 @@ class DeepSpeedLearner(PolicyLearner):
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         for n, numbers in enumerate(self._numbers):
             given = [state["state"].get(number, {}) for number in numbers]
-            moments = {name: value if value.dim() == 0 else [one[name] for one in given] for name, value in given[0].items()}
+            moments = {
+                name: value if value.dim() == 0 else [one[name] for one in given]
+                for name, value in given[0].items()
+            }
             self._zero.restore_moments(n, moments)
         self._gathered = None
 

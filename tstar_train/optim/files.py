@@ -15,7 +15,9 @@ from tstar_train.finite import require_finite
 
 def tied(module: nn.Module, name: str) -> bool:
     """Whether a tensor of a module is another one's copy: the output matrix of a model that shares it with the embedding."""
-    return name == "lm_head.weight" and bool(getattr(getattr(module, "config", None), "tie_word_embeddings", False))
+    return name == "lm_head.weight" and bool(
+        getattr(getattr(module, "config", None), "tie_word_embeddings", False)
+    )
 
 
 def module_state(module: nn.Module) -> dict[str, Tensor]:
@@ -49,6 +51,8 @@ def load_module(module: nn.Module, path: Path, only: Collection[str] | None = No
     Raises:
         BadData, NotFinite: see ``read_tensors``.
     """
-    state = {k: v for k, v in module.state_dict().items() if not tied(module, k) and (only is None or k in only)}
+    state = {
+        k: v for k, v in module.state_dict().items() if not tied(module, k) and (only is None or k in only)
+    }
     for name, tensor in read_tensors(path, state).items():
         state[name].copy_(tensor)

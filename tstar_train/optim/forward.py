@@ -65,8 +65,11 @@ def _before_wanted(trunk: Any, micro: Micro) -> Tensor:
     branches = BranchCache(kept, begun.of)
     positions, seen = branches.place(begun.lengths[begun.of], ids.shape[1])
     hidden = trunk(
-        input_ids=ids, position_ids=positions.clamp(max=position_limit(trunk.config) - 1), attention_mask=attention_mask(trunk, seen),
-        past_key_values=branches, use_cache=True,
-    ).last_hidden_state  # fmt: skip
+        input_ids=ids,
+        position_ids=positions.clamp(max=position_limit(trunk.config) - 1),
+        attention_mask=attention_mask(trunk, seen),
+        past_key_values=branches,
+        use_cache=True,
+    ).last_hidden_state
     # Of a beginning without wanted tokens too: so all its layers are in the graph, and gradients come in the order of whole rows.
     return torch.cat([first[begun.wanted[:, 1:]], hidden[before]])

@@ -34,7 +34,14 @@ class PolicyLearner(ABC):
 
     saves_alone = True
 
-    def __init__(self, model: PreTrainedModel, reference: Reference | None, alpha: float, critic: Critic | None, recompute: bool) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        reference: Reference | None,
+        alpha: float,
+        critic: Critic | None,
+        recompute: bool,
+    ) -> None:
         self.model = model
         self.average = reference
         self.critic = critic
@@ -93,8 +100,14 @@ class PolicyLearner(ABC):
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See ``Learner``; adapters are merged into the weights that they change."""
         if self._adapted:
-            return ((name, tensor) for name, tensor in merged_weights(self.model) if not tied(self.model, name))
-        return ((name, tensor.detach()) for name, tensor in self.model.state_dict().items() if not tied(self.model, name))
+            return (
+                (name, tensor) for name, tensor in merged_weights(self.model) if not tied(self.model, name)
+            )
+        return (
+            (name, tensor.detach())
+            for name, tensor in self.model.state_dict().items()
+            if not tied(self.model, name)
+        )
 
     def gather(self) -> None:
         """See ``Learner``: every rank has everything."""
@@ -124,11 +137,20 @@ class PolicyLearner(ABC):
         """What ``save`` writes, file by file. ``policy`` loads as a model of its own."""
         yield "policy", {name: tensor.detach().clone().contiguous() for name, tensor in self.weights()}
         if self._adapted:
-            yield "adapters", {name: self.model.state_dict()[name].detach().clone() for name in self._adapters()}
+            yield (
+                "adapters",
+                {name: self.model.state_dict()[name].detach().clone() for name in self._adapters()},
+            )
         if masters := self._masters_state():
             yield "masters", masters
         if self.average is not None:
-            yield "reference", {name: tensor.detach().clone().contiguous() for name, tensor in self._reference_state().items()}
+            yield (
+                "reference",
+                {
+                    name: tensor.detach().clone().contiguous()
+                    for name, tensor in self._reference_state().items()
+                },
+            )
         if self.critic is not None:
             yield "critic", module_state(self.critic)
 
@@ -166,4 +188,8 @@ def trained_groups(model: PreTrainedModel, critic: Critic | None) -> list[list[t
     trained = [p for p in model.parameters() if p.requires_grad]
     if critic is None:
         return [trained]
-    return [trained, list(critic.parameters())] if critic.trunk is not None else [trained + list(critic.parameters())]
+    return (
+        [trained, list(critic.parameters())]
+        if critic.trunk is not None
+        else [trained + list(critic.parameters())]
+    )

@@ -25,7 +25,9 @@ def make_rows(config: Config, groups: Sequence[GroupResult]) -> list[tuple[Traje
         config: the run's options.
         groups: with the advantages of their turns.
     """
-    return [(t, _rows(config, t, a)) for g in groups for t, a in zip(g.trajectories, g.advantages, strict=True)]
+    return [
+        (t, _rows(config, t, a)) for g in groups for t, a in zip(g.trajectories, g.advantages, strict=True)
+    ]
 
 
 def _rows(config: Config, trajectory: Trajectory, advantages: np.ndarray) -> list[TokenSequence]:

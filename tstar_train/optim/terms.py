@@ -56,9 +56,14 @@ class PolicyTerm:
         # The losses take one row per sequence; all wanted tokens in one row is the same token mean. The loss is linear in the
         # advantages where they are scaled by a positive number: a weight is such a scale.
         result = clipped_policy_loss(
-            logprobs[None], micro.old[None], (micro.advantages * micro.weight)[None], torch.ones_like(logprobs)[None],
-            clip_low=self._clip_low, clip_high=self._clip_high, denominator=totals.weight,
-        )  # fmt: skip
+            logprobs[None],
+            micro.old[None],
+            (micro.advantages * micro.weight)[None],
+            torch.ones_like(logprobs)[None],
+            clip_low=self._clip_low,
+            clip_high=self._clip_high,
+            denominator=totals.weight,
+        )
         gap = (logprobs.detach() - micro.sampled).abs()
         return result.loss, {
             "base_loss": result.loss.item(),
@@ -124,9 +129,19 @@ class ValueTerm:
             raise ValueError("the value term needs a critic: give the learner one")
         values = outputs.values[micro.which]
         require_finite(values, "the critic's values")
-        result = value_loss(values, micro.returns, micro.old_values, torch.ones_like(values), clip=self._clip, denominator=totals.tokens)
+        result = value_loss(
+            values,
+            micro.returns,
+            micro.old_values,
+            torch.ones_like(values),
+            clip=self._clip,
+            denominator=totals.tokens,
+        )
         share = len(values) / totals.tokens
-        measured = {"value_loss": result.loss.item(), "value_clip_fraction": float(result.clip_fraction) * share}
+        measured = {
+            "value_loss": result.loss.item(),
+            "value_clip_fraction": float(result.clip_fraction) * share,
+        }
         return self._weight * result.loss, measured
 
 
@@ -141,13 +156,25 @@ class SurgicalTerm:
     def __init__(self, weight: float, beta: float) -> None:
         self._weight, self._beta = weight, beta
 
-    def __call__(self, outputs: Outputs, micro: PairMicro, totals: Totals, reference: Reference) -> tuple[Tensor, dict[str, float]]:
+    def __call__(
+        self, outputs: Outputs, micro: PairMicro, totals: Totals, reference: Reference
+    ) -> tuple[Tensor, dict[str, float]]:
         """As ``Term``, over pairs."""
         n = micro.pairs
-        sums, reference_sums = span_sums(outputs.logprobs, micro.owner, 2 * n), span_sums(reference(), micro.owner, 2 * n)
-        require_finite(torch.stack([sums.detach(), reference_sums]), "the log-probabilities of grafted thoughts")
+        sums, reference_sums = (
+            span_sums(outputs.logprobs, micro.owner, 2 * n),
+            span_sums(reference(), micro.owner, 2 * n),
+        )
+        require_finite(
+            torch.stack([sums.detach(), reference_sums]), "the log-probabilities of grafted thoughts"
+        )
         result = surgical_loss(
-            sums[:n], reference_sums[:n], sums[n:], reference_sums[n:], beta=self._beta, denominator=totals.pairs
+            sums[:n],
+            reference_sums[:n],
+            sums[n:],
+            reference_sums[n:],
+            beta=self._beta,
+            denominator=totals.pairs,
         )
         return self._weight * result.loss, {
             "surgical_loss": result.loss.item(),

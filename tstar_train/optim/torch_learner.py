@@ -57,7 +57,9 @@ class TorchLearner(PolicyLearner):
         kept = iter(self._masters.parameters)
         self._groups = [[next(kept) for _ in group] for group in groups_of_model]
         self._rates = [learning_rate, critic_rate][: len(self._groups)]
-        groups = [{"params": group, "lr": rate} for group, rate in zip(self._groups, self._rates, strict=True)]
+        groups = [
+            {"params": group, "lr": rate} for group, rate in zip(self._groups, self._rates, strict=True)
+        ]
         self.optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
         self._whole = sum(p.numel() for p in self._masters.parameters) > PARTS_BELOW
         self._part: Tensor | None = None
@@ -84,7 +86,9 @@ class TorchLearner(PolicyLearner):
                 if parameter.grad is not None:
                     checked_norm(parameter.grad, f"the gradient of the {what} loss")
             return
-        self._part = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
+        self._part = torch.cat(
+            [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters]
+        )
         self.optimizer.zero_grad(set_to_none=True)
         checked_norm(self._part, f"the gradient of the {what} loss")
 
@@ -102,7 +106,9 @@ class TorchLearner(PolicyLearner):
     def apply(self, factor: float) -> float:
         """See ``Learner``."""
         norms = self._clipped_whole() if self._whole else self._clipped_parts()
-        if any(norms):  # else no group had different rewards: a step would only move along the optimizer's old momentum
+        if any(
+            norms
+        ):  # else no group had different rewards: a step would only move along the optimizer's old momentum
             for options, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 options["lr"] = rate * factor
             self._steps += 1
@@ -117,7 +123,11 @@ class TorchLearner(PolicyLearner):
             raise ValueError("no part of the gradient was summed")
         gradient, self._gradient = self._gradient, None
         norms = []
-        for group, part in zip(self._groups, gradient.split([sum(p.numel() for p in group) for group in self._groups]), strict=True):
+        for group, part in zip(
+            self._groups,
+            gradient.split([sum(p.numel() for p in group) for group in self._groups]),
+            strict=True,
+        ):
             norm = checked_norm(part, "the gradient of all processes and losses together")
             clipped = part * (self._max_norm / norm) if norm > self._max_norm else part
             for parameter, values in zip(group, clipped.split([p.numel() for p in group]), strict=True):
@@ -133,8 +143,14 @@ class TorchLearner(PolicyLearner):
                 if parameter.grad is None:  # every rank sums the same tensors
                     parameter.grad = torch.zeros_like(parameter)
                 self._world.sum(parameter.grad)
-            parts = [checked_norm(p.grad, "the gradient of all processes and losses together") for p in group if p.grad is not None]
-            norm = checked_norm(torch.tensor(parts, dtype=torch.float64), "the gradient of all processes and losses together")
+            parts = [
+                checked_norm(p.grad, "the gradient of all processes and losses together")
+                for p in group
+                if p.grad is not None
+            ]
+            norm = checked_norm(
+                torch.tensor(parts, dtype=torch.float64), "the gradient of all processes and losses together"
+            )
             if norm > self._max_norm:
                 for parameter in group:
                     if parameter.grad is not None:

@@ -86,14 +86,18 @@ def update(
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
             for micro in sequence_micros(needed(step.sequences, terms), *batching.rows, share=learner.shares):
                 accumulate(learner, micro, terms, totals, stats, batching.most_loss)
-            if learner.steps == before:  # afterwards the policy has moved, and differs from the one that sampled
+            if (
+                learner.steps == before
+            ):  # afterwards the policy has moved, and differs from the one that sampled
                 require_agreement(stats.logprob_difference_max, batching.most_difference)
             learner.end_part("base")
         norm = {"base_gradient_norm": learner.reduce("base")}
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
                 for pairs in pair_micros(step.pairs, *batching.rows, share=learner.shares):
-                    loss, figures = surgical(learner.forward(pairs), pairs, totals, partial(learner.reference, pairs))
+                    loss, figures = surgical(
+                        learner.forward(pairs), pairs, totals, partial(learner.reference, pairs)
+                    )
                     require_bounded(loss.detach(), "the surgical loss", batching.most_loss)
                     learner.backward(loss)
                     stats.add(figures)
@@ -121,7 +125,9 @@ def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[To
     return [s for s in sequences if any(term.needs(s) for term in terms)]
 
 
-def annotate(learner: Learner, sequences: Sequence[TokenSequence], batching: Batching, *, values: bool, old: bool) -> None:
+def annotate(
+    learner: Learner, sequences: Sequence[TokenSequence], batching: Batching, *, values: bool, old: bool
+) -> None:
     """Write down how policy and critic see each of the policy's tokens before the update.
 
     Args:
@@ -157,7 +163,12 @@ def _write(name: str, said: Tensor, micro: SequenceMicro, what: str) -> None:
 
 
 def accumulate(
-    learner: Learner, micro: Any, terms: Sequence[Term], totals: Totals, stats: UpdateStats, most_loss: float = math.inf
+    learner: Learner,
+    micro: Any,
+    terms: Sequence[Term],
+    totals: Totals,
+    stats: UpdateStats,
+    most_loss: float = math.inf,
 ) -> None:
     """Add the gradient of the base loss over one micro-batch.
 
@@ -186,7 +197,9 @@ def accumulate(
 
 
 @contextmanager
-def _whole_or_not_at_all(learner: Learner, world: World, loss: str, step: int, rows: Sequence[Any]) -> Iterator[None]:
+def _whole_or_not_at_all(
+    learner: Learner, world: World, loss: str, step: int, rows: Sequence[Any]
+) -> Iterator[None]:
     """What is no number on one rank ends the step on all, and comes with the rows that it was computed from."""
     try:
         with together(world):

@@ -36,14 +36,20 @@ class Zero:
         self._world = world
         self._device = device
         options = [{"params": list(group)} for group in groups]
-        client = torch.optim.AdamW(options, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)  # DeepSpeed's own would be compiled first
-        holder = nn.ParameterList([p for group in groups for p in group])  # frozen layers and buffers are left alone
+        client = torch.optim.AdamW(
+            options, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0
+        )  # DeepSpeed's own would be compiled first
+        holder = nn.ParameterList(
+            [p for group in groups for p in group]
+        )  # frozen layers and buffers are left alone
         with _environment(device):
             deepspeed = _imported(device)
             if not dist.is_initialized():  # a group of one, so that none is looked for by MPI
                 dist.init_process_group(_backend(device), store=dist.HashStore(), rank=0, world_size=1)
                 atexit.register(_leave)
-            self._engine = deepspeed.initialize(model=holder, optimizer=client, config=_OPTIONS, dist_init_required=False)[0]
+            self._engine = deepspeed.initialize(
+                model=holder, optimizer=client, config=_OPTIONS, dist_init_required=False
+            )[0]
         self._zero = self._engine.optimizer
         self._engine.set_gradient_accumulation_boundary(False)
 
@@ -55,7 +61,9 @@ class Zero:
             last: whether ``take`` follows.
         """
         self._engine.set_gradient_accumulation_boundary(last)
-        self._engine.backward(loss * self._world.size, scale_wrt_gas=False)  # DeepSpeed takes the mean over the ranks
+        self._engine.backward(
+            loss * self._world.size, scale_wrt_gas=False
+        )  # DeepSpeed takes the mean over the ranks
 
     def take(self) -> list[Tensor]:
         """Take this rank's part of what was accumulated, and forget it: for each group a vector in single precision."""
@@ -104,7 +112,10 @@ class Zero:
         On the first rank; all ranks call it.
         """
         state = self._zero.optimizer.state.get(self._zero.single_partition_of_fp32_groups[group], {})
-        return {name: value.cpu() if value.dim() == 0 else self._whole(group, value) for name, value in state.items()}
+        return {
+            name: value.cpu() if value.dim() == 0 else self._whole(group, value)
+            for name, value in state.items()
+        }
 
     def restore_moments(self, group: int, state: dict[str, Any]) -> None:
         """Take over what ``moments`` gave."""
@@ -143,7 +154,12 @@ _OPTIONS: dict[str, Any] = {
     "zero_allow_untested_optimizer": True,
     "communication_data_type": "fp32",
     "data_types": {"grad_accum_dtype": "fp32"},
-    "zero_optimization": {"stage": 2, "contiguous_gradients": True, "overlap_comm": False, "round_robin_gradients": False},
+    "zero_optimization": {
+        "stage": 2,
+        "contiguous_gradients": True,
+        "overlap_comm": False,
+        "round_robin_gradients": False,
+    },
 }
 
 

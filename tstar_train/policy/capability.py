@@ -22,9 +22,13 @@ def require_text_config(config: Any, name: str) -> None:
     """
     kind = config.model_type
     if config.get_text_config() is not config:
-        raise BadData(f"{name} ({kind}) holds its language model inside a larger one (text_config): name a text-only model")
+        raise BadData(
+            f"{name} ({kind}) holds its language model inside a larger one (text_config): name a text-only model"
+        )
     if not getattr(config, "num_attention_heads", None):
-        raise BadData(f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer")
+        raise BadData(
+            f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer"
+        )
 
 
 def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:

@@ -13,7 +13,10 @@ from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.encoder import Piece
 from tstar_train.policy.turn_end import closing_token, named_ends
 
-_FIRST, _SECOND = "\u241etstar\u241f", "\u241ftstar\u241e"  # stand for the words of a message while a template is read
+_FIRST, _SECOND = (
+    "\u241etstar\u241f",
+    "\u241ftstar\u241e",
+)  # stand for the words of a message while a template is read
 
 
 class ChatCodec(PlainCodec):
@@ -31,7 +34,11 @@ class ChatCodec(PlainCodec):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, generation_config: Any = None) -> None:
         # What the template puts around words is found once, by rendering it around markers.
-        asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _FIRST}, {"role": "user", "content": _SECOND}]
+        asked = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": _FIRST},
+            {"role": "user", "content": _SECOND},
+        ]
         _, between, self._after = _around(tokenizer, asked)
         before_end, end = closing_token(tokenizer, between)
         super().__init__(tokenizer, with_prompt=True, ends=named_ends(tokenizer, generation_config) | {end})
@@ -48,13 +55,21 @@ class ChatCodec(PlainCodec):
     def start(self, prompt: str, observation: str) -> list[int]:
         """See ``Codec``."""
         before, middle, after = self._frame
-        return self._encoder.conversation([
-            Piece(before, True), Piece(self._words(prompt)), Piece(middle, True), Piece(self._words(observation)), Piece(after, True),
-        ])  # fmt: skip
+        return self._encoder.conversation(
+            [
+                Piece(before, True),
+                Piece(self._words(prompt)),
+                Piece(middle, True),
+                Piece(self._words(observation)),
+                Piece(after, True),
+            ]
+        )
 
     def observation(self, text: str) -> list[int]:
         """See ``Codec``."""
-        ids = self._encoder.conversation([Piece(self._between, True), Piece(self._words(text)), Piece(self._after, True)])
+        ids = self._encoder.conversation(
+            [Piece(self._between, True), Piece(self._words(text)), Piece(self._after, True)]
+        )
         return ids[ids.index(self.end) + 1 :]
 
     def reply(self, text: str) -> list[int]:
@@ -67,7 +82,9 @@ class ChatCodec(PlainCodec):
 
     def asked(self, context: Sequence[int], text: str) -> list[int]:
         """See ``Codec``; the request is a user's message of its own, or the end of the last one where the template allows no second."""
-        if list(context[-len(self._header) :]) != self._header:  # its first token grew together with the words before it
+        if (
+            list(context[-len(self._header) :]) != self._header
+        ):  # its first token grew together with the words before it
             return [*context, *self._closing, self.end, *self.observation(text)]
         more = [Piece(self._again, True)] if self._again else [Piece("\n\n", True)]
         said = self._encoder.conversation([*more, Piece(self._words(text)), Piece(self._after, True)])
@@ -96,7 +113,9 @@ class SearchR1Codec(PlainCodec):
     def start(self, prompt: str, observation: str) -> list[int]:
         """See ``Codec``."""
         before, after = self._frame
-        return self._encoder.conversation([Piece(before, True), Piece(f"{prompt}{observation}"), Piece(after, True)])
+        return self._encoder.conversation(
+            [Piece(before, True), Piece(f"{prompt}{observation}"), Piece(after, True)]
+        )
 
     def observation(self, text: str) -> list[int]:
         """See ``Codec``."""
@@ -126,7 +145,9 @@ def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str
     before, found, rest = whole.partition(_FIRST)
     between, again, after = rest.partition(_SECOND)
     if not (found and again) or _FIRST in rest or _SECOND in before + after:
-        raise BadData(f"the chat template of {tokenizer.name_or_path!r} does not show every message once; use another model")
+        raise BadData(
+            f"the chat template of {tokenizer.name_or_path!r} does not show every message once; use another model"
+        )
     return before, between, after
 
 
@@ -146,7 +167,9 @@ def _keeps_space(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _lead(tokenizer: PreTrainedTokenizerBase, after: str) -> str:
     """White space that the template writes between what opens the assistant's turn and the assistant's words."""
-    _, between, _ = _around(tokenizer, [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": _SECOND}])
+    _, between, _ = _around(
+        tokenizer, [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": _SECOND}]
+    )
     lead = between.removeprefix(after)
     return "" if lead.strip() else lead
 
@@ -154,6 +177,8 @@ def _lead(tokenizer: PreTrainedTokenizerBase, after: str) -> str:
 def _between_users(tokenizer: PreTrainedTokenizerBase) -> str:
     """The template's text between two user messages, "" where it takes no second one."""
     try:
-        return _around(tokenizer, [{"role": "user", "content": _FIRST}, {"role": "user", "content": _SECOND}])[1]
+        return _around(
+            tokenizer, [{"role": "user", "content": _FIRST}, {"role": "user", "content": _SECOND}]
+        )[1]
     except BadData:
         return ""

@@ -52,6 +52,8 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
         ) from None
     except Exception as error:  # it is a program: whatever it raises is its own fault
         cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise BadData(f"the chat template of {tokenizer.name_or_path!r} fails ({cause:.300}): use another model") from error
+        raise BadData(
+            f"the chat template of {tokenizer.name_or_path!r} fails ({cause:.300}): use another model"
+        ) from error
     finally:
         sys.settrace(before)

@@ -37,7 +37,9 @@ def check_claims(folder: Path) -> None:
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     described = sum(p.numel() for p in model.parameters())
     if described > 2 * elements + _SLACK:
-        raise BadData(f"{folder / 'config.json'} describes a model of {described:,} parameters, the files hold {elements:,}")
+        raise BadData(
+            f"{folder / 'config.json'} describes a model of {described:,} parameters, the files hold {elements:,}"
+        )
 
 
 def check_weights(model: PreTrainedModel, absent: Any, where: object) -> None:
@@ -52,10 +54,14 @@ def check_weights(model: PreTrainedModel, absent: Any, where: object) -> None:
         BadData: it is so.
     """
     if absent:
-        raise BadData(f"{where}: no weights for {', '.join(sorted(absent)[:3])}{' ...' if len(absent) > 3 else ''}")
+        raise BadData(
+            f"{where}: no weights for {', '.join(sorted(absent)[:3])}{' ...' if len(absent) > 3 else ''}"
+        )
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
-            raise BadData(f"{where}: the weights {name} are not all finite numbers; they are damaged, or a training that failed left them")
+            raise BadData(
+                f"{where}: the weights {name} are not all finite numbers; they are damaged, or a training that failed left them"
+            )
 
 
 def _stored(folder: Path) -> tuple[int, int]:

@@ -68,11 +68,15 @@ class PlainCodec:
         BadData: there is none.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, with_prompt: bool, ends: Collection[int] | None = None) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, with_prompt: bool, ends: Collection[int] | None = None
+    ) -> None:
         own = tokenizer.eos_token_id
         self._ends = named_ends(tokenizer) if ends is None else frozenset(ends)
         if not self._ends:
-            raise BadData(f"the tokenizer {tokenizer.name_or_path!r} has no eos_token, which ends a reply; set one in its config")
+            raise BadData(
+                f"the tokenizer {tokenizer.name_or_path!r} has no eos_token, which ends a reply; set one in its config"
+            )
         self._tokenizer = tokenizer
         self._with_prompt = with_prompt
         self.end = int(own) if own in self._ends else min(self._ends)
@@ -135,7 +139,9 @@ def thought_length(codec: Codec, reply: Sequence[int]) -> int:
     if cut <= 0 or not text[:cut].strip():
         return 0
     low, high = 0, len(reply)
-    while low < high:  # decoding grows with the number of tokens, so the last prefix inside the thought is found by halving
+    while (
+        low < high
+    ):  # decoding grows with the number of tokens, so the last prefix inside the thought is found by halving
         middle = (low + high + 1) // 2
         if len(codec.decode(reply[:middle])) <= cut:
             low = middle

@@ -59,7 +59,11 @@ class Encoder:
 
     def _inside(self, text: str, split_special_tokens: bool) -> list[int]:
         def encode(what: str) -> list[int]:
-            return list(self._tokenizer.encode(what, add_special_tokens=False, split_special_tokens=split_special_tokens))
+            return list(
+                self._tokenizer.encode(
+                    what, add_special_tokens=False, split_special_tokens=split_special_tokens
+                )
+            )
 
         if self._before:
             before, ids = encode(self._before), encode(self._before + text)

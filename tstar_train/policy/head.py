@@ -11,7 +11,9 @@ from tstar_train.policy.kv import attention_mask
 from tstar_train.policy.limit import position_limit
 
 
-def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, seen: Tensor, cache: Cache) -> Tensor:
+def hidden_states(
+    model: PreTrainedModel, ids: Tensor, positions: Tensor, seen: Tensor, cache: Cache
+) -> Tensor:
     """Last hidden states of new tokens, shape (rows, tokens, width).
 
     Args:
@@ -22,9 +24,12 @@ def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, seen: 
         cache: holds the keys and values before them, and takes in theirs.
     """
     hidden: Tensor = model.base_model(
-        input_ids=ids, position_ids=positions.clamp(max=position_limit(model.config) - 1), attention_mask=attention_mask(model, seen),
-        past_key_values=cache, use_cache=True,
-    ).last_hidden_state  # fmt: skip
+        input_ids=ids,
+        position_ids=positions.clamp(max=position_limit(model.config) - 1),
+        attention_mask=attention_mask(model, seen),
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
     return hidden
 
 
@@ -43,7 +48,9 @@ def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
         Shape (..., vocabulary), in at least single precision.
     """
     logits: Tensor = model.get_output_embeddings()(hidden)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half precision is too coarse for probabilities
+    logits = logits.to(
+        torch.promote_types(logits.dtype, torch.float32)
+    )  # half precision is too coarse for probabilities
     config = model.config
     divided, multiplied = getattr(config, "logits_scaling", None), getattr(config, "logit_scale", None)
     if divided:

@@ -65,10 +65,15 @@ class BranchCache(Cache):
         own = torch.arange(count, device=lengths.device)
         before = torch.arange(self.get_seq_length(), device=lengths.device)[None, :] < lengths[:, None]
         rows = len(lengths)
-        seen = torch.cat([before[:, None].expand(rows, count, -1), (own[None, :] <= own[:, None]).expand(rows, -1, -1)], dim=2)
+        seen = torch.cat(
+            [before[:, None].expand(rows, count, -1), (own[None, :] <= own[:, None]).expand(rows, -1, -1)],
+            dim=2,
+        )
         return lengths[:, None] + own, seen[:, None]
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Called by the model's attention: give back all that may be seen."""
         kept: Any = self._beginnings.layers[layer_idx]
         keys, values = kept.keys.index_select(0, self._of), kept.values.index_select(0, self._of)
@@ -125,10 +130,15 @@ class RaggedCache(Cache):
             )
         if self._span > self.capacity:
             self._grow(max(self._span, 2 * self.capacity))
-        seen = torch.arange(self._span, device=self.lengths.device)[None, None, None, :] <= self._positions[:, None, :, None]
+        seen = (
+            torch.arange(self._span, device=self.lengths.device)[None, None, None, :]
+            <= self._positions[:, None, :, None]
+        )
         return self._positions, seen
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Called by the model's attention: write the new entries, give back all that may be seen."""
         keys, values = self._keys[layer_idx], self._values[layer_idx]
         keys[self._rows, :, self._positions] = key_states.transpose(1, 2)
@@ -141,7 +151,9 @@ class RaggedCache(Cache):
 
     def beginning(self, row: int, length: int) -> list[tuple[Tensor, Tensor]]:
         """The first ``length`` keys and values of a row per layer, as views of shape (heads, length, head size)."""
-        return [(k[row, :, :length], v[row, :, :length]) for k, v in zip(self._keys, self._values, strict=True)]
+        return [
+            (k[row, :, :length], v[row, :, :length]) for k, v in zip(self._keys, self._values, strict=True)
+        ]
 
     def put(self, rows: slice, content: list[tuple[Tensor, Tensor]]) -> None:
         """Make some rows what ``beginning`` gave."""
@@ -180,7 +192,9 @@ class RaggedCache(Cache):
     def _grow(self, capacity: int) -> None:
         for tensors in (self._keys, self._values):
             for layer, tensor in enumerate(tensors):
-                larger = torch.zeros((*tensor.shape[:2], capacity, tensor.shape[3]), dtype=tensor.dtype, device=tensor.device)
+                larger = torch.zeros(
+                    (*tensor.shape[:2], capacity, tensor.shape[3]), dtype=tensor.dtype, device=tensor.device
+                )
                 larger[:, :, : tensor.shape[2]] = tensor
                 tensors[layer] = larger
 

@@ -27,9 +27,13 @@ def unscaled_positions(config: Any) -> int | None:
     on: keys that were kept from a shorter text are then wrong, and so is the probability of everything sampled before.
     """
     parameters = getattr(config, "rope_parameters", None) or {}
-    kinds = [v for v in parameters.values() if isinstance(v, dict)] or [parameters]  # one for each kind of layer, or one for all
+    kinds = [v for v in parameters.values() if isinstance(v, dict)] or [
+        parameters
+    ]  # one for each kind of layer, or one for all
     changing = [kind for kind in kinds if kind.get("rope_type") in ("longrope", "dynamic")]
-    own = getattr(config, "original_max_position_embeddings", None) or getattr(config, "max_position_embeddings", None)
+    own = getattr(config, "original_max_position_embeddings", None) or getattr(
+        config, "max_position_embeddings", None
+    )
     bounds = [kind.get("original_max_position_embeddings") or own for kind in changing]
     return min((int(bound) for bound in bounds if bound), default=None)
 
@@ -40,7 +44,11 @@ def position_limit(config: Any) -> int:
     A model with local attention counts as one of that window, since the local engine shows every token all before it; one whose
     rotary embedding changes with the length as one of the length at which it begins to.
     """
-    bounds = [getattr(config, "max_position_embeddings", None), attention_window(config), unscaled_positions(config)]
+    bounds = [
+        getattr(config, "max_position_embeddings", None),
+        attention_window(config),
+        unscaled_positions(config),
+    ]
     return min([int(bound) for bound in bounds if bound], default=_BOUNDLESS)
 
 

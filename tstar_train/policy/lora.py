@@ -35,11 +35,17 @@ def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # every rank begins with the same adapters
         try:
-            turned = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2 keeps its matrices the other way round
-            wanted = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0, fan_in_fan_out=turned)
+            turned = any(
+                isinstance(module, Conv1D) for module in model.modules()
+            )  # GPT-2 keeps its matrices the other way round
+            wanted = LoraConfig(
+                r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0, fan_in_fan_out=turned
+            )
             inject_adapter_in_model(wanted, model)
         except ValueError as error:
-            raise UnknownOption(f"--lora.rank {rank}: peft cannot put adapters on {model.config.model_type} ({error})") from error
+            raise UnknownOption(
+                f"--lora.rank {rank}: peft cannot put adapters on {model.config.model_type} ({error})"
+            ) from error
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_MARK in name)
         if _MARK in name:

@@ -75,18 +75,31 @@ def tiny_config(vocabulary: int, pad: int, end: int, base: float) -> Qwen2Config
     ``base`` is that of the rotary position embedding (``ModelRecipe.rope_base``).
     """
     return Qwen2Config(
-        vocab_size=vocabulary, hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=4096, rope_parameters={"rope_type": "default", "rope_theta": base},
-        tie_word_embeddings=True, attention_dropout=0.0, initializer_range=0.08, pad_token_id=pad, eos_token_id=end,
-        bos_token_id=None, use_cache=False,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": base},
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        initializer_range=0.08,
+        pad_token_id=pad,
+        eos_token_id=end,
+        bos_token_id=None,
+        use_cache=False,
+    )
 
 
 def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int, recipe: ModelRecipe) -> Qwen2ForCausalLM:
     """A tiny model with random weights, the same for the same seed, whose heads begin as the recipe says."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, recipe.rope_base))
+        model = Qwen2ForCausalLM(
+            tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, recipe.rope_base)
+        )
     look_back(model, recipe.look_back, recipe.rope_base)
     if recipe.copying:
         copy_heads(model, seed)
@@ -101,7 +114,11 @@ def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
     """
     folder.mkdir(parents=True, exist_ok=True)
     # The tied output matrix is stored once.
-    state = {k: v.detach().to(torch.float16).contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+    state = {
+        k: v.detach().to(torch.float16).contiguous()
+        for k, v in model.state_dict().items()
+        if k != "lm_head.weight"
+    }
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     described(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -133,7 +150,9 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
         published = read_published(source)
-    except Exception as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
+    except (
+        Exception
+    ) as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(
                 f"the model {name} brings code of its own, which is never run here: name one of an architecture that transformers "
@@ -142,7 +161,9 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
         kind = "" if isinstance(error, TStarError) else f"{type(error).__name__}: "
         cause = f"{kind}{' '.join(str(error).split())}"
         if isinstance(source, Path):
-            raise BadData(f"the model in {source} cannot be read ({cause:.400}): copy or make it again, or name another") from error
+            raise BadData(
+                f"the model in {source} cannot be read ({cause:.400}): copy or make it again, or name another"
+            ) from error
         raise MissingData(
             f"no model {name!r}: no such folder here, and as a Hugging Face name it cannot be loaded ({cause:.400})"
         ) from error
@@ -170,7 +191,9 @@ def recompute_layers(model: PreTrainedModel) -> None:
         # Older releases of transformers 5 know the second name alone.
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     except ValueError as error:
-        raise UnknownOption(f"--optim.recompute: {model.config.model_type} cannot compute its layers again ({error})") from error
+        raise UnknownOption(
+            f"--optim.recompute: {model.config.model_type} cannot compute its layers again ({error})"
+        ) from error
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -197,8 +220,12 @@ def model_source(name: str, built_in: str) -> str | Path:
             raise MissingData(f"no model at {name}: there is no such folder")
         return name
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
-        inside = " (a run keeps its policies in checkpoints/NUMBER)" if (path / "checkpoints").is_dir() else ""
-        raise MissingData(f"no model at {name}: a model is a folder with config.json, *.safetensors and a tokenizer{inside}")
+        inside = (
+            " (a run keeps its policies in checkpoints/NUMBER)" if (path / "checkpoints").is_dir() else ""
+        )
+        raise MissingData(
+            f"no model at {name}: a model is a folder with config.json, *.safetensors and a tokenizer{inside}"
+        )
     return path
 
 
@@ -229,10 +256,14 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         MissingData: a folder holds none.
     """
     if isinstance(source, Path) and not any((source / name).is_file() for name in VOCABULARIES):
-        raise MissingData(f"no tokenizer in {source} (none of {', '.join(VOCABULARIES)}): copy the files of the one it was trained with")
+        raise MissingData(
+            f"no tokenizer in {source} (none of {', '.join(VOCABULARIES)}): copy the files of the one it was trained with"
+        )
     path = Path(source) / "tokenizer_config.json"
     if path.exists() and read_json(path).get("tokenizer_class") in _OWN_TOKENIZERS:
-        tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(source, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(
+            source, trust_remote_code=False
+        )
         return tokenizer
     chosen: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     return chosen
@@ -256,7 +287,9 @@ def settings_name(name: str, entry: EnvEntry) -> str:
     """
     own = policy_name(entry)
     made_as = own if name == "tiny" else _record(name, "config.json").get(POLICY_FIELD)
-    return next((policy_name(e) for e in list_envs() if e.family == entry.family and policy_name(e) == made_as), own)
+    return next(
+        (policy_name(e) for e in list_envs() if e.family == entry.family and policy_name(e) == made_as), own
+    )
 
 
 def _record(folder: str, file: str) -> dict[str, Any]:

@@ -20,9 +20,24 @@ from tstar_envs import read_json
 from tstar_train.policy.description import described
 
 # What a tokenizer is read from. Without any, transformers makes an empty one and says nothing.
-VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
+VOCABULARIES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+)
 _TOKENIZER = (*VOCABULARIES, "merges.txt", "added_tokens.json", "special_tokens_map.json")
-_ROTARY = ("rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor", "rotary_pct", "rotary_emb_base")
+_ROTARY = (
+    "rope_theta",
+    "rope_scaling",
+    "rope_local_base_freq",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "rotary_emb_base",
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +75,9 @@ def read_published(source: str | Path) -> Published:
     )
 
 
-def save_description(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, published: Published) -> None:
+def save_description(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, published: Published
+) -> None:
     """Write everything of an ordinary Hugging Face folder but the weights, plain files all.
 
     Args:
@@ -71,7 +88,9 @@ def save_description(folder: Path, model: PreTrainedModel, tokenizer: PreTrained
     """
     described(model).save_pretrained(folder)
     config = read_json(folder / "config.json") | dict(published.rotary)
-    config.pop("auto_map", None)  # programs that do not lie beside it, and are not needed: none was when the model was loaded
+    config.pop(
+        "auto_map", None
+    )  # programs that do not lie beside it, and are not needed: none was when the model was loaded
     _write(folder / "config.json", config)
     model.generation_config.save_pretrained(folder)
     # Chat templates go into tokenizer_config.json, where every release looks for them: several would be a folder of files.

@@ -19,7 +19,11 @@ _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocabulary: int, symbols: str = "", fixed: Sequence[str] = (), units: Sequence[str] = ()
+    texts: Iterable[str],
+    vocabulary: int,
+    symbols: str = "",
+    fixed: Sequence[str] = (),
+    units: Sequence[str] = (),
 ) -> PreTrainedTokenizerFast:
     """Train on text.
 
@@ -37,9 +41,13 @@ def train_tokenizer(
     words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if units:
         own = pre_tokenizers.Split(Regex("|".join([*units, _WORDS])), "isolated")
-        words = pre_tokenizers.Sequence([own, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        words = pre_tokenizers.Sequence(
+            [own, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
     tokenizer.pre_tokenizer = (
-        pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(symbols), "isolated"), words]) if symbols else words
+        pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(symbols), "isolated"), words])
+        if symbols
+        else words
     )
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("[ ", "[")])
     trainer = trainers.BpeTrainer(
@@ -50,4 +58,6 @@ def train_tokenizer(
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
+    )

@@ -66,9 +66,17 @@ class TreeCache(RaggedCache):
         count, width = len(rows), max(map(len, places))
         span = max(place.path[-1] for of_row in places for place in of_row) + 1
         trash = self.capacity - 1
-        filled = [[*[(p.position, p.path[-1], p.seen) for p in of_row], *[(0, trash, 1)] * (width - len(of_row))] for of_row in places]
+        filled = [
+            [*[(p.position, p.path[-1], p.seen) for p in of_row], *[(0, trash, 1)] * (width - len(of_row))]
+            for of_row in places
+        ]
         laid = torch.tensor(filled, device=self.lengths.device)
-        ends = [[r, c, slot] for r, of_row in enumerate(places) for c, place in enumerate(of_row) for slot in place.path]
+        ends = [
+            [r, c, slot]
+            for r, of_row in enumerate(places)
+            for c, place in enumerate(of_row)
+            for slot in place.path
+        ]
         own = torch.tensor(ends, device=self.lengths.device).T
         self._span = span  # a branch stands behind what it sees of its row
         seen = torch.arange(self._span, device=self.lengths.device) < laid[:, :, 2:]
@@ -78,7 +86,9 @@ class TreeCache(RaggedCache):
         self._part = None if count == len(self._ends) else chosen
         return laid[:, :, 0], seen[:, None]
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """See ``RaggedCache``; only the rows of the pass are given back."""
         keys, values = super().update(key_states, value_states, layer_idx)
         if self._part is None:

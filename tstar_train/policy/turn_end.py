@@ -37,7 +37,9 @@ def closing_token(tokenizer: PreTrainedTokenizerBase, between: str) -> tuple[str
     """
     added = {str(token.content): number for number, token in tokenizer.added_tokens_decoder.items()}
     added |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
-    found = min(((between.find(text), -len(text), text) for text in added if text and text in between), default=None)
+    found = min(
+        ((between.find(text), -len(text), text) for text in added if text and text in between), default=None
+    )
     if found is None:
         raise BadData(
             f"the chat template of {tokenizer.name_or_path!r} closes the assistant's turn with {between!r:.60}, in which there is no token "

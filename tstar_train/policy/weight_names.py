@@ -27,7 +27,9 @@ def renamed(model: PreTrainedModel, shapes: Iterable[tuple[str, Iterable[int]]])
     return set(revert_weight_conversion(model, dict(ours))) != set(ours)
 
 
-def by_file_names(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def by_file_names(
+    model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]
+) -> Iterator[tuple[str, Tensor]]:
     """A model's weights under the names of its files."""
     yield from revert_weight_conversion(model, dict(weights)).items()
 

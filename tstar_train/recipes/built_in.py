@@ -45,6 +45,8 @@ def _players() -> dict[str, str]:
         for env in load_recipe(policy).env.plays:
             name = find_entry(env).name
             if name in found:
-                raise BadData(f"{FOLDER}: {found[name]}.toml and {policy}.toml both play {name}: take it from one of their plays")
+                raise BadData(
+                    f"{FOLDER}: {found[name]}.toml and {policy}.toml both play {name}: take it from one of their plays"
+                )
             found[name] = policy
     return found

@@ -80,7 +80,9 @@ def read_recipe(path: Path) -> Recipe:
     recipe: Recipe = _built(Recipe, values, place)
     start = recipe.warm_start.begins_with
     if start and start not in policy_names(path.parent):
-        raise place.at("warm_start.begins_with").wrong(f"names no policy: {_guess(start, policy_names(path.parent))}")
+        raise place.at("warm_start.begins_with").wrong(
+            f"names no policy: {_guess(start, policy_names(path.parent))}"
+        )
     if not recipe.warm_start.stages:
         raise place.at("warm_start.stages").wrong("is empty: give one [[warm_start.stages]] or more")
     for name, environments in (("env.plays", recipe.env.plays), ("warm_start.mix", recipe.warm_start.mix)):
@@ -103,12 +105,17 @@ def _values_of(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     own = _checked(Recipe, table, _Place(path))
     if base is None:
         return own
-    place, names = _Place(path, "extends"), sorted(file.stem for file in path.parent.glob("*.toml") if file != path)
+    place, names = (
+        _Place(path, "extends"),
+        sorted(file.stem for file in path.parent.glob("*.toml") if file != path),
+    )
     if base not in names:
         raise place.wrong(f"names no other recipe in its folder: {_guess(base, names)}")
     below = path.with_name(f"{base}.toml")
     if below in above:
-        raise place.wrong(f"goes round in a circle: {' extends '.join(p.stem for p in (*above, path, below))}")
+        raise place.wrong(
+            f"goes round in a circle: {' extends '.join(p.stem for p in (*above, path, below))}"
+        )
     return _merged(Recipe, _values_of(below, (*above, path)), own)
 
 
@@ -135,7 +142,9 @@ def _checked(table_type: Any, given: Any, place: _Place) -> dict[str, Any]:
         if key not in hints:
             raise place.wrong(f"has no key {key!r}: {_guess(key, valid)}")
         if key not in valid:
-            raise place.at(key).wrong(f"is not said here: {_ELSEWHERE[place.at(key).name]}; valid: {', '.join(valid)}")
+            raise place.at(key).wrong(
+                f"is not said here: {_ELSEWHERE[place.at(key).name]}; valid: {', '.join(valid)}"
+            )
     return {key: _value(hints[key], value, place.at(key)) for key, value in given.items()}
 
 

@@ -66,11 +66,17 @@ class ImitationSchedule:
 
     def __post_init__(self) -> None:
         if self.held < 0:
-            raise ValueError(f"held={self.held}: give the number of rows that wait in the pool, or 0 to take them as they come")
+            raise ValueError(
+                f"held={self.held}: give the number of rows that wait in the pool, or 0 to take them as they come"
+            )
         if self.seconds is not None and self.seconds <= 0:
-            raise ValueError(f"seconds={self.seconds}: give a positive number of CPU seconds, or None to end after steps={self.steps}")
+            raise ValueError(
+                f"seconds={self.seconds}: give a positive number of CPU seconds, or None to end after steps={self.steps}"
+            )
         if self.seconds is not None and self.processes > 1:
-            raise ValueError(f"seconds={self.seconds} with processes={self.processes}: use processes=1, or steps instead of seconds")
+            raise ValueError(
+                f"seconds={self.seconds} with processes={self.processes}: use processes=1, or steps instead of seconds"
+            )
 
     def rate(self, step: int, spent: float = 0.0) -> float:
         """Factor of the peak rates at a step that begins after ``spent`` CPU seconds; 0 or less where the schedule has ended."""

@@ -58,4 +58,6 @@ def log_ticks(low: float, high: float) -> list[float]:
 def whole_ticks(first: int, last: int) -> list[int]:
     """The first iteration and round ones after it."""
     step = max(1, int(ticks(0, max(1, last - first))[1]))
-    return sorted({first, *(n for n in range(first - first % step, last + 1, step) if n - first >= 0.6 * step)})
+    return sorted(
+        {first, *(n for n in range(first - first % step, last + 1, step) if n - first >= 0.6 * step)}
+    )

@@ -15,7 +15,11 @@ def trained(config: Record) -> str | None:
     options = config.get("tree")
     if not isinstance(options, dict) or config.get("tstar") is False:
         return None
-    name = f"{options.get('nodes', 'depth')}_{options.get('credit', 'value')}" if options.get("enabled") is not False else "grpo"
+    name = (
+        f"{options.get('nodes', 'depth')}_{options.get('credit', 'value')}"
+        if options.get("enabled") is not False
+        else "grpo"
+    )
     return name if name in CREDITS else None
 
 
@@ -36,5 +40,7 @@ def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
             continue
         if [len(row) for row in rows] != lengths:
             raise ValueError(f"credits {name} are not those of trajectories with {lengths} steps")
-        found[name] = [[None if (credit := number(value)) is None else round(credit, 4) for value in row] for row in rows]
+        found[name] = [
+            [None if (credit := number(value)) is None else round(credit, 4) for value in row] for row in rows
+        ]
     return found

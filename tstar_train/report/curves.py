@@ -38,26 +38,32 @@ LEARNING = (
         "Success in training",
         "Share of the sampled episodes that solved their task; every iteration has other tasks, so judge the moving average, "
         "and the held-out tasks above for the real gain.",
-        (("success", "success"),), unit="share", smooth=True,
+        (("success", "success"),),
+        unit="share",
+        smooth=True,
     ),
     Curve(
         "Validation",
         "The same tasks of the validation split each time, sampled and greedy; the weights with the highest sampled figure are kept, of "
         "equal ones the earliest. Iteration 0 is the start. The highest of several is a little lucky: judge the gain by the held-out "
         "tasks above.",
-        (("sampled", "mean"), ("greedy", "greedy"), ("best so far", "best_mean")), unit="share", source="validation",
+        (("sampled", "mean"), ("greedy", "greedy"), ("best so far", "best_mean")),
+        unit="share",
+        source="validation",
     ),
     Curve(
         "Reward",
         "Mean terminal reward. Where the task is to answer, also F1, the overlap of answers with the right ones: F1 rising alone means "
         "that answers get closer without being right.",
-        (("reward", "reward"), ("F1", "f1")), smooth=True,
+        (("reward", "reward"), ("F1", "f1")),
+        smooth=True,
     ),
     Curve(
         "Groups without contrast, invalid actions",
         "Groups whose episodes all earned the same teach nothing, so a rising line means that fewer tasks still do; invalid actions "
         "should fall towards zero.",
-        (("zero-variance groups", "zero_variance_groups"), ("invalid actions", "invalid_rate")), unit="share",
+        (("zero-variance groups", "zero_variance_groups"), ("invalid actions", "invalid_rate")),
+        unit="share",
     ),
     Curve(
         "Episode length",
@@ -74,14 +80,15 @@ LEARNING = (
         "Nats per token: it falls as the policy makes up its mind; close to zero, groups lose their variety and learning ends.",
         (("entropy", "entropy"),),
     ),
-)  # fmt: skip
+)
 
 TREES = (
     Curve(
         "Merging and divergence",
         "Merge ratio is the share of steps that turned out to be the same decision as another episode's; divergent is the share of "
         "the remaining nodes at which the way taken decided over success.",
-        (("merge ratio", "tree_merge_ratio"), ("divergent nodes / nodes", "tree_p_div")), unit="share",
+        (("merge ratio", "tree_merge_ratio"), ("divergent nodes / nodes", "tree_p_div")),
+        unit="share",
     ),
     Curve(
         "Nodes per tree",
@@ -101,7 +108,8 @@ TREES = (
     Curve(
         "Change of the step weights against GRPO",
         "How far the tree's step advantages move the gradient away from GRPO's, summed over equal steps: near 0, the tree changes nothing.",
-        (("relative change", "weight_change"),), smooth=True,
+        (("relative change", "weight_change"),),
+        smooth=True,
     ),
     Curve(
         "Pairs of steps per tree",
@@ -119,26 +127,33 @@ TREES = (
         "Cost of the KL tests",
         "Divergences asked for in an iteration, and how many were answered by identical contexts or by an early rejection instead of "
         "by the model.",
-        (("asked", "kl_asked"), ("identical contexts", "kl_identical"), ("rejected early", "kl_rejected_early")),
+        (
+            ("asked", "kl_asked"),
+            ("identical contexts", "kl_identical"),
+            ("rejected early", "kl_rejected_early"),
+        ),
     ),
     Curve(
         "Scores computed and saved",
         "Continuations that the model scored for those tests, and those that sharing made unnecessary.",
-        (("computed", "kl_scored"), ("saved", "kl_scores_saved")), kind="stack",
+        (("computed", "kl_scored"), ("saved", "kl_scores_saved")),
+        kind="stack",
     ),
-)  # fmt: skip
+)
 
 GRAFTING = (
     Curve(
         "Coverage and anchor reuse",
         "Coverage is the share of failed episodes that got a grafted thought; reuse is the share of divergent decisions that had got "
         "one in an earlier iteration already.",
-        (("grafting coverage", "grafting_coverage"), ("anchor reuse", "anchor_reuse")), unit="share",
+        (("grafting coverage", "grafting_coverage"), ("anchor reuse", "anchor_reuse")),
+        unit="share",
     ),
     Curve(
         "Grafts by source",
         "Thoughts that the policy wrote itself, and those where the successful episode's own thought had to step in.",
-        (("policy", "grafts_model"), ("successful thought", "grafts_z_plus")), kind="stack",
+        (("policy", "grafts_model"), ("successful thought", "grafts_z_plus")),
+        kind="stack",
     ),
     Curve(
         "Thoughts dropped",
@@ -153,22 +168,30 @@ GRAFTING = (
     Curve(
         "Surgical loss",
         "Preference loss of grafted over failed thoughts: at log 2 (dashed) there is no preference, lower is learnt.",
-        (("surgical loss", "surgical_loss"),), rule=(0.693147, "log 2"), from_zero=False,
+        (("surgical loss", "surgical_loss"),),
+        rule=(0.693147, "log 2"),
+        from_zero=False,
     ),
     Curve(
         "Surgical accuracy",
         "Share of pairs in which the policy has moved towards the grafted thought, compared with the reference; moving at random "
         "would give a half (dashed), not moving at all 0.",
-        (("accuracy", "surgical_accuracy"),), unit="share", rule=(0.5, "at random"),
+        (("accuracy", "surgical_accuracy"),),
+        unit="share",
+        rule=(0.5, "at random"),
     ),
-)  # fmt: skip
+)
 
 UPDATE = (
     Curve(
         "Gradient norms",
         "The surgical part (weighted by lambda) beside the base algorithm's: many times smaller, and the grafts hardly matter; "
         "larger, and they rule.",
-        (("base", "base_gradient_norm"), ("surgical", "surgical_gradient_norm"), ("together", "gradient_norm")),
+        (
+            ("base", "base_gradient_norm"),
+            ("surgical", "surgical_gradient_norm"),
+            ("together", "gradient_norm"),
+        ),
     ),
     Curve(
         "KL to the reference",
@@ -178,27 +201,40 @@ UPDATE = (
     Curve(
         "Clipped tokens",
         "Share of tokens whose probability ratio left the clip range; 0 with one on-policy update per iteration.",
-        (("clip fraction", "clip_fraction"),), unit="share",
+        (("clip fraction", "clip_fraction"),),
+        unit="share",
     ),
     Curve(
         "Base loss",
         "The base algorithm's loss; with one on-policy update it is about minus the mean advantage and says little.",
-        (("base loss", "base_loss"),), from_zero=False,
+        (("base loss", "base_loss"),),
+        from_zero=False,
     ),
-)  # fmt: skip
+)
 
 CHECKS = (
     Curve(
         "Seconds per phase",
         "Wall time of each iteration, by phase.",
-        (), unit="seconds", kind="stack", source="timings",
+        (),
+        unit="seconds",
+        kind="stack",
+        source="timings",
     ),
     Curve(
         "Sampler against trainer",
         "Difference of the log-probabilities that the sampler and the trainer give the same tokens; above the dashed line the two "
         "no longer compute the same policy.",
-        (("mean", "logprob_difference_mean"), ("largest", "logprob_difference_max")), kind="log", rule=(1e-5, "limit 1e-5"),
+        (("mean", "logprob_difference_mean"), ("largest", "logprob_difference_max")),
+        kind="log",
+        rule=(1e-5, "limit 1e-5"),
     ),
-)  # fmt: skip
+)
 
-CURVES = {"Learning": LEARNING, "Cognitive trees": TREES, "Grafting": GRAFTING, "Update": UPDATE, "Time and checks": CHECKS}
+CURVES = {
+    "Learning": LEARNING,
+    "Cognitive trees": TREES,
+    "Grafting": GRAFTING,
+    "Update": UPDATE,
+    "Time and checks": CHECKS,
+}

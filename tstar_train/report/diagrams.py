@@ -38,7 +38,11 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
             sources = {"metrics": run.metrics, "timings": run.timings, "validation": run.validation}
             records = _by_iteration(sources[curve.source])
             series, window = _series(curve, records)
-            drawing = plot(list(records), series, curve.kind, curve.rule, curve.unit, from_zero=curve.from_zero) if records else None
+            drawing = (
+                plot(list(records), series, curve.kind, curve.rule, curve.unit, from_zero=curve.from_zero)
+                if records
+                else None
+            )
             if drawing is None:
                 empty.append(curve.title)
                 continue
@@ -50,7 +54,10 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
                 {
                     "iterations": list(records),
                     "points": drawing.points,
-                    "lines": [{"label": label, "texts": [text(v, curve.unit) for v in values]} for label, values in lines],
+                    "lines": [
+                        {"label": label, "texts": [text(v, curve.unit) for v in values]}
+                        for label, values in lines
+                    ],
                 }
             )
     return sections, empty, readings

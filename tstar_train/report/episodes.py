@@ -16,12 +16,20 @@ MOST_CHARACTERS = 3_000_000
 def browsable(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
     """What the page's script needs of the chosen episodes, in the file's order."""
     budget = Budget(MOST_CHARACTERS)
-    return [entry for index in evenly(range(len(episodes)), MOST_EPISODES) if budget.take(entry := _episode(episodes[index]))]
+    return [
+        entry
+        for index in evenly(range(len(episodes)), MOST_EPISODES)
+        if budget.take(entry := _episode(episodes[index]))
+    ]
 
 
 def _episode(episode: Episode) -> dict[str, Any]:
     extra = dict(episode.extra)
-    iteration, kind, advantages = extra.pop("iteration", None), extra.pop("kind", ""), extra.pop("advantages", None)
+    iteration, kind, advantages = (
+        extra.pop("iteration", None),
+        extra.pop("kind", ""),
+        extra.pop("advantages", None),
+    )
     if not isinstance(advantages, list) or len(advantages) != len(episode.steps):
         advantages = [None] * len(episode.steps)
     return {

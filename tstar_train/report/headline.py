@@ -71,7 +71,11 @@ class Headline:
         """What the interval says, in words."""
         if self.low is None or self.high is None:
             return ""
-        rough = f"; of {self.tasks} tasks the interval itself is rough" if self.tasks is not None and self.tasks < FEW_TASKS else ""
+        rough = (
+            f"; of {self.tasks} tasks the interval itself is rough"
+            if self.tasks is not None and self.tasks < FEW_TASKS
+            else ""
+        )
         if self.low > 0:
             return f"a gain: the interval is clear of zero{rough}"
         if self.high < 0:
@@ -106,20 +110,35 @@ def _from_evaluation(record: Record) -> Headline:
         difference=number(record.get("difference")),
         low=number(record.get("ci_low")),
         high=number(record.get("ci_high")),
-        kinds=[_kind(name, kinds_before, kinds_after) for name in dict.fromkeys([*kinds_before, *kinds_after])],
+        kinds=[
+            _kind(name, kinds_before, kinds_after) for name in dict.fromkeys([*kinds_before, *kinds_after])
+        ],
         chosen=_chosen(_part(record, "chosen")),
     )
 
 
 def _from_summary(record: Record) -> Headline:
     def measured(name: str) -> Measured:
-        return Measured(number(record.get(name)), None, None, number(record.get(f"greedy_{name}")), number(record.get(f"success_{name}")))
+        return Measured(
+            number(record.get(name)),
+            None,
+            None,
+            number(record.get(f"greedy_{name}")),
+            number(record.get(f"success_{name}")),
+        )
 
     return Headline(
-        metric=str(record.get("metric", "score")), split="", tasks=None, samples=None, before=measured("before"),
-        after=measured("after"), difference=number(record.get("difference")), low=number(record.get("ci_low")),
-        high=number(record.get("ci_high")), kinds=[],
-    )  # fmt: skip
+        metric=str(record.get("metric", "score")),
+        split="",
+        tasks=None,
+        samples=None,
+        before=measured("before"),
+        after=measured("after"),
+        difference=number(record.get("difference")),
+        low=number(record.get("ci_low")),
+        high=number(record.get("ci_high")),
+        kinds=[],
+    )
 
 
 def _part(record: Mapping[str, Any], name: str) -> Record | None:

@@ -40,7 +40,9 @@ def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
             aims = sorted((_aim(node, neighbours[node], places), node) for node in layers[depth])
             layers[depth] = [node for _, node in aims]
             places.update(zip(layers[depth], spread([aim for aim, _ in aims]), strict=True))
-    for layer in layers.values():  # the order stands; the places settle between the neighbours above and below
+    for (
+        layer
+    ) in layers.values():  # the order stands; the places settle between the neighbours above and below
         settled = spread([_aim(node, [*above[node], *below[node]], places) for node in layer])
         places.update(zip(layer, settled, strict=True))
     left = min(places.values(), default=0.0)

@@ -37,7 +37,9 @@ def write_report(run: Path) -> Path:
         BadData: a file of the run is damaged; the message names it and the line.
     """
     path = run / "report.html"
-    content = render(read_run(run)).encode("utf-8", "backslashreplace")  # names may hold half a surrogate pair
+    content = render(read_run(run)).encode(
+        "utf-8", "backslashreplace"
+    )  # names may hold half a surrogate pair
     for left in run.glob(".report.html.*"):  # by writers that were killed
         left.unlink()
     write_whole(path, content)  # a reader sees the old report or the new one
@@ -47,7 +49,11 @@ def write_report(run: Path) -> Path:
 def render(run: Run) -> str:
     """The report as HTML."""
     environment = Environment(
-        loader=PackageLoader("tstar_train.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("tstar_train.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {"share": _share, "points": _points, "number": _number, "duration": _duration}
     sources = {name: _source(environment, name) for name in (*SCRIPTS, "report.css")}
@@ -68,7 +74,9 @@ def render(run: Run) -> str:
         forest=woods,
         grafts=evenly(woods.grafts, MOST_GRAFTS),
         episodes=episodes,
-        data=script_json({"diagrams": readings, "trees": woods.trees, "trained": woods.trained, "episodes": episodes}),
+        data=script_json(
+            {"diagrams": readings, "trees": woods.trees, "trained": woods.trained, "episodes": episodes}
+        ),
         style=Markup(sources["report.css"]),  # our own file
         script=Markup(script),  # our own files
         # The page may run this script and nothing else, and load nothing: a second lock behind the escaping.
@@ -113,7 +121,9 @@ def _progress(run: Run) -> str:
     of = f" of {planned:.0f}" if planned is not None else ""
     if not run.metrics:
         return "No iteration is finished yet."
-    return f"The run is not complete: {done}{of} iterations are finished. It is still going, or it was stopped."
+    return (
+        f"The run is not complete: {done}{of} iterations are finished. It is still going, or it was stopped."
+    )
 
 
 def _flat(record: Record, prefix: str = "") -> list[tuple[str, str]]:

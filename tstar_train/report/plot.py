@@ -76,7 +76,9 @@ def plot(
     if not known:
         return None
     if kind == "stack":
-        known = [math.fsum(max(0.0, s.values[k] or 0.0) for s in layers) for k in range(len(iterations))] + [0.0]
+        known = [math.fsum(max(0.0, s.values[k] or 0.0) for s in layers) for k in range(len(iterations))] + [
+            0.0
+        ]
     if rule is not None:
         known.append(rule[0])
     low, high = min(known), max(known)
@@ -92,7 +94,9 @@ def plot(
     if kind == "stack":
         drawn = _bars(layers, points, step, scale)
     else:
-        drawn = [Drawn(s.label, _line(points, s.values, scale), _line(points, s.average, scale)) for s in layers]
+        drawn = [
+            Drawn(s.label, _line(points, s.values, scale), _line(points, s.average, scale)) for s in layers
+        ]
     return Plot(
         series=drawn,
         ticks_x=[(round(LEFT + (n - first + 0.5) * step, 1), str(n)) for n in whole_ticks(first, last)],
@@ -123,7 +127,11 @@ class _Scale:
     log: bool
 
     def __call__(self, value: float) -> float:
-        low, high, at = (math.log10(v) for v in (self.low, self.high, value)) if self.log else (self.low, self.high, value)
+        low, high, at = (
+            (math.log10(v) for v in (self.low, self.high, value))
+            if self.log
+            else (self.low, self.high, value)
+        )
         return round(HEIGHT - BOTTOM - (at - low) / (high - low) * (HEIGHT - TOP - BOTTOM), 1)
 
 

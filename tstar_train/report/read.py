@@ -50,9 +50,14 @@ class Run:
     def missing(self) -> list[str]:
         """Names of the files that are not there, or hold nothing yet."""
         found = {
-            "config.json": self.config, "metrics.jsonl": self.metrics, "timings.jsonl": self.timings,
-            "evaluation.json": self.evaluation, "summary.json": self.summary, "episodes.jsonl": self.episodes, "trees/": self.trees,
-        }  # fmt: skip
+            "config.json": self.config,
+            "metrics.jsonl": self.metrics,
+            "timings.jsonl": self.timings,
+            "evaluation.json": self.evaluation,
+            "summary.json": self.summary,
+            "episodes.jsonl": self.episodes,
+            "trees/": self.trees,
+        }
         return [name for name, content in found.items() if not content]
 
 
@@ -64,7 +69,9 @@ def read_run(folder: Path) -> Run:
         BadData: a file is damaged.
     """
     if not folder.is_dir():
-        raise MissingData(f"{folder} is not a folder: give the folder that a run wrote (it holds config.json and metrics.jsonl)")
+        raise MissingData(
+            f"{folder} is not a folder: give the folder that a run wrote (it holds config.json and metrics.jsonl)"
+        )
     return Run(
         folder=folder,
         config=read_object(folder / "config.json"),
@@ -105,7 +112,9 @@ def read_lines(path: Path) -> list[Record]:
     for number, line in enumerate(lines, start=1):
         record = _parse(line, f"{path}, line {number}", with_line=False)
         if not isinstance(record, dict) or type(record.get("iteration")) is not int:
-            raise BadData(f"{path}, line {number}: an object with a whole number 'iteration' is expected: {ADVICE}")
+            raise BadData(
+                f"{path}, line {number}: an object with a whole number 'iteration' is expected: {ADVICE}"
+            )
         records.append(record)
     return records
 

@@ -72,14 +72,21 @@ def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[
         standing.setdefault(row, []).append((node, x))
     taken: dict[tuple[int, int], int] = {}
     found: dict[tuple[int, int], Curve] = {}
-    extent = (min((x for x, _ in spots.values()), default=0.0), max((x for x, _ in spots.values()), default=0.0))
+    extent = (
+        min((x for x, _ in spots.values()), default=0.0),
+        max((x for x, _ in spots.values()), default=0.0),
+    )
     for source, target in winding:
         start, end = spots[source], spots[target]
         best, best_cost, best_cells = None, 0.0, frozenset[tuple[int, int]]()
         for swing, curve in _candidates(start, end, extent):
             path = [point_at(curve, k / SAMPLES) for k in range(1, SAMPLES)]
             cells = frozenset((round(x * CELLS), round(y * CELLS)) for x, y in path)
-            cost = TOUCH * _touched(path, standing, (source, target)) + ALONG * sum(taken.get(cell, 0) for cell in cells) + SWING * swing
+            cost = (
+                TOUCH * _touched(path, standing, (source, target))
+                + ALONG * sum(taken.get(cell, 0) for cell in cells)
+                + SWING * swing
+            )
             if best is None or cost < best_cost:
                 best, best_cost, best_cells = curve, cost, cells
         if best is None:  # every pair of points has candidates
@@ -100,19 +107,37 @@ def point_at(curve: Curve, share: float) -> Point:
 def _candidates(start: Point, end: Point, extent: tuple[float, float]) -> list[tuple[float, Curve]]:
     """Curves to choose from, each with how far it swings out."""
     (x0, y0), (x1, y1) = start, end
-    if y0 == y1:  # an arc: above the row to the right, below it to the left, so that a way and its return part
+    if (
+        y0 == y1
+    ):  # an arc: above the row to the right, below it to the left, so that a way and its return part
         side = -1.0 if x1 > x0 else 1.0
         flat, inset = (x1 - x0), 0.2
         return [
-            (height, _rounded([start, (x0 + inset * flat, y0 + side * height), (x1 - inset * flat, y1 + side * height), end]))
+            (
+                height,
+                _rounded(
+                    [
+                        start,
+                        (x0 + inset * flat, y0 + side * height),
+                        (x1 - inset * flat, y1 + side * height),
+                        end,
+                    ]
+                ),
+            )
             for height in (0.4, 0.6, 0.8)
         ]
     middle, lift = (x0 + x1) / 2, 0.2 * (y1 - y0)
-    around = [(extent[0] - 0.6 - middle) / 0.75, (extent[1] + 0.6 - middle) / 0.75]  # past all nodes, on either side
+    around = [
+        (extent[0] - 0.6 - middle) / 0.75,
+        (extent[1] + 0.6 - middle) / 0.75,
+    ]  # past all nodes, on either side
     swings = [sign * swing for swing in SWINGS for sign in (1.0, -1.0)] + around
     if y1 > y0:
         swings.insert(0, 0.0)  # a way down may run straight where nothing stands in between
-    return [(abs(swing), _rounded([start, (x0 + swing, y0 + lift), (x1 + swing, y1 - lift), end])) for swing in swings]
+    return [
+        (abs(swing), _rounded([start, (x0 + swing, y0 + lift), (x1 + swing, y1 - lift), end]))
+        for swing in swings
+    ]
 
 
 def _rounded(points: Sequence[Point]) -> Curve:
@@ -120,7 +145,9 @@ def _rounded(points: Sequence[Point]) -> Curve:
     return a, b, c, d
 
 
-def _touched(path: Sequence[Point], standing: Mapping[float, Sequence[tuple[int, float]]], ends: tuple[int, int]) -> int:
+def _touched(
+    path: Sequence[Point], standing: Mapping[float, Sequence[tuple[int, float]]], ends: tuple[int, int]
+) -> int:
     """How many nodes a path touches, its own two ends apart. A point comes near one row at most."""
     touched: set[int] = set()
     for x, y in path:

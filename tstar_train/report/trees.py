@@ -52,7 +52,9 @@ def forest(run: Run) -> Forest:
         BadData: a file is damaged.
     """
     result = Forest(
-        iterations=evenly(sorted(run.trees), MOST_ITERATIONS), iterations_written=len(run.trees), trained=trained(run.config or {})
+        iterations=evenly(sorted(run.trees), MOST_ITERATIONS),
+        iterations_written=len(run.trees),
+        trained=trained(run.config or {}),
     )
     texts = _texts(run.episodes)
     found: list[dict[str, Any]] = []
@@ -61,7 +63,9 @@ def forest(run: Run) -> Forest:
         path = run.trees[iteration]
         record = read_object(path) or {}
         prepared = checked(f"{path}, line 1", partial(_iteration, record, iteration, texts))
-        order = sorted(range(len(prepared)), key=[_interest(tree) for tree in prepared].__getitem__, reverse=True)
+        order = sorted(
+            range(len(prepared)), key=[_interest(tree) for tree in prepared].__getitem__, reverse=True
+        )
         ranks += [order.index(k) for k in range(len(prepared))]
         found += prepared
     result.found = len(found)
@@ -71,7 +75,10 @@ def forest(run: Run) -> Forest:
     chosen = {k for k in by_rank if ranks[k] < MOST_PER_ITERATION and budget.take(found[k])}
     for k, tree in enumerate(found):
         index = len(result.trees) if k in chosen else None
-        result.grafts += [{**graft, "iteration": tree["iteration"], "task": tree["task"], "tree": index} for graft in tree["grafts"]]
+        result.grafts += [
+            {**graft, "iteration": tree["iteration"], "task": tree["task"], "tree": index}
+            for graft in tree["grafts"]
+        ]
         if k in chosen:
             result.trees.append(tree)
     return result
@@ -80,7 +87,9 @@ def forest(run: Run) -> Forest:
 def _texts(episodes: Sequence[Episode]) -> Texts:
     """Steps of the recorded training episodes, by (iteration, task, member): a tree keeps one member's text per node."""
     return {
-        (episode.extra["iteration"], episode.task, episode.sample): [[s.thought, s.action, s.observation] for s in episode.steps]
+        (episode.extra["iteration"], episode.task, episode.sample): [
+            [s.thought, s.action, s.observation] for s in episode.steps
+        ]
         for episode in episodes
         if isinstance(episode.extra.get("iteration"), int)
     }
@@ -102,7 +111,12 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
     grafts = [_graft(graft) for graft in entry.get("grafts") or []]
     depths = {int(node["id"]): int(node["depth"]) for node in tree["nodes"]}
     edges: list[dict[str, Any]] = [
-        {"source": int(e["source"]), "target": int(e["target"]), "weight": float(e["weight"]), "trajectories": _members(e["trajectories"])}
+        {
+            "source": int(e["source"]),
+            "target": int(e["target"]),
+            "weight": float(e["weight"]),
+            "trajectories": _members(e["trajectories"]),
+        }
         for e in tree["edges"]
     ]
     if by not in ("depth", "state"):
@@ -112,7 +126,9 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
         edge["way"] = drawn.curves.get((edge["source"], edge["target"]))
     divergences = [_divergence(d, grafts) for d in tree["divergences"]]
     for end in [d[name] for d in divergences for name in ("node", "best", "worst")]:
-        depths[end]  # a drawing of a node that is not there is a damaged file, said here and not in the browser
+        depths[
+            end
+        ]  # a drawing of a node that is not there is a damaged file, said here and not in the browser
     return {
         "iteration": iteration,
         "task": clipped(task, 200),
@@ -124,7 +140,9 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
         "rewards": [number(r) for r in tree["rewards"]],
         "credits": credits_of(tree),
         "stats": {str(name): number(value) for name, value in tree.get("stats", {}).items()},
-        "nodes": [_node(node, drawn, lambda i, t: _said(texts, (iteration, task, i), t)) for node in tree["nodes"]],
+        "nodes": [
+            _node(node, drawn, lambda i, t: _said(texts, (iteration, task, i), t)) for node in tree["nodes"]
+        ],
         "edges": edges,
         "divergences": divergences,
         "grafts": grafts,

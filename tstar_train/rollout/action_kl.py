@@ -127,7 +127,10 @@ class ActionKL:
     def _lower_bound(self, source: Ids, target: Ids) -> float:
         """Mean of the terms; one not scored yet under the target is at least log pi(a | s_u), since log pi(a | s_v) <= 0."""
         drawn = self._drawn[source].items()
-        return sum(n * (self._scores[source, a] - self._scores.get((target, a), 0.0)) for a, n in drawn) / self.samples
+        return (
+            sum(n * (self._scores[source, a] - self._scores.get((target, a), 0.0)) for a, n in drawn)
+            / self.samples
+        )
 
 
 def prefetch_together(asked: Sequence[tuple[ActionKL, list[Triple]]]) -> None:
@@ -169,13 +172,19 @@ def _draw(contexts: Sequence[tuple[ActionKL, Ids]]) -> None:
             calls.setdefault((kl._longest_sample(), kl.samples), {})[id(kl), context] = kl
     for (room, copies), new in calls.items():
         # Seeds hang on the context, not on the order of trajectories, so a permuted group merges alike.
-        seeds = [f"{kl.seed}/{hash_ids(context)}/{k}" for (_, context), kl in new.items() for k in range(copies)]
+        seeds = [
+            f"{kl.seed}/{hash_ids(context)}/{k}" for (_, context), kl in new.items() for k in range(copies)
+        ]
         any_of_them = next(iter(new.values()))
         # A model that goes on behind its action (its next thought, what it expects to see) says nothing more about the action.
         ends = any_of_them.codec.line_ends if any_of_them.over == "action" else ()
-        drawn = any_of_them.engine.generate([context for _, context in new], seeds, max_tokens=room, copies=copies, ends=ends)
+        drawn = any_of_them.engine.generate(
+            [context for _, context in new], seeds, max_tokens=room, copies=copies, ends=ends
+        )
         for number, ((_, context), kl) in enumerate(new.items()):
-            kl._drawn[context] = Counter(tuple(sample.ids) for sample in drawn[number * copies : (number + 1) * copies])
+            kl._drawn[context] = Counter(
+                tuple(sample.ids) for sample in drawn[number * copies : (number + 1) * copies]
+            )
 
 
 def _score(wanted: Sequence[tuple[ActionKL, Ids, Ids]]) -> None:
@@ -187,7 +196,9 @@ def _score(wanted: Sequence[tuple[ActionKL, Ids, Ids]]) -> None:
     if not missing:
         return
     engine = wanted[0][0].engine
-    results = engine.score([context for _, context in missing], [list(continuations) for _, continuations in missing.values()])
+    results = engine.score(
+        [context for _, context in missing], [list(continuations) for _, continuations in missing.values()]
+    )
     for ((_, context), (kl, continuations)), scores in zip(missing.items(), results, strict=True):
         for continuation, score in zip(continuations, scores, strict=True):
             kl._scores[context, continuation] = score

@@ -65,7 +65,9 @@ def collect(
         env = group.envs[row]
         episode = new_episode(env, entry, agent, info["task_id"], sample=row % size)
         episode.begin(observation, info)
-        trajectories.append(Trajectory(first_group + row // size, row % size, episode, start_key=env.state_key()))
+        trajectories.append(
+            Trajectory(first_group + row // size, row % size, episode, start_key=env.state_key())
+        )
         lines.append(transcript_of(episode, codec, prompt, sampling))
     player = PolicyPlayer(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling)
     play_group(group, [t.episode for t in trajectories], player)

@@ -27,6 +27,8 @@ def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
     after = []
     for number, turn in enumerate(turns):
         if turn.progress is None:
-            raise ValueError(f"turn {number} has no progress: collect the episodes with Sampling(progress=True)")
+            raise ValueError(
+                f"turn {number} has no progress: collect the episodes with Sampling(progress=True)"
+            )
         after.append(turn.progress)
     return np.diff(np.array(after, dtype=np.float64), prepend=0.0)

@@ -45,8 +45,14 @@ class ExactKL:
 
     def prefetch(self, pairs: list[tuple[int, int, int]]) -> None:
         """Score the admissible actions of all these steps in one call."""
-        different = [(t, i, j) for t, i, j in pairs if self.group[i].turns[t + 1].context != self.group[j].turns[t + 1].context]
-        missing = dict.fromkeys((k, t) for t, i, j in different for k in (i, j) if (k, t) not in self._distributions)
+        different = [
+            (t, i, j)
+            for t, i, j in pairs
+            if self.group[i].turns[t + 1].context != self.group[j].turns[t + 1].context
+        ]
+        missing = dict.fromkeys(
+            (k, t) for t, i, j in different for k in (i, j) if (k, t) not in self._distributions
+        )
         if not missing:
             return
         contexts, actions = [], []

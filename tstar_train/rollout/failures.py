@@ -29,4 +29,6 @@ def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
         InfrastructureError: most failed; the last one's reason is told.
     """
     if len(failures) > MOST * played:
-        raise InfrastructureError(f"{len(failures)} of {played} episodes failed and count for nothing, the last: {failures[-1].error}")
+        raise InfrastructureError(
+            f"{len(failures)} of {played} episodes failed and count for nothing, the last: {failures[-1].error}"
+        )

@@ -14,9 +14,16 @@ from tstar_train.rollout.types import Trajectory
 
 
 def play_on(
-    points: Sequence[tuple[Trajectory, int]], spec: EnvSpec, engine: Engine, codec: Codec, *, split: str, seed: str, sampling: Sampling,
+    points: Sequence[tuple[Trajectory, int]],
+    spec: EnvSpec,
+    engine: Engine,
+    codec: Codec,
+    *,
+    split: str,
+    seed: str,
+    sampling: Sampling,
     begun: Sequence[Sequence[int]] | None = None,
-) -> list[Trajectory]:  # fmt: skip
+) -> list[Trajectory]:
     """New ends of episodes; the environment is brought to where they part by playing the replies before it again.
 
     Args:
@@ -48,6 +55,8 @@ def play_on(
         if error is not None:
             episode.fail(error)
         trajectories.append(Trajectory(old.group, number, episode, list(old.turns[:turn])))
-    player = PolicyPlayer(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun)
+    player = PolicyPlayer(
+        group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun
+    )
     play_group(group, [t.episode for t in trajectories], player)
     return trajectories

@@ -39,7 +39,9 @@ def overlong(episode: Episode) -> bool:
 
 def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
     """The transcript of an episode that has not begun."""
-    return Transcript(codec, prompt, episode.instruction, episode.first_observation, sampling.context, sampling.history)
+    return Transcript(
+        codec, prompt, episode.instruction, episode.first_observation, sampling.context, sampling.history
+    )
 
 
 class PolicyPlayer:
@@ -61,10 +63,24 @@ class PolicyPlayer:
     """
 
     def __init__(
-        self, group: GroupEnv, engine: Engine, codec: Codec, trajectories: Sequence[Trajectory], lines: Sequence[Transcript], *,
-        seed: str, sampling: Sampling, begun: Sequence[Sequence[int]] | None = None,
-    ) -> None:  # fmt: skip
-        self._group, self._engine, self._codec, self._trajectories, self._lines = group, engine, codec, trajectories, lines
+        self,
+        group: GroupEnv,
+        engine: Engine,
+        codec: Codec,
+        trajectories: Sequence[Trajectory],
+        lines: Sequence[Transcript],
+        *,
+        seed: str,
+        sampling: Sampling,
+        begun: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self._group, self._engine, self._codec, self._trajectories, self._lines = (
+            group,
+            engine,
+            codec,
+            trajectories,
+            lines,
+        )
         self._seed, self._sampling, self._begun = seed, sampling, begun
         self._turn = 0
         self._said: dict[int, Turn] = {}  # joins its trajectory once it was played
@@ -80,16 +96,25 @@ class PolicyPlayer:
         for row in rows:
             first = list(self._begun[row]) if self._begun is not None and self._turn == 0 else []
             try:
-                offered[row] = first, self._lines[row].context(self._engine.limit - sampling.max_tokens - len(first))
+                offered[row] = (
+                    first,
+                    self._lines[row].context(self._engine.limit - sampling.max_tokens - len(first)),
+                )
             except ContextTooLong:
                 self._cut(row)
         if not offered:
             return {}
-        seeds = [f"{self._seed}/{t.episode.task}/{t.member}/{self._turn}" for t in map(self._trajectories.__getitem__, offered)]
+        seeds = [
+            f"{self._seed}/{t.episode.task}/{t.member}/{self._turn}"
+            for t in map(self._trajectories.__getitem__, offered)
+        ]
         samples = self._engine.generate(
-            [context + first for first, context in offered.values()], seeds,
-            max_tokens=sampling.max_tokens, temperature=sampling.temperature, keys=[(self._seed, row) for row in offered],
-        )  # fmt: skip
+            [context + first for first, context in offered.values()],
+            seeds,
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            keys=[(self._seed, row) for row in offered],
+        )
         self._turn += 1
         self._said = {}
         for (row, (first, context)), sample in zip(offered.items(), samples, strict=True):

@@ -34,9 +34,17 @@ def sampling_of(config: Config, temperature: float) -> Sampling:
 
 
 def sample_groups(
-    config: Config, algorithm: Algorithm, engine: Engine, codec: Codec, stream: TaskStream, cursor: int, number: int, temperature: float,
-    world: World, played: Played,
-) -> list[list[Trajectory]]:  # fmt: skip
+    config: Config,
+    algorithm: Algorithm,
+    engine: Engine,
+    codec: Codec,
+    stream: TaskStream,
+    cursor: int,
+    number: int,
+    temperature: float,
+    world: World,
+    played: Played,
+) -> list[list[Trajectory]]:
     """The groups that this rank learns from; all ranks call it.
 
     Each rank plays its part of the iteration's tasks. Where the algorithm keeps only some groups, those that are missing are replaced
@@ -60,21 +68,35 @@ def sample_groups(
     kept: list[list[Trajectory]] = []
     spec, size = training_spec(config), config.rollout.group
     sampling = replace(sampling_of(config, temperature), progress=config.rollout.progress_credit > 0)
-    missing, wanted = _missing_by_rank(config.rollout.tasks // world.size, world), config.rollout.tasks // world.size
+    missing, wanted = (
+        _missing_by_rank(config.rollout.tasks // world.size, world),
+        config.rollout.tasks // world.size,
+    )
     first, round_number = 0, 0
     while sum(missing) and round_number < config.dapo.rounds:
         tasks = stream.take(cursor + first, sum(missing))
         mine = tasks[sum(missing[: world.rank]) : sum(missing[: world.rank + 1])]
-        again = f"/again {round_number}" if round_number else ""  # a task that comes twice is not the same episode twice
+        again = (
+            f"/again {round_number}" if round_number else ""
+        )  # a task that comes twice is not the same episode twice
         with together(world):
             trajectories = collect(
-                spec, engine, codec, mine, size=size, split=config.split, seed=f"{config.seed}/rollout/{number}{again}",
-                sampling=sampling, first_group=first + sum(missing[: world.rank]),
-            )  # fmt: skip
+                spec,
+                engine,
+                codec,
+                mine,
+                size=size,
+                split=config.split,
+                seed=f"{config.seed}/rollout/{number}{again}",
+                sampling=sampling,
+                first_group=first + sum(missing[: world.rank]),
+            )
             played.tasks += len(mine)
             played.failed += [t.episode for t in trajectories if failed(t.episode)]
             played.overlong += sum(overlong(t.episode) for t in trajectories)
-            groups = [g for i in range(len(mine)) if (g := without_failed(trajectories[i * size : (i + 1) * size]))]
+            groups = [
+                g for i in range(len(mine)) if (g := without_failed(trajectories[i * size : (i + 1) * size]))
+            ]
             algorithm.shape([t for g in groups for t in g])
             good = [g for g in groups if algorithm.keeps(g)]
             played.dropped_groups += len(groups) - len(good)

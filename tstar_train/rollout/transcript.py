@@ -57,7 +57,9 @@ class Transcript:
         for least in self._shorter_and_shorter():
             if room is None or len(least) <= room:
                 return least
-        raise ContextTooLong(f"without the turns that can be left out a context has {len(least)} tokens, and there is room for {room}")
+        raise ContextTooLong(
+            f"without the turns that can be left out a context has {len(least)} tokens, and there is room for {room}"
+        )
 
     def _shorter_and_shorter(self) -> Iterator[list[int]]:
         done = len(self.replies)

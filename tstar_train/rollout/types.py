@@ -167,6 +167,8 @@ def join_rows(rows: Sequence[Row]) -> list[TokenSequence]:
             last.logprobs += row.logprobs[start:]
             last.advantages += [row.advantage] * (len(row.ids) - start)
         else:
-            joined.append(TokenSequence(row.ids, list(row.mask), list(row.logprobs), [row.advantage] * len(row.ids)))
+            joined.append(
+                TokenSequence(row.ids, list(row.mask), list(row.logprobs), [row.advantage] * len(row.ids))
+            )
         owner = (row.group, row.member)
     return joined

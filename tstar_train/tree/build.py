@@ -58,7 +58,9 @@ def build_tree(
             finite.
     """
     start_keys = [start_key]
-    return build_trees([group], [kl], eps_kl, gamma, same_parent, kl_symmetry, history, nodes, start_keys=start_keys)[0]
+    return build_trees(
+        [group], [kl], eps_kl, gamma, same_parent, kl_symmetry, history, nodes, start_keys=start_keys
+    )[0]
 
 
 def build_trees(
@@ -113,11 +115,15 @@ def build_trees(
         return trees
     asked = [kl for kl in kls if kl is not None]
     if len(asked) < len(groups):
-        raise ValueError("by depth a tree needs `kl`, the divergence between two steps' policies; nodes='state' needs none")
+        raise ValueError(
+            "by depth a tree needs `kl`, the divergence between two steps' policies; nodes='state' needs none"
+        )
     trees = []
     classes_of_groups = equivalence_classes(groups, asked, eps_kl, kl_symmetry, history, prefetch)
     for (classes, pairs), earned, length in zip(classes_of_groups, rewards, lengths, strict=True):
-        trees.append(_assemble(_split_by_parent(classes) if same_parent else classes, earned, length, gamma, pairs))
+        trees.append(
+            _assemble(_split_by_parent(classes) if same_parent else classes, earned, length, gamma, pairs)
+        )
     return trees
 
 
@@ -131,7 +137,9 @@ def _rewards(group: Sequence[TrajectoryLike]) -> tuple[float, ...]:
         raise ValueError("a tree needs at least one trajectory, got an empty group")
     for i, trajectory in enumerate(group):
         if not trajectory.steps:
-            raise ValueError(f"trajectory {i} has no steps: leave episodes that never started out of the group")
+            raise ValueError(
+                f"trajectory {i} has no steps: leave episodes that never started out of the group"
+            )
     rewards = tuple(float(trajectory.reward) for trajectory in group)
     reward_moments(rewards)
     return rewards

@@ -103,13 +103,18 @@ def equivalence_classes(
     while calls:
         if prefetch is not None:
             prefetch([(kls[number], asked) for number, asked in calls.items()])
-        answers = {number: _ask(kls[number], asked, told=prefetch is not None) for number, asked in calls.items()}
+        answers = {
+            number: _ask(kls[number], asked, told=prefetch is not None) for number, asked in calls.items()
+        }
         calls = {number: more for number in calls if (more := _next(asking, number, answers[number], found))}
     return [found[number] for number in range(len(groups))]
 
 
 def _next(
-    asking: Sequence[Questions], number: int, answers: list[float] | None, found: dict[int, tuple[Classes, PairCounts]]
+    asking: Sequence[Questions],
+    number: int,
+    answers: list[float] | None,
+    found: dict[int, tuple[Classes, PairCounts]],
 ) -> list[Triple]:
     """What a group asks next; nothing once it has `found` its classes."""
     try:
@@ -119,7 +124,9 @@ def _next(
         return []
 
 
-def _questions(group: Sequence[TrajectoryLike], eps_kl: float, kl_symmetry: Symmetry, history: History) -> Questions:
+def _questions(
+    group: Sequence[TrajectoryLike], eps_kl: float, kl_symmetry: Symmetry, history: History
+) -> Questions:
     """Asks for divergences in rounds, none of them empty, is sent the answers, and gives the classes in the end."""
     keys = history_keys(group, history)
     counts = PairCounts()
@@ -142,7 +149,9 @@ def _questions(group: Sequence[TrajectoryLike], eps_kl: float, kl_symmetry: Symm
         counts.skipped_history += both_go_on - sum(math.comb(len(members), 2) for members in going_on)
 
     while proposed := [(bucket, pair) for bucket in continuing for pair in bucket.propose()]:
-        passed = yield from _below([(bucket.t, i, j) for bucket, (i, j) in proposed], eps_kl, kl_symmetry, counts)
+        passed = yield from _below(
+            [(bucket.t, i, j) for bucket, (i, j) in proposed], eps_kl, kl_symmetry, counts
+        )
         for (bucket, (i, j)), joined in zip(proposed, passed, strict=True):
             if joined:
                 bucket.components.unite(i, j)

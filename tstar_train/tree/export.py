@@ -116,7 +116,9 @@ def tree_to_dict(
     }
 
 
-def credits_of(tree: Tree, group: Sequence[TrajectoryLike], baseline: Baseline) -> dict[str, list[list[float]]]:
+def credits_of(
+    tree: Tree, group: Sequence[TrajectoryLike], baseline: Baseline
+) -> dict[str, list[list[float]]]:
     """What each way to credit a group's steps gives, one number per step and trajectory, to be read side by side.
 
     `grpo` is the episode's; of a tree by depth `depth_value` is the paper's and `depth_transition` what a step gains in it;
@@ -127,7 +129,9 @@ def credits_of(tree: Tree, group: Sequence[TrajectoryLike], baseline: Baseline) 
     found = {"grpo": [[float(a)] * len(t.steps) for a, t in zip(episode, group, strict=True)]}
     trees = {tree.by: tree}
     if tree.by == "depth" and all(step.state_key for trajectory in group for step in trajectory.steps):
-        trees["state"] = build_tree(group, None, nodes="state", start_key=getattr(group[0], "start_key", None))
+        trees["state"] = build_tree(
+            group, None, nodes="state", start_key=getattr(group[0], "start_key", None)
+        )
     for by, one in trees.items():
         for credit in get_args(Credit):
             rows = one.advantages(baseline=baseline, credit=credit)

@@ -37,7 +37,9 @@ def state_nodes(
     for i, trajectory in enumerate(group):
         for t, step in enumerate(trajectory.steps):
             if not step.state_key:
-                raise ValueError(f"step {t} of trajectory {i} has no state_key: give one or use nodes='depth'")
+                raise ValueError(
+                    f"step {t} of trajectory {i} has no state_key: give one or use nodes='depth'"
+                )
         visits[start_key] += [(i, -1)]
         for t, step in enumerate(trajectory.steps[:-1]):
             visits[step.state_key].append((i, t))

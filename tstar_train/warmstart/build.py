@@ -89,7 +89,7 @@ class PracticeMix:
 
 def build_weights(
     entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console, recipe: Recipe | None = None
-) -> None:  # fmt: skip
+) -> None:
     """Make the built-in policy that plays an environment, from nothing or from the one that it begins with, and write it.
 
     Args:
@@ -113,7 +113,9 @@ def build_weights(
             raise NotFinite(f"{error}. The batch is in {out / 'broken_batch.json'}", error.batch) from error
 
 
-def _build(entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console) -> None:
+def _build(
+    entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console
+) -> None:
     torch.set_num_threads(1)
     made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
     if start := recipe.warm_start.begins_with:
@@ -137,22 +139,32 @@ def _build(entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | N
     for number, schedule in enumerate(stages, start=len(made)):
         (out / "training.json").unlink(missing_ok=True)  # its sums are those of the stage before
         run_stage(entry, recipe, out, seed + 1000 * number, schedule, console, record)
-        record["sha256"] = {p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")}
+        record["sha256"] = {
+            p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")
+        }
         write_whole(out / "training.json", json.dumps(record, indent=1) + "\n")
 
 
 def new_policy(recipe: Recipe, entry: EnvEntry, seed: int) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """A tokenizer of the demonstrations, and a model with random weights that begins as the recipe says."""
     tokens = recipe.tokenizer
-    texts = practice_rows(PracticeMix(recipe, entry), TextCodec(), 999, recipe.warm_start.demonstrations, recipe.env)
+    texts = practice_rows(
+        PracticeMix(recipe, entry), TextCodec(), 999, recipe.warm_start.demonstrations, recipe.env
+    )
     pieces = (str(piece) for row in itertools.islice(texts, tokens.rows) for piece in row.ids)
     tokenizer = train_tokenizer(pieces, tokens.vocabulary, tokens.symbols, tokens.words, tokens.units)
     return tokenizer, new_tiny(tokenizer, seed, recipe.model)
 
 
 def run_stage(
-    entry: EnvEntry, recipe: Recipe, out: Path, seed: int, schedule: ImitationSchedule, console: Console, record: dict[str, Any]
-) -> None:  # fmt: skip
+    entry: EnvEntry,
+    recipe: Recipe,
+    out: Path,
+    seed: int,
+    schedule: ImitationSchedule,
+    console: Console,
+    record: dict[str, Any],
+) -> None:
     """Go on from the weights in ``out`` by one schedule, write them back, and add the stage to the record."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
@@ -176,13 +188,22 @@ def run_stage(
 
 
 def _stage(
-    rank: int, schedule: ImitationSchedule, entry: EnvEntry, recipe: Recipe, out: Path, seed: int, meeting: str, result: str
-) -> None:  # fmt: skip
+    rank: int,
+    schedule: ImitationSchedule,
+    entry: EnvEntry,
+    recipe: Recipe,
+    out: Path,
+    seed: int,
+    meeting: str,
+    result: str,
+) -> None:
     """One process of a stage; all of them stay in step, and the first writes."""
     torch.set_num_threads(1)
     average = None
     if schedule.processes > 1:
-        torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=schedule.processes)
+        torch.distributed.init_process_group(
+            "gloo", init_method=meeting, rank=rank, world_size=schedule.processes
+        )
         average = _average
     started = time.process_time()
     tokenizer = load_tokenizer(out)
@@ -193,7 +214,9 @@ def _stage(
     def report(step: int, loss: float, seconds: float) -> None:
         losses.append((step, loss))
         if rank == 0:
-            print(f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True)
+            print(
+                f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True
+            )
 
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
@@ -201,9 +224,13 @@ def _stage(
         practice, style = PracticeMix(recipe, entry), recipe.warm_start.demonstrations
         rows = practice_rows(practice, codec, seed + rank, style, recipe.env, position_limit(model.config))
     try:
-        imitate(model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average)
+        imitate(
+            model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average
+        )
     except NotFinite as error:
-        if schedule.processes > 1:  # what is raised in a process of its own arrives as the text of a traceback
+        if (
+            schedule.processes > 1
+        ):  # what is raised in a process of its own arrives as the text of a traceback
             write_whole(Path(f"{result}.broken"), json.dumps({"message": str(error), "batch": error.batch}))
         raise
     if rank == 0:

@@ -30,9 +30,13 @@ class Row:
 
 
 def practice_rows(
-    practice: Callable[[str], TextEnv[object, object]], codec: Codec, seed: int, style: DemonstrationStyle, seen: EnvRecipe,
+    practice: Callable[[str], TextEnv[object, object]],
+    codec: Codec,
+    seed: int,
+    style: DemonstrationStyle,
+    seen: EnvRecipe,
     limit: int | None = None,
-) -> Iterator[Row]:  # fmt: skip
+) -> Iterator[Row]:
     """Rows without end.
 
     Args:
@@ -73,11 +77,18 @@ def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
 
 
 def _episode_rows(
-    env: TextEnv[object, object], task_id: str, codec: Codec, chance: random.Random, style: DemonstrationStyle, seen: EnvRecipe,
+    env: TextEnv[object, object],
+    task_id: str,
+    codec: Codec,
+    chance: random.Random,
+    style: DemonstrationStyle,
+    seen: EnvRecipe,
     limit: int | None,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     observation, info = env.reset(options={"task": task_id})
-    transcript = Transcript(codec, env.prompt(), str(info["instruction"]), observation, seen.context, seen.history)
+    transcript = Transcript(
+        codec, env.prompt(), str(info["instruction"]), observation, seen.context, seen.history
+    )
     turns: list[Row] = []
     extra: list[Row] = []
     over = False
@@ -120,7 +131,9 @@ def _whole(turns: list[Row]) -> list[Row]:
     return rows
 
 
-def _contrast_row(env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, chance: random.Random) -> Row:
+def _contrast_row(
+    env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, chance: random.Random
+) -> Row:
     """The expert's reply after the context, a failed branch and a successful one (the expert's, in another wording)."""
     here = env.snapshot()
     branches = []

@@ -20,7 +20,10 @@ from tstar_train.warmstart.demonstrations import Row
 
 def batches_of(rows: Sequence[Row], schedule: ImitationSchedule) -> list[list[Row]]:
     """Rows in batches of ``schedule.batch``, shortest first: padding is computed for nothing, so similar lengths share a batch."""
-    length: Callable[[Row], int] = {"row": lambda r: len(r.ids), "context": lambda r: len(r.ids) - sum(r.mask)}[schedule.alike]
+    length: Callable[[Row], int] = {
+        "row": lambda r: len(r.ids),
+        "context": lambda r: len(r.ids) - sum(r.mask),
+    }[schedule.alike]
     ordered = sorted(rows, key=length)
     return [ordered[i : i + schedule.batch] for i in range(0, len(ordered), schedule.batch)]
 
@@ -99,7 +102,10 @@ def imitate(
         norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
         if not (math.isfinite(norm) and math.isfinite(loss.item())):
             batch = {"update": step + 1, "rows": [asdict(row) for row in batches[step * 5 % 8]]}
-            raise NotFinite(f"update {step + 1} of the imitation has a loss of {loss.item()} and a gradient of norm {norm}", batch)
+            raise NotFinite(
+                f"update {step + 1} of the imitation has a loss of {loss.item()} and a gradient of norm {norm}",
+                batch,
+            )
         for optimizer in optimizer_list:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

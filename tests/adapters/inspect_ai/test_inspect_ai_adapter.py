@@ -21,7 +21,9 @@ from tstar_envs.adapters.inspect_ai import play
 ROOT = Path(__file__).resolve().parents[3]
 
 
-USAGE = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else inspect_ai fetches a tokenizer to count with
+USAGE = ModelUsage(
+    input_tokens=1, output_tokens=1, total_tokens=2
+)  # else inspect_ai fetches a tokenizer to count with
 
 
 def output(text: str) -> ModelOutput:
@@ -47,12 +49,16 @@ def test_scripted_replies_earn_what_they_earn_in_eval(env, tmp_path):
     log = evaluate(play(env, panel="v1", limit=4), scripted_model(env), tmp_path)
     assert log.status == "success", log.error
     earned = {sample.id: sample.scores["reward"].value for sample in log.samples}
-    assert earned == {s.task: {"reward": pytest.approx(s.reward), "success": float(s.success)} for s in scripts(env)}
+    assert earned == {
+        s.task: {"reward": pytest.approx(s.reward), "success": float(s.success)} for s in scripts(env)
+    }
     steps = {sample.id: sample.scores["reward"].metadata["steps"] for sample in log.samples}
     assert steps == {s.task: len(s.replies) for s in scripts(env)}
     assert log.eval.task_version == tasks(env).rules_version
     assert log.eval.metadata["tasks_hash"] == tasks(env).hash == log.samples[0].metadata["tasks_hash"]
-    means = {name: metrics["mean"].value for name, metrics in ((s.name, s.metrics) for s in log.results.scores)}
+    means = {
+        name: metrics["mean"].value for name, metrics in ((s.name, s.metrics) for s in log.results.scores)
+    }
     assert means["reward"] == pytest.approx(sum(s.reward for s in scripts(env)) / 4)
 
 
@@ -73,9 +79,13 @@ def test_typed_calls_earn_what_their_actions_earn(env, tmp_path):
         name, arguments = call or ("no_such_tool", {"x": "y"})
         return ModelOutput.for_tool_call("mockllm/model", name, arguments).model_copy(update={"usage": USAGE})
 
-    log = evaluate(play(env, panel="v1", limit=2, tools=True), get_model("mockllm/model", custom_outputs=reply), tmp_path)
+    log = evaluate(
+        play(env, panel="v1", limit=2, tools=True), get_model("mockllm/model", custom_outputs=reply), tmp_path
+    )
     assert log.status == "success", log.error
-    assert {s.id: s.scores["reward"].value["reward"] for s in log.samples} == {s.task: s.reward for s in scripts(env)[:2]}
+    assert {s.id: s.scores["reward"].value["reward"] for s in log.samples} == {
+        s.task: s.reward for s in scripts(env)[:2]
+    }
     assert told[0] == {tool.name for tool in made.tools}
     # The second script begins with what no tool says: it is told why, in answer to the call.
     answered = next(m for m in log.samples[1].messages if m.role == "tool")
@@ -112,6 +122,13 @@ def test_the_command_finds_the_task_of_the_installed_package(tmp_path):
         "print(log.status, log.eval.task, log.samples[0].scores['reward'].value)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("success tstar/play {'reward': 0"), done.stdout

@@ -42,7 +42,9 @@ Client = Any  # of OpenEnv, synchronous
 @contextmanager
 def serving(env: str, **options: Any) -> Iterator[str]:
     """A server on a free port; gives its address."""
-    server = uvicorn.Server(uvicorn.Config(create_app(env, **options), port=0, log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(env, **options), port=0, log_level="warning", timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -96,7 +98,11 @@ def test_scripted_replies_give_the_rewards_of_eval(env: str):
         nonlocal typed
         found = call_of(tools, reply)
         typed += found is not None
-        return {"reply": reply} if found is None else {"tool_name": found[0], "arguments": found[1], "thought": "I call a tool."}
+        return (
+            {"reply": reply}
+            if found is None
+            else {"tool_name": found[0], "arguments": found[1], "thought": "I call a tool."}
+        )
 
     with serving(env) as url, client_of(url) as client:
         for script in scripts(env):
@@ -167,7 +173,12 @@ def test_the_server_has_a_split_and_options_of_its_own():
         assert result.metadata["task_id"] == gym.make(EASY, split="train").reset(seed=3)[1]["task_id"]
         assert client.reset(index=5).metadata["task_id"] == gym.make(EASY).unwrapped.task_ids("train")[5]
         result = client.step(UP)
-        assert result.done and result.metadata["truncated"] and result.reward == 0 and result.observation["admissible_actions"] is None
+        assert (
+            result.done
+            and result.metadata["truncated"]
+            and result.reward == 0
+            and result.observation["admissible_actions"] is None
+        )
 
 
 def test_an_observation_tells_rules_tools_and_the_tasks_that_it_is_of(client: Client):
@@ -178,15 +189,24 @@ def test_an_observation_tells_rules_tools_and_the_tasks_that_it_is_of(client: Cl
     assert first.observation["tools"] == [tool.schema() for tool in env.tools]
     assert first.observation["admissible_actions"] == info["admissible_actions"]
     whole = tstar_envs.task_set(EASY, split="test")
-    assert first.metadata["tasks_hash"] == whole.hash and first.metadata["rules_version"] == whole.rules_version
+    assert (
+        first.metadata["tasks_hash"] == whole.hash and first.metadata["rules_version"] == whole.rules_version
+    )
     step = client.step({"reply": f"Thought: I walk.\nAction: {info['admissible_actions'][0]}"})
     _, _, _, _, info = env.step(info["admissible_actions"][0])
-    assert step.metadata["modifies_state"] is info["modifies_state"] and step.metadata["state_key"] == info["state_key"]
+    assert (
+        step.metadata["modifies_state"] is info["modifies_state"]
+        and step.metadata["state_key"] == info["state_key"]
+    )
     assert step.metadata["tasks_hash"] == whole.hash and step.metadata["thought"] == "I walk."
     # The panel's tasks travel with the panel's hash.
     panel = tstar_envs.panel("v1")[EASY]
     of_panel = client.reset(split=PANEL_SPLIT, index=2).metadata
-    assert (of_panel["task_id"], of_panel["tasks_hash"], of_panel["panel"]) == (panel.tasks[2], panel.hash, "v1")
+    assert (of_panel["task_id"], of_panel["tasks_hash"], of_panel["panel"]) == (
+        panel.tasks[2],
+        panel.hash,
+        "v1",
+    )
     assert client.reset(split="train", index=0).metadata["tasks_hash"] not in (whole.hash, panel.hash)
 
 
@@ -202,14 +222,19 @@ def test_an_observation_tells_rules_tools_and_the_tasks_that_it_is_of(client: Cl
         ({"split": PANEL_SPLIT}, r"nothing is drawn from split 'panel-v1'"),
         ({"task": "nope"}, r"UnknownTask: no task 'nope'"),
         ({"task": {"id": 1}}, r"task must be an id or a whole number"),
-        ({"task": "sokoban-easy-mini-test-0000", "split": "train"}, r"no task 'sokoban-easy-mini-test-0000' in split 'train'"),
+        (
+            {"task": "sokoban-easy-mini-test-0000", "split": "train"},
+            r"no task 'sokoban-easy-mini-test-0000' in split 'train'",
+        ),
         ({"index": 1, "task": 2}, r"an index or a task, not both"),
         ({"seed": -1}, r"seed must be a whole number from 0, got -1"),
         ({"seed": "seven"}, r"seed must be a whole number from 0, got 'seven'"),
         ({"tsk": 1}, r"reset takes seed, episode_id, split, index and task, not 'tsk'"),
     ],
 )
-def test_a_reset_that_asks_for_nonsense_is_told_so_and_the_episode_goes_on(client: Client, arguments: dict[str, Any], told: str):
+def test_a_reset_that_asks_for_nonsense_is_told_so_and_the_episode_goes_on(
+    client: Client, arguments: dict[str, Any], told: str
+):
     client.reset(index=0)
     client.step(UP)
     with pytest.raises(RuntimeError, match=told):
@@ -229,7 +254,9 @@ def test_a_reset_that_asks_for_nonsense_is_told_so_and_the_episode_goes_on(clien
         ({"reply": 5, "text": "\ud800"}, "this is no action"),
     ],
 )
-def test_an_action_that_is_none_is_told_so_and_costs_no_step(client: Client, action: dict[str, Any], told: str):
+def test_an_action_that_is_none_is_told_so_and_costs_no_step(
+    client: Client, action: dict[str, Any], told: str
+):
     client.reset(index=0)
     with pytest.raises(RuntimeError, match=told):
         client.step(action)
@@ -260,17 +287,35 @@ def test_a_wrong_call_of_a_tool_costs_a_step_as_in_eval_and_says_why(client: Cli
         start=1,
     ):
         result = client.step(call)
-        assert result.metadata["step"] == step and not result.metadata["action_valid"] and not result.metadata["modifies_state"]
-        assert result.observation["text"].startswith("Error: ") and "direction" in result.observation["text"] + str(call)
+        assert (
+            result.metadata["step"] == step
+            and not result.metadata["action_valid"]
+            and not result.metadata["modifies_state"]
+        )
+        assert result.observation["text"].startswith("Error: ") and "direction" in result.observation[
+            "text"
+        ] + str(call)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\ud800", "Thought: half \ud800 a pair\nAction: Up", "\0", "Action: " + "Up " * 100_000, "{{}}", "ünïcode 🚪"]
+    "text",
+    [
+        "",
+        "\ud800",
+        "Thought: half \ud800 a pair\nAction: Up",
+        "\0",
+        "Action: " + "Up " * 100_000,
+        "{{}}",
+        "ünïcode 🚪",
+    ],
 )
 def test_no_text_ends_a_session(client: Client, text: str):
     client.reset(index=0)
     assert client.step({"reply": text}).metadata["step"] == 1
-    assert client.step({"tool_name": text, "arguments": {"direction": text}, "thought": text}).metadata["step"] == 2
+    assert (
+        client.step({"tool_name": text, "arguments": {"direction": text}, "thought": text}).metadata["step"]
+        == 2
+    )
     assert client.step(UP).metadata["step"] == 3
 
 
@@ -279,7 +324,9 @@ def test_a_search_service_that_fails_is_an_error_and_no_reward():
     with serving("tstar/HotpotQA", retriever="http://127.0.0.1:9") as url, client_of(url) as client:
         client.reset(index=0)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=r"RetrieverError: .*nothing was played and nothing is scored"):
+            with pytest.raises(
+                RuntimeError, match=r"RetrieverError: .*nothing was played and nothing is scored"
+            ):
                 client.step(search)
         assert client.state()["step_count"] == 0
         assert client.step({"tool_name": "finish", "arguments": {"answer": "no idea"}}).done
@@ -329,8 +376,14 @@ time.sleep(60)
     with serving(EASY, sessions=1) as url:
         address = f"{url.replace('http', 'ws')}/ws"
         for _ in range(3):
-            process = subprocess.Popen([sys.executable, "-c", client, address, how], stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None and process.stdout.readline() == "plays\n" and process.stdout.readline() == "sent\n"
+            process = subprocess.Popen(
+                [sys.executable, "-c", client, address, how], stdout=subprocess.PIPE, text=True
+            )
+            assert (
+                process.stdout is not None
+                and process.stdout.readline() == "plays\n"
+                and process.stdout.readline() == "sent\n"
+            )
             with connect(address) as second:
                 assert "1/1 sessions active" in second.recv(timeout=5) or how != "killed"
             process.send_signal(signal.SIGKILL)
@@ -344,15 +397,24 @@ def test_the_task_api(easy: str):
 
     env = gym.make(EASY).unwrapped
     assert requests.get(f"{easy}/list_environments", timeout=10).json() == ["sokoban-easy"]
-    splits = {split["name"]: split["type"] for split in requests.get(f"{easy}/sokoban-easy/splits", timeout=10).json()}
+    splits = {
+        split["name"]: split["type"]
+        for split in requests.get(f"{easy}/sokoban-easy/splits", timeout=10).json()
+    }
     assert splits == {"train": "train", "valid": "validation", "test": "test", PANEL_SPLIT: "test"}
     for split in ("train", "valid", "test"):
         ids = env.task_ids(split)
         assert ask("num_tasks", split=split).json() == {"num_tasks": len(ids)}
         assert [task["id"] for task in ask("tasks", split=split).json()["tasks"]] == list(ids)
-        assert ask("task", split=split, index=3).json() == {"task": {"id": ids[3], "index": 3, "split": split}}
-        assert [task["id"] for task in ask("task_range", split=split, start=2, stop=5).json()["tasks"]] == list(ids[2:5])
-    assert ask("num_tasks", split=PANEL_SPLIT).json() == {"num_tasks": len(tstar_envs.panel("v1")[EASY].tasks)}
+        assert ask("task", split=split, index=3).json() == {
+            "task": {"id": ids[3], "index": 3, "split": split}
+        }
+        assert [
+            task["id"] for task in ask("task_range", split=split, start=2, stop=5).json()["tasks"]
+        ] == list(ids[2:5])
+    assert ask("num_tasks", split=PANEL_SPLIT).json() == {
+        "num_tasks": len(tstar_envs.panel("v1")[EASY].tasks)
+    }
     for answer, told in (
         (ask("tasks", split="nope"), "no split 'nope'; valid: train, valid, test"),
         (ask("task", split="test", index=334), "index 334 is out of range: split 'test' has 334 tasks"),
@@ -362,17 +424,25 @@ def test_the_task_api(easy: str):
 
 
 def test_what_a_task_of_the_api_says_is_what_reset_takes(easy: str, client: Client):
-    task = requests.post(f"{easy}/sokoban-easy/task", json={"split": "valid", "index": 9}, timeout=10).json()["task"]
+    task = requests.post(f"{easy}/sokoban-easy/task", json={"split": "valid", "index": 9}, timeout=10).json()[
+        "task"
+    ]
     by_index = client.reset(split=task["split"], index=task["index"]).metadata["task_id"]
     assert by_index == client.reset(task=task["id"]).metadata["task_id"] == task["id"]
 
 
 def test_plain_http_answers_errors_too(easy: str):
     reset = requests.post(f"{easy}/reset", json={"index": 4}, timeout=10)
-    assert reset.status_code == 200 and reset.json()["metadata"]["task_id"] == gym.make(EASY).unwrapped.task_ids("test")[4]
+    assert (
+        reset.status_code == 200
+        and reset.json()["metadata"]["task_id"] == gym.make(EASY).unwrapped.task_ids("test")[4]
+    )
     for answer, told in (
         (requests.post(f"{easy}/reset", json={"split": "nope"}, timeout=10), "no split 'nope'"),
-        (requests.post(f"{easy}/step", json={"action": UP}, timeout=10), "call reset first, in the same session"),
+        (
+            requests.post(f"{easy}/step", json={"action": UP}, timeout=10),
+            "call reset first, in the same session",
+        ),
         (requests.post(f"{easy}/step", json={"action": {"text": "Up"}}, timeout=10), "this is no action"),
     ):
         assert answer.status_code == 400 and told in answer.json()["detail"]
@@ -381,7 +451,9 @@ def test_plain_http_answers_errors_too(easy: str):
 def test_the_server_says_what_it_is(easy: str, client: Client):
     told = requests.get(f"{easy}/metadata", timeout=10).json()
     entry = tstar_envs.find_entry(EASY)
-    assert (told["name"], told["version"]) == (EASY, entry.rules_version) and told["readme_content"] == gym.make(EASY).unwrapped.prompt()
+    assert (told["name"], told["version"]) == (EASY, entry.rules_version) and told[
+        "readme_content"
+    ] == gym.make(EASY).unwrapped.prompt()
     schemas = requests.get(f"{easy}/schema", timeout=10).json()
     assert {"reply", "tool_name", "arguments"} <= schemas["action"]["properties"].keys()
     assert {"text", "admissible_actions", "success"} <= schemas["observation"]["properties"].keys()
@@ -424,7 +496,10 @@ def test_an_environment_of_ones_own_is_served_too(monkeypatch: pytest.MonkeyPatc
             reply = env.oracle()
             env.step(reply)
             result = client.step({"reply": reply})
-        assert result.reward == 1 and result.metadata["tasks_hash"] == tstar_envs.task_set("own_lamps:mine/Lamps").hash
+        assert (
+            result.reward == 1
+            and result.metadata["tasks_hash"] == tstar_envs.task_set("own_lamps:mine/Lamps").hash
+        )
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:
@@ -434,11 +509,16 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_the_command_serves_on_loopback_says_where_and_ends_by_ctrl_c():
-    first = command("--env", "sokoban-easy", "--split", "train", "--port", "0", "--sessions", "2", "--option", "horizon=7")
+    first = command(
+        "--env", "sokoban-easy", "--split", "train", "--port", "0", "--sessions", "2", "--option", "horizon=7"
+    )
     assert first.stdout is not None
     said = first.stdout.readline()
     try:
-        found = re.search(r"^tstar/Sokoban-easy for OpenEnv is listening on (http://127\.0\.0\.1:(\d+)) \(2 sessions\)", said)
+        found = re.search(
+            r"^tstar/Sokoban-easy for OpenEnv is listening on (http://127\.0\.0\.1:(\d+)) \(2 sessions\)",
+            said,
+        )
         assert found is not None, said
         with client_of(found[1]) as client:
             metadata = client.reset(seed=3).metadata
@@ -446,7 +526,10 @@ def test_the_command_serves_on_loopback_says_where_and_ends_by_ctrl_c():
             second = command("--env", "sokoban-easy", "--port", found[2])
             out, error = second.communicate(timeout=60)
             assert second.returncode == 2 and out == "" and len(error.splitlines()) == 1
-            assert f"cannot listen on 127.0.0.1 port {found[2]}: Address already in use; choose another --port" in error
+            assert (
+                f"cannot listen on 127.0.0.1 port {found[2]}: Address already in use; choose another --port"
+                in error
+            )
         first.send_signal(signal.SIGINT)
         out, error = first.communicate(timeout=30)
         assert (first.returncode, out.strip(), error) == (0, "stopped", "")

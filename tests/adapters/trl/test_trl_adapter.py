@@ -21,9 +21,12 @@ from tstar_envs.task_set import task_set
 from tstar_envs.tools import TOOLS_NOTE, BadCall
 
 TOOLS = {
-    "tstar/Sokoban-easy": ["move"], "tstar/Blocksworld-stack": ["pick_up", "put_down", "stack", "unstack"],
-    "tstar/HotpotQA": ["finish", "search"], "tstar/WebShop": ["click", "search"], "tstar/ALFWorld": ["act"],
-}  # fmt: skip
+    "tstar/Sokoban-easy": ["move"],
+    "tstar/Blocksworld-stack": ["pick_up", "put_down", "stack", "unstack"],
+    "tstar/HotpotQA": ["finish", "search"],
+    "tstar/WebShop": ["click", "search"],
+    "tstar/ALFWorld": ["act"],
+}
 
 
 def tools_of(rollout: Rollout) -> list[str]:
@@ -76,7 +79,9 @@ def test_tools_are_described_to_trl_as_to_the_chat_api(env: str) -> None:
     for tool in tasks_tools[env]:
         seen, ours = get_json_schema(getattr(rollout, tool.name)), tool.schema()
         assert seen["function"].pop("return")["type"] == "string"
-        assert ours["function"]["parameters"].pop("additionalProperties") is False  # transformers never says so
+        assert (
+            ours["function"]["parameters"].pop("additionalProperties") is False
+        )  # transformers never says so
         assert seen == ours
 
 
@@ -86,7 +91,10 @@ def test_the_first_answer_is_the_observation_and_the_prompt_the_rules() -> None:
     assert rollout.reset(task=3) == observation
     row = task_rows(task_set("sokoban-easy", limit=4))[3]
     assert rollout.reset(**row) == observation
-    assert row["prompt"] == [{"role": "system", "content": f"{env.prompt()}\n\n{TOOLS_NOTE}"}, {"role": "user", "content": ""}]
+    assert row["prompt"] == [
+        {"role": "system", "content": f"{env.prompt()}\n\n{TOOLS_NOTE}"},
+        {"role": "user", "content": ""},
+    ]
     silent = [{"role": "user", "content": ""}]  # what TRL gives where there is no data set
     assert rollout.reset(task=3, prompt=silent) == f"{env.prompt()}\n\n{TOOLS_NOTE}\n\n{observation}"
 
@@ -106,7 +114,9 @@ def test_tasks_that_no_row_names_are_drawn_by_seed_from_the_split() -> None:
 
     first = drawn()
     assert first == drawn() != drawn(seed=9)
-    assert len({name for names in first for name in names}) == 12 and all("-train-" in name for name in chain(*first))
+    assert len({name for names in first for name in names}) == 12 and all(
+        "-train-" in name for name in chain(*first)
+    )
     assert all("-valid-" in name for name in chain(*drawn(split="valid")))
     one, other = environment_factory("sokoban-easy")(), environment_factory("sokoban-easy", seed=5)()
     assert one.reset(seed=7) == other.reset(seed=7) != one.reset(seed=8)
@@ -116,8 +126,12 @@ def test_a_call_that_no_tool_takes_costs_a_turn() -> None:
     rollout = environment_factory("sokoban-easy", horizon=5)()
     rollout.reset(task=0)
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-        (("up",), {}), ((), {"direction": 3}), ((), {}), (("Up", "Up"), {}), ((), {"self": "Up"}),
-    ]  # fmt: skip
+        (("up",), {}),
+        ((), {"direction": 3}),
+        ((), {}),
+        (("Up", "Up"), {}),
+        ((), {"self": "Up"}),
+    ]
     for number, (values, named) in enumerate(calls, 1):
         with pytest.raises(BadCall, match="move"):
             rollout.move(*values, **named)  # type: ignore[attr-defined]
@@ -195,8 +209,12 @@ def test_the_data_set_names_each_task_and_carries_the_hash() -> None:
     assert rows["task"][:] == list(part.tasks)
     assert set(rows["tasks_hash"]) == {part.hash}
     assert json.loads(rows.info.description) == {
-        "env": "tstar/Sokoban-easy", "split": "test", "rules_version": part.rules_version, "panel": "v1", "tasks_hash": part.hash,
-    }  # fmt: skip
+        "env": "tstar/Sokoban-easy",
+        "split": "test",
+        "rules_version": part.rules_version,
+        "panel": "v1",
+        "tasks_hash": part.hash,
+    }
     train = task_dataset("tstar/Sokoban-easy", limit=7)
     assert train.num_rows == 7 and all("-train-" in task for task in train["task"])
     assert set(train["tasks_hash"]) == {task_set("tstar/Sokoban-easy", split="train", limit=7).hash}
@@ -220,8 +238,12 @@ def trl_is_new() -> bool:
         return False
 
 
-with_trl = pytest.mark.skipif(not trl_is_new(), reason="needs trl>=1.16, in a venv of its own: see scripts/test_adapters.sh")
-old_names = pytest.mark.filterwarnings("ignore:.* is deprecated and will be removed in v6:FutureWarning")  # that TRL calls
+with_trl = pytest.mark.skipif(
+    not trl_is_new(), reason="needs trl>=1.16, in a venv of its own: see scripts/test_adapters.sh"
+)
+old_names = pytest.mark.filterwarnings(
+    "ignore:.* is deprecated and will be removed in v6:FutureWarning"
+)  # that TRL calls
 FAMILIES: dict[str, dict[str, Any]] = {
     "tstar/Sokoban-easy": {"horizon": 4},
     "tstar/HotpotQA": {"horizon": 3, "topk": 1},
@@ -238,9 +260,10 @@ def taught() -> Iterator[Any]:
 
         shown = [
             expert_episodes(environment_factory(env, topk=1), task_set(env, split="train", limit=6, topk=1))
-            if env == "tstar/HotpotQA" else expert_episodes(environment_factory(env), task_set(env, split="train", limit=6))
+            if env == "tstar/HotpotQA"
+            else expert_episodes(environment_factory(env), task_set(env, split="train", limit=6))
             for env in FAMILIES
-        ]  # fmt: skip
+        ]
         yield ToolCallingModel(qwen2_5_chat_template, list(chain(*zip(*shown, strict=True))))
 
 
@@ -269,26 +292,51 @@ def grpo_step(taught: Any, env: str, folder: Path, by_turns: bool = True, **opti
         seen["tasks"] += [one.info["task_id"] for one in environments]
         seen["rewards"] += [one.get_reward() for one in environments]
         seen["steps"] += [one.info["step"] for one in environments]
-        return [one.info["step"] + 0.1 * number if by_turns else None for number, one in enumerate(environments)]
+        return [
+            one.info["step"] + 0.1 * number if by_turns else None for number, one in enumerate(environments)
+        ]
 
     model = copy.deepcopy(taught.model)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     trainer = GRPOTrainer(
-        model, reward_funcs=[turns], processing_class=copy.deepcopy(taught.tokenizer),
-        environment_factory=environment_factory(env, **options), train_dataset=task_dataset(env, limit=6, **options), args=GRPOConfig(
-            output_dir=str(folder), max_steps=1, per_device_train_batch_size=8, num_generations=4, max_completion_length=512,
-            learning_rate=1e-3, logging_steps=1, report_to="none", use_cpu=True, bf16=False, save_strategy="no", seed=1, disable_tqdm=True,
+        model,
+        reward_funcs=[turns],
+        processing_class=copy.deepcopy(taught.tokenizer),
+        environment_factory=environment_factory(env, **options),
+        train_dataset=task_dataset(env, limit=6, **options),
+        args=GRPOConfig(
+            output_dir=str(folder),
+            max_steps=1,
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=512,
+            learning_rate=1e-3,
+            logging_steps=1,
+            report_to="none",
+            use_cpu=True,
+            bf16=False,
+            save_strategy="no",
+            seed=1,
+            disable_tqdm=True,
             max_tool_calling_iterations=options["horizon"],
         ),
-    )  # fmt: skip
+    )
     trainer.train()
     logged = {name: value for record in trainer.state.log_history for name, value in record.items()}
     moved = any(not bool((now == then).all()) for now, then in zip(model.parameters(), before, strict=True))
     return Batch(
-        seen["tasks"], seen["rewards"], seen["steps"], logged, moved, list(trainer._logs["advantages"]),
+        seen["tasks"],
+        seen["rewards"],
+        seen["steps"],
+        logged,
+        moved,
+        list(trainer._logs["advantages"]),
         list(trainer._logs["rewards"][env.removeprefix("tstar/").replace("-", "_")]),
-        [trainer.processing_class.apply_chat_template(prompt, tools=trainer.tools, tokenize=False) for prompt in trainer._logs["prompt"]],
-    )  # fmt: skip
+        [
+            trainer.processing_class.apply_chat_template(prompt, tools=trainer.tools, tokenize=False)
+            for prompt in trainer._logs["prompt"]
+        ],
+    )
 
 
 @with_trl
@@ -297,7 +345,9 @@ def grpo_step(taught: Any, env: str, folder: Path, by_turns: bool = True, **opti
 def test_a_step_of_grpo_plays_typed_calls(env: str, taught: Any, tmp_path: Path) -> None:
     batch = grpo_step(taught, env, tmp_path)
     assert len(batch.tasks) == 8 and len(set(batch.tasks)) == 2
-    assert len(set(batch.tasks[:4])) == len(set(batch.tasks[4:])) == 1, "members of a group play the same task"
+    assert len(set(batch.tasks[:4])) == len(set(batch.tasks[4:])) == 1, (
+        "members of a group play the same task"
+    )
     assert all("-train-" in task for task in batch.tasks)
     assert all(reward in (0.0, 1.0) for reward in batch.rewards)
     name = env.removeprefix("tstar/").replace("-", "_")
@@ -311,7 +361,9 @@ def test_a_step_of_grpo_plays_typed_calls(env: str, taught: Any, tmp_path: Path)
 @with_trl
 @old_names
 def test_a_rollout_whose_search_fails_is_left_out(taught: Any, tmp_path: Path) -> None:
-    batch = grpo_step(taught, "tstar/HotpotQA", tmp_path, by_turns=False, retriever="http://127.0.0.1:9/retrieve")
+    batch = grpo_step(
+        taught, "tstar/HotpotQA", tmp_path, by_turns=False, retriever="http://127.0.0.1:9/retrieve"
+    )
     assert None in batch.rewards and len(batch.logged_rewards) == 8
     for reward, logged, advantage in zip(batch.rewards, batch.logged_rewards, batch.advantages, strict=True):
         assert (math.isnan(logged) and advantage == 0) if reward is None else logged == reward

@@ -27,25 +27,48 @@ class ToolCallingModel:
         episodes: conversations and the tools of each.
     """
 
-    def __init__(self, template: str, episodes: Sequence[tuple[list[dict[str, Any]], list[dict[str, Any]]]]) -> None:
+    def __init__(
+        self, template: str, episodes: Sequence[tuple[list[dict[str, Any]], list[dict[str, Any]]]]
+    ) -> None:
         texts = [_rendered(template, messages, tools) for messages, tools in episodes]
         bpe = Tokenizer(models.BPE())
-        bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-        bpe.train_from_iterator(texts, trainers.BpeTrainer(
-            vocab_size=1000, special_tokens=[AddedToken(name, special=True) for name in SPECIAL], show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ))  # fmt: skip
+        bpe.pre_tokenizer, bpe.decoder = (
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            decoders.ByteLevel(),
+        )
+        bpe.train_from_iterator(
+            texts,
+            trainers.BpeTrainer(
+                vocab_size=1000,
+                special_tokens=[AddedToken(name, special=True) for name in SPECIAL],
+                show_progress=False,
+                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            ),
+        )
         bpe.add_tokens([AddedToken(name, special=False) for name in MARKS])
         self.tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=bpe, eos_token=SPECIAL[2], pad_token=SPECIAL[0], clean_up_tokenization_spaces=False
+            tokenizer_object=bpe,
+            eos_token=SPECIAL[2],
+            pad_token=SPECIAL[0],
+            clean_up_tokenization_spaces=False,
         )
         self.tokenizer.chat_template = template
         torch.manual_seed(0)
-        self.model = Qwen2ForCausalLM(Qwen2Config(
-            vocab_size=len(self.tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=2, max_position_embeddings=8192, tie_word_embeddings=True, bos_token_id=None,
-            eos_token_id=self.tokenizer.eos_token_id, pad_token_id=self.tokenizer.pad_token_id,
-        ))  # fmt: skip
+        self.model = Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=len(self.tokenizer),
+                hidden_size=64,
+                intermediate_size=128,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                max_position_embeddings=8192,
+                tie_word_embeddings=True,
+                bos_token_id=None,
+                eos_token_id=self.tokenizer.eos_token_id,
+                pad_token_id=self.tokenizer.pad_token_id,
+            )
+        )
         self.losses = self._taught(texts)
 
     def _taught(self, texts: Sequence[str], steps: int = 250) -> list[float]:
@@ -69,7 +92,9 @@ class ToolCallingModel:
         """Ids and labels of a conversation."""
         ids: list[int] = []
         labels: list[int] = []
-        for number, piece in enumerate(re.split(r"(?<=<\|im_start\|>assistant\n)(.*?<\|im_end\|>)", text, flags=re.DOTALL)):
+        for number, piece in enumerate(
+            re.split(r"(?<=<\|im_start\|>assistant\n)(.*?<\|im_end\|>)", text, flags=re.DOTALL)
+        ):
             found = self.tokenizer(piece).input_ids
             ids += found
             labels += found if number % 2 else [-100] * len(found)
@@ -81,7 +106,9 @@ def _rendered(template: str, messages: list[dict[str, Any]], tools: list[dict[st
     return str(plain.apply_chat_template(messages, tools=tools, chat_template=template, tokenize=False))
 
 
-def expert_episodes(factory: type[Rollout], tasks: TaskSet) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+def expert_episodes(
+    factory: type[Rollout], tasks: TaskSet
+) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
     """The expert's episodes as conversations of calls, and the schemas of the tools as TRL makes them."""
     episodes = []
     for row in task_rows(tasks):

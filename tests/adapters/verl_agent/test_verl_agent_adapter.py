@@ -28,7 +28,11 @@ class Rollout(NamedTuple):
 
 
 def roll_out(
-    envs: EnvironmentManager, policy: Callable[[int, int], str], rows: int, max_steps: int, kwargs: Sequence[dict[str, Any]] | None = None
+    envs: EnvironmentManager,
+    policy: Callable[[int, int], str],
+    rows: int,
+    max_steps: int,
+    kwargs: Sequence[dict[str, Any]] | None = None,
 ) -> Rollout:
     """One batch of episodes, with the calls that verl-agent's loop makes and what it relies on in their answers."""
     obs, infos = envs.reset(kwargs=kwargs)
@@ -46,7 +50,9 @@ def roll_out(
         for row in range(rows):
             prompt, anchor = seen[row]
             valid = np.array(infos[row]["is_action_valid"], dtype=bool)
-            batches[row].append({"active_masks": active[row], "prompt": prompt, "anchor": anchor, "valid": valid})
+            batches[row].append(
+                {"active_masks": active[row], "prompt": prompt, "anchor": anchor, "valid": valid}
+            )
             kept[row].append(infos[row])
         done = np.logical_or(done, dones)
         if done.all():
@@ -56,15 +62,26 @@ def roll_out(
     )
     played = [[item for item in batch if item["active_masks"]] for batch in batches]
     return Rollout(
-        rewards, lengths, success, [infos[: len(items)] for infos, items in zip(kept, played, strict=True)],
-        [[item["anchor"] for item in items] for items in played], [[item["prompt"] for item in items] for items in played],
-    )  # fmt: skip
+        rewards,
+        lengths,
+        success,
+        [infos[: len(items)] for infos, items in zip(kept, played, strict=True)],
+        [[item["anchor"] for item in items] for items in played],
+        [[item["prompt"] for item in items] for items in played],
+    )
 
 
-def config(env: str, groups: int = 2, members: int = MEMBERS, max_steps: int = 20, history: int = 2, **own: Any) -> SimpleNamespace:
+def config(
+    env: str, groups: int = 2, members: int = MEMBERS, max_steps: int = 20, history: int = 2, **own: Any
+) -> SimpleNamespace:
     """The part of verl-agent's configuration that is read."""
     section = SimpleNamespace(
-        env_name=env, seed=0, max_steps=max_steps, history_length=history, rollout=SimpleNamespace(n=members), tstar=own
+        env_name=env,
+        seed=0,
+        max_steps=max_steps,
+        history_length=history,
+        rollout=SimpleNamespace(n=members),
+        tstar=own,
     )
     return SimpleNamespace(env=section, data=SimpleNamespace(train_batch_size=groups, val_batch_size=groups))
 
@@ -80,12 +97,21 @@ def in_tags(reply: str) -> str:
 def test_scripted_replies_give_the_rewards_that_eval_gives(env: str, replies: str) -> None:
     played = scripts(env)
     horizon = tasks(env).make().horizon
-    manager, _ = make_envs(config(env, groups=len(played), members=2, max_steps=horizon, replies=replies, train_split="test"))
-    said = [[in_tags(reply) if replies == "tags" else reply for reply in script.replies] for script in played for _ in range(2)]
+    manager, _ = make_envs(
+        config(env, groups=len(played), members=2, max_steps=horizon, replies=replies, train_split="test")
+    )
+    said = [
+        [in_tags(reply) if replies == "tags" else reply for reply in script.replies]
+        for script in played
+        for _ in range(2)
+    ]
     rollout = roll_out(
-        manager, lambda row, step: said[row][step] if step < len(said[row]) else "", len(said), horizon,
+        manager,
+        lambda row, step: said[row][step] if step < len(said[row]) else "",
+        len(said),
+        horizon,
         [{"task": script.task, "data_source": "tstar"} for script in played for _ in range(2)],
-    )  # fmt: skip
+    )
     expected = [script for script in played for _ in range(2)]
     assert rollout.rewards.tolist() == pytest.approx([script.reward for script in expected])
     assert rollout.success["success_rate"].tolist() == [float(script.success) for script in expected]
@@ -123,9 +149,14 @@ def test_anchors_are_equal_exactly_for_equal_states() -> None:
     moves = ["Left", "Right", "Up"]
     manager, _ = make_envs(config("tstar/Sokoban-easy", groups=1))
     rollout = roll_out(
-        manager, lambda row, step: f"<think>t</think><action>{'nonsense' if row == 2 else moves[(row + step) % 3]}</action>", 3, 6,
+        manager,
+        lambda row, step: (
+            f"<think>t</think><action>{'nonsense' if row == 2 else moves[(row + step) % 3]}</action>"
+        ),
+        3,
+        6,
         [{"task": "sokoban-easy-mini-train-1564"}] * 3,
-    )  # fmt: skip
+    )
     env = manager.envs.rows[0]
     for row, (anchors, infos) in enumerate(zip(rollout.anchors, rollout.infos, strict=True)):
         env.reset(options={"task": "sokoban-easy-mini-train-1564"})
@@ -173,7 +204,12 @@ def test_the_form_of_replies(reply: str, replies: str, played: bool, valid: bool
 def test_an_action_is_valid_if_it_has_the_form_and_can_be_read() -> None:
     manager, _ = make_envs(config("tstar/Sokoban-easy", groups=1, members=4))
     manager.reset()
-    said = ["<think>t</think><action>Up</action>", "<action>Up</action>", "<think>t</think><action>fly</action>", "Up"]
+    said = [
+        "<think>t</think><action>Up</action>",
+        "<action>Up</action>",
+        "<think>t</think><action>fly</action>",
+        "Up",
+    ]
     _, _, _, infos = manager.step(said)
     assert [info["is_action_valid"] for info in infos] == [True, False, False, False]
     assert [info["action"] for info in infos] == ["Up", "Up", "", ""]
@@ -181,22 +217,31 @@ def test_an_action_is_valid_if_it_has_the_form_and_can_be_read() -> None:
 
 def test_a_prompt_says_all_that_a_policy_must_know() -> None:
     script = scripts("tstar/HotpotQA")[0]
-    manager, _ = make_envs(config("tstar/HotpotQA", groups=1, members=1, history=1, max_steps=6, train_split="test"))
+    manager, _ = make_envs(
+        config("tstar/HotpotQA", groups=1, members=1, history=1, max_steps=6, train_split="test")
+    )
     obs, infos = manager.reset([{"task": script.task}])
     rules = manager.envs.rows[0].prompt("tags")
     assert obs["text"] == [f"{rules}\n\nQuestion: {infos[0]['question']}"]
     assert "<search>" in rules and "You have 6 turns." in rules
     answers = []
-    for reply in ("<think>a</think><search>Torwick Hesbel</search>", "<think>b</think><search>anything else</search>"):
+    for reply in (
+        "<think>a</think><search>Torwick Hesbel</search>",
+        "<think>b</think><search>anything else</search>",
+    ):
         obs, *_ = manager.step([reply])
         answers.append(manager.envs.rows[0].snapshot().observation)
     assert obs["text"] == [
         f"{rules}\n\nQuestion: {infos[0]['question']}\n\nTurns taken so far: 2.\n\nTurn 2: search[anything else]\n{answers[1]}"
     ]
-    bare, _ = make_envs(config("tstar/HotpotQA", groups=1, members=1, history=0, max_steps=6, train_split="test"))
+    bare, _ = make_envs(
+        config("tstar/HotpotQA", groups=1, members=1, history=0, max_steps=6, train_split="test")
+    )
     bare.reset([{"task": script.task}])
     obs, *_ = bare.step(["<think>a</think><search>Torwick Hesbel</search>"])
-    assert obs["text"] == [f"{rules}\n\nQuestion: {infos[0]['question']}\n\nTurns taken so far: 1.\n\nYou see now:\n{answers[0]}"]
+    assert obs["text"] == [
+        f"{rules}\n\nQuestion: {infos[0]['question']}\n\nTurns taken so far: 1.\n\nYou see now:\n{answers[0]}"
+    ]
 
 
 def test_a_failed_search_is_raised_and_the_step_can_be_taken_again() -> None:
@@ -228,14 +273,21 @@ def test_fewer_rows_than_environments_may_be_named() -> None:
         ([{"task": "none"}] * 2, UnknownTask, "none"),
     ],
 )
-def test_rows_that_name_no_proper_groups_are_refused(rows: list[dict[str, Any]], error: type[Exception], said: str) -> None:
+def test_rows_that_name_no_proper_groups_are_refused(
+    rows: list[dict[str, Any]], error: type[Exception], said: str
+) -> None:
     manager, _ = make_envs(config("tstar/Sokoban-easy", groups=2, members=2))
     with pytest.raises(error, match=said):
         manager.reset(rows)
 
 
 @pytest.mark.parametrize(
-    ("own", "said"), [({"reply": "tags"}, "no setting 'reply'"), ({"replies": "json"}, "replies"), ({"options": {"colour": 1}}, "colour")]
+    ("own", "said"),
+    [
+        ({"reply": "tags"}, "no setting 'reply'"),
+        ({"replies": "json"}, "replies"),
+        ({"options": {"colour": 1}}, "colour"),
+    ],
 )
 def test_wrong_settings_are_told(own: dict[str, Any], said: str) -> None:
     with pytest.raises(UnknownOption, match=said):
@@ -253,6 +305,10 @@ def test_the_horizon_is_the_loops_unless_an_option_names_another() -> None:
 def test_success_is_that_of_the_last_step_that_a_row_played() -> None:
     manager, _ = make_envs(config("tstar/Sokoban-easy"))
     lost, won = {"won": False, "score": 0.25}, {"won": True, "score": 1.0}
-    batch = [[{"active_masks": active} for active in row] for row in ([True, False], [True, True], [True, False])]
-    said = manager.success_evaluator(total_infos=[[lost, won], [lost, won], [won, lost]], total_batch_list=batch)
+    batch = [
+        [{"active_masks": active} for active in row] for row in ([True, False], [True, True], [True, False])
+    ]
+    said = manager.success_evaluator(
+        total_infos=[[lost, won], [lost, won], [won, lost]], total_batch_list=batch
+    )
     assert said["success_rate"].tolist() == [0.0, 1.0, 1.0] and said["score"].tolist() == [0.25, 1.0, 1.0]

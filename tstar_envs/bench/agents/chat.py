@@ -39,7 +39,9 @@ class ChatOptions:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.context_tokens < 1:
-            raise UnknownOption(f"max_tokens and context_tokens must be 1 or more, got {self.max_tokens} and {self.context_tokens}")
+            raise UnknownOption(
+                f"max_tokens and context_tokens must be 1 or more, got {self.max_tokens} and {self.context_tokens}"
+            )
 
 
 class ChatAgent:
@@ -56,7 +58,9 @@ class ChatAgent:
 
     def __init__(self, endpoint: Endpoint, options: ChatOptions) -> None:
         if options.tools and not self.takes_tools:
-            raise UnknownOption(f"--tools: {self.method} writes its actions as text; leave the option out, or take --agent chat")
+            raise UnknownOption(
+                f"--tools: {self.method} writes its actions as text; leave the option out, or take --agent chat"
+            )
         self.endpoint, self.options = endpoint, options
         self.calls: list[Call] = []
         self.env: EnvironmentView | None = None
@@ -67,8 +71,15 @@ class ChatAgent:
     @property
     def settings(self) -> dict[str, Any]:
         """What records of this agent depend on; not where the endpoint is."""
-        chosen = {name: getattr(self.options, name) for name in ("temperature", "max_tokens", "context_tokens", "tools")}
-        return {"model": self.endpoint.model, **chosen, **({"request": self.endpoint.fields} if self.endpoint.fields else {})}
+        chosen = {
+            name: getattr(self.options, name)
+            for name in ("temperature", "max_tokens", "context_tokens", "tools")
+        }
+        return {
+            "model": self.endpoint.model,
+            **chosen,
+            **({"request": self.endpoint.fields} if self.endpoint.fields else {}),
+        }
 
     def another(self) -> ChatAgent:
         """One for a second episode at the same time, on the same connections."""
@@ -97,7 +108,9 @@ class ChatAgent:
     def reset(self, observation: str, info: Info) -> None:
         """Begin a conversation."""
         self.observation, self._said = observation, []
-        self.conversation = Conversation([{"role": "system", "content": self.rules()}, {"role": "user", "content": observation}])
+        self.conversation = Conversation(
+            [{"role": "system", "content": self.rules()}, {"role": "user", "content": observation}]
+        )
 
     async def act(self, observation: str, info: Info) -> str:
         """Ask for the next reply."""
@@ -105,7 +118,9 @@ class ChatAgent:
             self.conversation.add(*self._said, *self._answered(observation))
             self._said = []
         self.observation = observation
-        fields: dict[str, Any] = {"tools": [tool.schema() for tool in self._view().tools]} if self.options.tools else {}
+        fields: dict[str, Any] = (
+            {"tools": [tool.schema() for tool in self._view().tools]} if self.options.tools else {}
+        )
         answer = await self.ask(ACT, **fields)
         return self.reply_to(answer)
 
@@ -130,7 +145,10 @@ class ChatAgent:
             messages, dropped = conversation.fitting(self.options.context_tokens, least)
             try:
                 answer = await self.endpoint.ask(
-                    messages, purpose, max_tokens=self.options.max_tokens, **{"temperature": self.options.temperature, **fields}
+                    messages,
+                    purpose,
+                    max_tokens=self.options.max_tokens,
+                    **{"temperature": self.options.temperature, **fields},
                 )
             except TooLong as error:
                 if dropped >= conversation.turns - 1:
@@ -149,14 +167,19 @@ class ChatAgent:
         if not answer.tool_calls:
             self._said = [{"role": "assistant", "content": answer.text}]
             return f"<think>{answer.reasoning}</think>\n{answer.text}" if answer.reasoning else answer.text
-        calls = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in answer.tool_calls]
+        calls = [
+            {"id": i, "type": "function", "function": {"name": n, "arguments": a}}
+            for i, n, a in answer.tool_calls
+        ]
         self._said = [{"role": "assistant", "content": answer.text or None, "tool_calls": calls}]
         _, name, arguments = answer.tool_calls[0]
         thought = answer.text or answer.reasoning
         try:
             return render_reply(" ".join(thought.split()), action_of(self._view().tools, name, arguments))
         except BadCall as error:
-            self._said.append({"role": "tool", "tool_call_id": answer.tool_calls[0][0], "content": f"Error: {error}"})
+            self._said.append(
+                {"role": "tool", "tool_call_id": answer.tool_calls[0][0], "content": f"Error: {error}"}
+            )
             return f"{name}({arguments})"
 
     def _answered(self, observation: str) -> list[Message]:
@@ -168,6 +191,8 @@ class ChatAgent:
         told = []
         for number, call in enumerate(calls):
             if call["id"] not in answered:
-                content = observation if number == 0 else "Not played: one call is played in each turn, the first."
+                content = (
+                    observation if number == 0 else "Not played: one call is played in each turn, the first."
+                )
                 told.append({"role": "tool", "tool_call_id": call["id"], "content": content})
         return told if calls[0]["id"] not in answered else [*told, {"role": "user", "content": observation}]

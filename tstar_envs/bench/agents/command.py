@@ -63,7 +63,13 @@ class CommandAgent:
     def bind(self, env: EnvironmentView) -> None:
         """What the program is told when it starts."""
         tools = [tool.schema() for tool in env.tools]
-        self._start = {"event": "start", "env": env.env_id, "prompt": env.prompt(), "horizon": env.horizon, "tools": tools}
+        self._start = {
+            "event": "start",
+            "env": env.env_id,
+            "prompt": env.prompt(),
+            "horizon": env.horizon,
+            "tools": tools,
+        }
 
     def reset(self, observation: str, info: Info) -> None:
         """The first line of the episode carries what only reset tells."""
@@ -85,7 +91,10 @@ class CommandAgent:
             raise await self._failed(f"gave no reply within {self._timeout:g} s (--timeout)") from error
         except (OSError, ValueError, asyncio.LimitOverrunError) as error:
             raise await self._failed(f"failed: {error}") from error
-        given, answered = (value if isinstance(value := answer.get(name), int) else None for name in ("input_tokens", "output_tokens"))
+        given, answered = (
+            value if isinstance(value := answer.get(name), int) else None
+            for name in ("input_tokens", "output_tokens")
+        )
         self.calls.append(Call(ACT, round(time.perf_counter() - began, 4), given, answered))
         return str(answer["reply"])
 
@@ -101,7 +110,9 @@ class CommandAgent:
             raise ValueError(f"it ended with status {process.returncode}")
         answer = json.loads(line)
         if not isinstance(answer, dict) or not isinstance(answer.get("reply"), str):
-            raise ValueError(f'it must answer {{"reply": "..."}} in one line, answered {line.decode(errors="replace")!r:.200}')
+            raise ValueError(
+                f'it must answer {{"reply": "..."}} in one line, answered {line.decode(errors="replace")!r:.200}'
+            )
         return answer
 
     async def _started(self) -> asyncio.subprocess.Process:

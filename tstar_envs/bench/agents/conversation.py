@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 Message = dict[str, Any]
-CHARACTERS_PER_TOKEN = 3.0  # until the endpoint has counted a request; English has about four, so that this is on the safe side
+CHARACTERS_PER_TOKEN = (
+    3.0  # until the endpoint has counted a request; English has about four, so that this is on the safe side
+)
 _OVERHEAD = 6  # tokens around a message
 
 
@@ -47,7 +49,10 @@ class Conversation:
         opening = list(self._opening)
         if dropped:
             turns = "turn is" if dropped == 1 else "turns are"
-            opening[-1] = {**opening[-1], "content": f"{opening[-1]['content']}\n\n({dropped} earlier {turns} left out here.)"}
+            opening[-1] = {
+                **opening[-1],
+                "content": f"{opening[-1]['content']}\n\n({dropped} earlier {turns} left out here.)",
+            }
         return [*opening, *(m for turn in kept for m in turn)], dropped
 
     def counted(self, messages: list[Message], tokens: int | None) -> None:
@@ -60,4 +65,9 @@ class Conversation:
 
 
 def _characters(messages: list[Message]) -> int:
-    return sum(len(str(value)) for message in messages for name, value in message.items() if name in ("content", "tool_calls"))
+    return sum(
+        len(str(value))
+        for message in messages
+        for name, value in message.items()
+        if name in ("content", "tool_calls")
+    )

@@ -25,10 +25,21 @@ from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds between tries: doubled each time, of which a random half to all is waited
+FIRST_WAIT, LONGEST_WAIT = (
+    0.5,
+    30.0,
+)  # seconds between tries: doubled each time, of which a random half to all is waited
 PATIENCE = 300.0  # seconds that a server may ask for (Retry-After)
 _TRY_AGAIN = frozenset({408, 409, 425, 429})  # and everything from 500
-_TOO_LONG = ("context_length", "context length", "context_size", "context window", "maximum context", "too many tokens", "too long")
+_TOO_LONG = (
+    "context_length",
+    "context length",
+    "context_size",
+    "context window",
+    "maximum context",
+    "too many tokens",
+    "too long",
+)
 
 
 class TooLong(TStarError):
@@ -80,20 +91,30 @@ class Endpoint:
         if not self.model:
             raise UnknownOption("an agent that talks to an endpoint needs the name of a model: --model NAME")
         if not self.timeout > 0 or self.retries < 0:
-            raise UnknownOption(f"timeout must be above 0 and retries 0 or more, got {self.timeout} and {self.retries}")
+            raise UnknownOption(
+                f"timeout must be above 0 and retries 0 or more, got {self.timeout} and {self.retries}"
+            )
         base_url = self.base_url or os.environ.get("OPENAI_BASE_URL")
         if base_url is not None and not base_url.startswith(("http://", "https://")):
-            raise UnknownOption(f"--base-url must begin with http:// or https://, got {base_url!r}: for example http://localhost:8000/v1")
+            raise UnknownOption(
+                f"--base-url must begin with http:// or https://, got {base_url!r}: for example http://localhost:8000/v1"
+            )
         key = os.environ.get("OPENAI_API_KEY")
         if not key and base_url is None:
-            raise UnknownOption("set OPENAI_API_KEY, or name an endpoint of your own with --base-url http://HOST:PORT/v1")
+            raise UnknownOption(
+                "set OPENAI_API_KEY, or name an endpoint of your own with --base-url http://HOST:PORT/v1"
+            )
         try:
             import openai
         except ModuleNotFoundError as error:
             raise MissingExtra("agents that talk to an endpoint", error.name or "openai", "bench") from error
         self._openai = openai
-        self._make = partial(openai.AsyncOpenAI, api_key=key or "none", base_url=base_url, timeout=self.timeout, max_retries=0)
-        self._client: openai.AsyncOpenAI | None = None  # made at the first request, in the event loop that it belongs to
+        self._make = partial(
+            openai.AsyncOpenAI, api_key=key or "none", base_url=base_url, timeout=self.timeout, max_retries=0
+        )
+        self._client: openai.AsyncOpenAI | None = (
+            None  # made at the first request, in the event loop that it belongs to
+        )
         self._jitter = random.Random()
         self._length_field = "max_tokens"
 
@@ -112,7 +133,9 @@ class Endpoint:
         self._client = self._client or self._make()
         return self._client
 
-    async def ask(self, messages: Sequence[dict[str, Any]], purpose: str, *, max_tokens: int, **fields: Any) -> Answer:
+    async def ask(
+        self, messages: Sequence[dict[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
+    ) -> Answer:
         """Send messages and wait for the answer.
 
         Args:
@@ -133,13 +156,19 @@ class Endpoint:
             except _Unusable as unusable:
                 if tries == self.retries + 1 or unusable.final:
                     often = "" if tries == 1 else f" ({tries} tries in {time.perf_counter() - began:.0f} s)"
-                    raise EndpointError(f"{self._shown_url()} model {self.model!r}: {unusable}{often}") from unusable.__cause__
+                    raise EndpointError(
+                        f"{self._shown_url()} model {self.model!r}: {unusable}{often}"
+                    ) from unusable.__cause__
                 await asyncio.sleep(self._wait(tries, unusable.wait))
         raise RuntimeError("every request ends in an answer or an error")
 
     def _wait(self, tries: int, asked_for: float | None) -> float:
         usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * self._jitter.uniform(0.5, 1.0)
-        return usual if asked_for is None else asked_for + self._jitter.uniform(0.0, min(1.0, FIRST_WAIT + asked_for / 10))
+        return (
+            usual
+            if asked_for is None
+            else asked_for + self._jitter.uniform(0.0, min(1.0, FIRST_WAIT + asked_for / 10))
+        )
 
     async def _send(self, messages: Sequence[dict[str, Any]], max_tokens: int, fields: dict[str, Any]) -> Any:
         openai = self._openai
@@ -149,18 +178,30 @@ class Endpoint:
             # All in extra_body: what this version of the client does not know is sent as it is, and messages are not looked through
             # for its types at each request, which took two thirds of the time.
             create = self._opened().chat.completions.create
-            async with asyncio.timeout(self.timeout):  # the client's own limit begins anew with every byte that trickles in
+            async with asyncio.timeout(
+                self.timeout
+            ):  # the client's own limit begins anew with every byte that trickles in
                 return await create(model=self.model, messages=[], extra_body=body)
         except openai.APIStatusError as error:
             text = _text_of(error)
-            if error.status_code == 400 and self._length_field == "max_tokens" and "max_completion_tokens" in text:
-                self._length_field = "max_completion_tokens"  # newer models of OpenAI take the limit under this name only
+            if (
+                error.status_code == 400
+                and self._length_field == "max_tokens"
+                and "max_completion_tokens" in text
+            ):
+                self._length_field = (
+                    "max_completion_tokens"  # newer models of OpenAI take the limit under this name only
+                )
                 return await self._send(messages, max_tokens, fields)
             if error.status_code in (400, 413, 422) and any(sign in text.lower() for sign in _TOO_LONG):
                 raise TooLong(f"the messages do not fit the model: {text:.300}") from error
             wait = _retry_after(error.response.headers)
             again = error.status_code in _TRY_AGAIN or error.status_code >= 500
-            patience = f"; it asks to wait {wait:.0f} s, and {PATIENCE:.0f} are waited at most" if wait and wait > PATIENCE else ""
+            patience = (
+                f"; it asks to wait {wait:.0f} s, and {PATIENCE:.0f} are waited at most"
+                if wait and wait > PATIENCE
+                else ""
+            )
             advice = ""
             if error.status_code == 400 and "temperature" in text and "temperature" in body:
                 advice = " (--request temperature=null leaves it out)"
@@ -170,7 +211,10 @@ class Endpoint:
             raise _Unusable(f"no answer within {self.timeout:g} s (--timeout)") from error
         except openai.APIConnectionError as error:
             raise _Unusable(f"the connection failed: {error.__cause__ or error}") from error
-        except (openai.OpenAIError, ValueError) as error:  # what a body that is no JSON raises is the client's choice
+        except (
+            openai.OpenAIError,
+            ValueError,
+        ) as error:  # what a body that is no JSON raises is the client's choice
             raise _Unusable(f"an unreadable answer: {type(error).__name__}: {error!s:.200}") from error
 
 
@@ -190,14 +234,32 @@ def _read(completion: Any, purpose: str, tries: int, seconds: float) -> Answer:
     calls = []
     for call in getattr(message, "tool_calls", None) or ():
         function = getattr(call, "function", None)
-        calls.append((str(getattr(call, "id", "")), str(getattr(function, "name", "")), str(getattr(function, "arguments", "") or "")))
-    reasoning = next((r for name in ("reasoning_content", "reasoning") if isinstance(r := getattr(message, name, None), str)), "")
+        calls.append(
+            (
+                str(getattr(call, "id", "")),
+                str(getattr(function, "name", "")),
+                str(getattr(function, "arguments", "") or ""),
+            )
+        )
+    reasoning = next(
+        (
+            r
+            for name in ("reasoning_content", "reasoning")
+            if isinstance(r := getattr(message, name, None), str)
+        ),
+        "",
+    )
     usage = getattr(completion, "usage", None)
     cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
     call = Call(
-        purpose, round(seconds, 4), _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"),
-        cached_tokens=cached if isinstance(cached, int) else 0, tries=tries, finish=str(getattr(first, "finish_reason", None) or ""),
-    )  # fmt: skip
+        purpose,
+        round(seconds, 4),
+        _count(usage, "prompt_tokens"),
+        _count(usage, "completion_tokens"),
+        cached_tokens=cached if isinstance(cached, int) else 0,
+        tries=tries,
+        finish=str(getattr(first, "finish_reason", None) or ""),
+    )
     return Answer(text or "", reasoning, tuple(calls), call)
 
 
@@ -211,7 +273,10 @@ def _text_of(error: Any) -> str:
     body = error.body
     if isinstance(body, dict):
         message = body.get("message")
-        return " ".join((message if isinstance(message, str) else json.dumps(body)).split()) + f" {body.get('code') or ''}".rstrip()
+        return (
+            " ".join((message if isinstance(message, str) else json.dumps(body)).split())
+            + f" {body.get('code') or ''}".rstrip()
+        )
     return " ".join(str(body or error).split())
 
 

@@ -24,7 +24,17 @@ _WITHOUT_TEMPERATURE = ("random", "oracle", "human", "command")
 # By name only: this package never imports the trainer, which brings torch.
 _TINY = "tstar_train.agent:load_agent"
 _TINY_OPTIONS = "tstar_train.agent:environment_options"
-_OPTIONAL = ("env_options", "bind", "privileged", "another", "again", "calls", "concurrency", "settings", "close")
+_OPTIONAL = (
+    "env_options",
+    "bind",
+    "privileged",
+    "another",
+    "again",
+    "calls",
+    "concurrency",
+    "settings",
+    "close",
+)
 _FORMS = (
     "valid: random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
     "act(observation, info) -> str and, if it likes, reset(observation, info); both may be async), a class or factory of one that needs "
@@ -58,7 +68,9 @@ class ModelOptions:
     request: dict[str, Any] = field(default_factory=dict)
 
 
-def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None = None, model: ModelOptions | None = None) -> Agent:
+def load_agent(
+    spec: str, *, env_id: str, seed: int, temperature: float | None = None, model: ModelOptions | None = None
+) -> Agent:
     """Find an agent.
 
     Args:
@@ -81,10 +93,16 @@ def load_agent(spec: str, *, env_id: str, seed: int, temperature: float | None =
     if kind in _WITHOUT_TEMPERATURE and temperature is not None:
         raise _no_temperature(spec, temperature)
     if spec in METHODS:
-        chosen = ChatOptions(0.0 if temperature is None else temperature, model.max_tokens, model.context_tokens, model.tools)
-        return METHODS[spec](Endpoint(model.model or "", model.base_url, model.timeout, model.retries, model.request), chosen)
+        chosen = ChatOptions(
+            0.0 if temperature is None else temperature, model.max_tokens, model.context_tokens, model.tools
+        )
+        return METHODS[spec](
+            Endpoint(model.model or "", model.base_url, model.timeout, model.retries, model.request), chosen
+        )
     if model.model is not None:
-        raise UnknownOption(f"agent {spec!r} takes no --model, got {model.model!r}: that is for {', '.join(METHODS)}")
+        raise UnknownOption(
+            f"agent {spec!r} takes no --model, got {model.model!r}: that is for {', '.join(METHODS)}"
+        )
     if kind == "command":
         return CommandAgent(rest, model.timeout)
     if spec == "human":
@@ -155,7 +173,9 @@ def options_of(spec: str, *, env_id: str, seed: int) -> dict[str, Any]:
     """
     if spec == "tiny" or spec.startswith("tiny:"):
         module_name, _, name = _TINY_OPTIONS.partition(":")
-        options: dict[str, Any] = getattr(_import("tiny", module_name), name)(env_id, spec.partition(":")[2] or "tiny")
+        options: dict[str, Any] = getattr(_import("tiny", module_name), name)(
+            env_id, spec.partition(":")[2] or "tiny"
+        )
         return options
     if spec.partition(":")[0] in BUILT_IN:
         return {}
@@ -169,13 +189,17 @@ def _import(spec: str, module_name: str) -> Any:
         if spec == "tiny":
             raise MissingExtra("the tiny agent", error.name or "tstar_train", "train") from error
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            message = f"agent {spec!r}: no module {error.name!r} here or among the installed packages; {_FORMS}"
+            message = (
+                f"agent {spec!r}: no module {error.name!r} here or among the installed packages; {_FORMS}"
+            )
             raise UnknownOption(message) from error
         raise UnknownOption(f"agent {spec!r}: importing {module_name} failed: {error}") from error
     except TStarError:
         raise
     except Exception as error:  # the user's module: whatever it raises is shown as one line
-        raise UnknownOption(f"agent {spec!r}: importing {module_name} raised {type(error).__name__}: {error}") from error
+        raise UnknownOption(
+            f"agent {spec!r}: importing {module_name} raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _no_temperature(spec: str, temperature: float) -> UnknownOption:
@@ -229,7 +253,9 @@ def _make(spec: str, factory: Any, arguments: dict[str, Any]) -> Any:
 
 def _complete(spec: str, agent: Any) -> Agent:
     if not callable(getattr(agent, "act", None)):
-        raise UnknownOption(f"agent {spec!r} made a {type(agent).__name__} without act(observation, info); {_FORMS}")
+        raise UnknownOption(
+            f"agent {spec!r} made a {type(agent).__name__} without act(observation, info); {_FORMS}"
+        )
     if not isinstance(getattr(agent, "env_options", {}), dict):
         raise UnknownOption(f"agent {spec!r}: env_options must be a dict, found {agent.env_options!r:.80}")
     if not callable(getattr(agent, "reset", None)):

@@ -42,8 +42,12 @@ class OracleAgent:
             NoExpert: it knows no way to win from here. Shipped tasks can all be won; one of a file by path may be unsolvable.
         """
         if self._env is None:
-            raise RuntimeError("the oracle plays only an environment that it was bound to: call bind(env) first")
+            raise RuntimeError(
+                "the oracle plays only an environment that it was bound to: call bind(env) first"
+            )
         reply = self._env.oracle(kind=self._kind)
         if reply is None:
-            raise NoExpert(f"the expert knows no way to win task {info['task_id']!r} from here: it cannot be won")
+            raise NoExpert(
+                f"the expert knows no way to win task {info['task_id']!r} from here: it cannot be won"
+            )
         return reply

@@ -26,7 +26,12 @@ class Player:
         """Of the environment, in words."""
         if self.evaluation.recorded.options is None:
             return "not recorded"
-        return ", ".join(f"{name}={clean(str(value), 100)}" for name, value in self.evaluation.recorded.options.items()) or "defaults"
+        return (
+            ", ".join(
+                f"{name}={clean(str(value), 100)}" for name, value in self.evaluation.recorded.options.items()
+            )
+            or "defaults"
+        )
 
 
 @dataclass
@@ -80,10 +85,19 @@ def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list
     boards: list[Board] = []
     for evaluation, name in zip(evaluations, names, strict=True):
         player = Player(name, evaluation)
-        board = next((board for board in boards if all(_together(player, other) for other in board.players)), None)
+        board = next(
+            (board for board in boards if all(_together(player, other) for other in board.players)), None
+        )
         if board is None:
             on = {fact: clean(evaluation.recorded.played_on[fact], 100) for fact in SAME}
-            board = Board(on["env"], on["tier"], on["rules_version"], on["split"], len(evaluation.played), *_tasks_of(evaluation))
+            board = Board(
+                on["env"],
+                on["tier"],
+                on["rules_version"],
+                on["split"],
+                len(evaluation.played),
+                *_tasks_of(evaluation),
+            )
             boards.append(board)
         board.players.append(player)
     known = {entry.id: place for place, entry in enumerate(ENTRIES)}
@@ -102,22 +116,32 @@ def notices(boards: Sequence[Board]) -> list[str]:
         those = [board for board in boards if board.env == env]
         if len(those) > 1:
             parts = "; ".join(f"[{b.letter}] {differing(b, those)}: {_names(b)}" for b in those)
-            told.append(f"{short_id(env)} was not played on the same tasks by all. {parts}. Each has its own row: compare within a row.")
+            told.append(
+                f"{short_id(env)} was not played on the same tasks by all. {parts}. Each has its own row: compare within a row."
+            )
         for board in those:
             if board.options_differ:
                 parts = "; ".join(f"{player.name}: {player.options}" for player in board.players)
-                told.append(f"{board.title} was played under different options of the environment ({parts}): not the same conditions.")
+                told.append(
+                    f"{board.title} was played under different options of the environment ({parts}): not the same conditions."
+                )
             for player in board.players:
                 if player.evaluation.summary.errors:
                     lost = f"{counted(player.evaluation.summary.errors, 'episode')} of {player.name} on {board.title}"
-                    told.append(f"{lost} ended in an error and are in no rate; the same eval again repeats them.")
+                    told.append(
+                        f"{lost} ended in an error and are in no rate; the same eval again repeats them."
+                    )
     return told
 
 
 def differing(board: Board, others: Sequence[Board]) -> str:
     """What tasks, and of the split, tier and rules version what is not the same on all boards."""
     facts = {"split": board.split, "tier": board.tier, "rules": board.rules}
-    differ = [f"{name} {value}" for name, value in facts.items() if len({getattr(other, name) for other in others}) > 1]
+    differ = [
+        f"{name} {value}"
+        for name, value in facts.items()
+        if len({getattr(other, name) for other in others}) > 1
+    ]
     return ", ".join([re.sub(r"([0-9a-f]{12})[0-9a-f]{20}\b", r"\1...", board.described), *differ])
 
 

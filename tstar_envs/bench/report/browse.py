@@ -96,8 +96,15 @@ def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> 
                 tasks.setdefault(episode.task, []).append(record)
                 found.kept += 1
         if tasks:
-            ordered = sorted(tasks.items(), key=lambda item: (-len({e["agent"] for e in item[1]}), ranks[item[0]]))
-            settings.append({"name": title, "tasks": [{"name": clean(task, 200), "episodes": those} for task, those in ordered]})
+            ordered = sorted(
+                tasks.items(), key=lambda item: (-len({e["agent"] for e in item[1]}), ranks[item[0]])
+            )
+            settings.append(
+                {
+                    "name": title,
+                    "tasks": [{"name": clean(task, 200), "episodes": those} for task, those in ordered],
+                }
+            )
     found.data = {"texts": list(texts.places), "agents": names, "settings": settings}
     return found
 
@@ -106,10 +113,17 @@ def _settings(players: Iterable[Player]) -> dict[str, list[Player]]:
     """Agents by what they played on; under the short id where that tells it, else with what differs."""
     by_facts: dict[tuple[str, ...], list[Player]] = {}
     for player in players:
-        by_facts.setdefault(tuple(player.evaluation.recorded.played_on[name] for name in SAME), []).append(player)
+        by_facts.setdefault(tuple(player.evaluation.recorded.played_on[name] for name in SAME), []).append(
+            player
+        )
     environments = [facts[0] for facts in by_facts]
     return {
-        clean(short_id(facts[0]) if environments.count(facts[0]) == 1 else f"{short_id(facts[0])}, {', '.join(facts[1:])}", 200): those
+        clean(
+            short_id(facts[0])
+            if environments.count(facts[0]) == 1
+            else f"{short_id(facts[0])}, {', '.join(facts[1:])}",
+            200,
+        ): those
         for facts, those in by_facts.items()
     }
 
@@ -132,21 +146,39 @@ def _ranked(players: Sequence[Player]) -> list[str]:
 def _chosen(player: Player, ranks: Mapping[str, int], most: int) -> list[Episode]:
     """The first episodes of a file by the rank of their tasks; only tasks that can be among them are held in memory."""
     tasks = set(sorted(player.evaluation.played, key=ranks.__getitem__)[:most])
-    kept = latest(e for e in read_episodes(player.evaluation.path) if e.task in tasks and e.sample < MOST_SAMPLES)
+    kept = latest(
+        e for e in read_episodes(player.evaluation.path) if e.task in tasks and e.sample < MOST_SAMPLES
+    )
     return sorted(kept.values(), key=lambda e: (ranks[e.task], e.sample))[:most]
 
 
 def _episode(episode: Episode, agent: int, texts: _Texts) -> dict[str, Any]:
-    reflections = {c.get("attempt", 0): str(c.get("text", "")) for c in episode.calls if c.get("purpose") == "reflect"}
+    reflections = {
+        c.get("attempt", 0): str(c.get("text", "")) for c in episode.calls if c.get("purpose") == "reflect"
+    }
     attempts = []
     for number, attempt in enumerate(episode.attempts):
         said = reflections.get(number, str(attempt.get("reflection", "")))
         ended = "solved" if attempt.get("success") else "not solved"
-        attempts.append(_attempt(_earlier(attempt), ended, str(attempt.get("ended", "")), attempt.get("reward"), "", said, (), texts))
+        attempts.append(
+            _attempt(
+                _earlier(attempt),
+                ended,
+                str(attempt.get("ended", "")),
+                attempt.get("reward"),
+                "",
+                said,
+                (),
+                texts,
+            )
+        )
     failure = failure_of(episode)
     outcome = "solved" if not failure else KINDS.get(failure, failure)
     notes = tuple(c for c in episode.calls if c.get("text") and c.get("purpose") not in (ACT, "reflect"))
-    steps = [(s.thought, s.action, s.observation, s.action_valid, s.invalid_reason, s.modifies_state, s.reply) for s in episode.steps]
+    steps = [
+        (s.thought, s.action, s.observation, s.action_valid, s.invalid_reason, s.modifies_state, s.reply)
+        for s in episode.steps
+    ]
     attempts.append(_attempt(steps, outcome, episode.ended, episode.reward, episode.error, "", notes, texts))
     return {
         "agent": agent,
@@ -163,15 +195,30 @@ def _earlier(attempt: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool, 
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict):
             thought, action, observation, reason, reply = (
-                str(step.get(name, "")) for name in ("thought", "action", "observation", "invalid_reason", "reply")
+                str(step.get(name, ""))
+                for name in ("thought", "action", "observation", "invalid_reason", "reply")
             )
-            yield thought, action, observation, bool(step.get("action_valid")), reason, bool(step.get("modifies_state")), reply
+            yield (
+                thought,
+                action,
+                observation,
+                bool(step.get("action_valid")),
+                reason,
+                bool(step.get("modifies_state")),
+                reply,
+            )
 
 
 def _attempt(
-    steps: Iterable[tuple[str, str, str, bool, str, bool, str]], outcome: str, ended: str, reward: Any, error: str, reflection: str,
-    calls: Sequence[Mapping[str, Any]], texts: _Texts,
-) -> dict[str, Any]:  # fmt: skip
+    steps: Iterable[tuple[str, str, str, bool, str, bool, str]],
+    outcome: str,
+    ended: str,
+    reward: Any,
+    error: str,
+    reflection: str,
+    calls: Sequence[Mapping[str, Any]],
+    texts: _Texts,
+) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     more = 0
     for number, (thought, action, observation, valid, reason, modifies, reply) in enumerate(steps):
@@ -203,7 +250,11 @@ def _says_more(reply: str, thought: str, action: str) -> bool:
     """Whether a reply holds words beside its thought and action."""
     if not action:
         return True
-    return _words(reply) not in (_words(action), _words(f"{thought}{action}"), _words(f"Thought: {thought} Action: {action}"))
+    return _words(reply) not in (
+        _words(action),
+        _words(f"{thought}{action}"),
+        _words(f"Thought: {thought} Action: {action}"),
+    )
 
 
 def _words(text: str) -> str:

@@ -48,18 +48,31 @@ def paired(boards: Sequence[Board]) -> tuple[list[Paired], list[str]]:
             titles = ", ".join(board.title for board in together)
             shared = _shared(players)
             if len(together) == 1:
-                told.append(f"{titles} cannot be compared with the other sets of {short_id(env)}: other rules, data or contents.")
+                told.append(
+                    f"{titles} cannot be compared with the other sets of {short_id(env)}: other rules, data or contents."
+                )
             elif not shared:
                 told.append(f"{titles} have no task in common: nothing to compare.")
             else:
-                tables += _tables(f"{short_id(env)}, all sets", players, f"the {counted(len(shared), 'task')} that all of {titles} have")
+                tables += _tables(
+                    f"{short_id(env)}, all sets",
+                    players,
+                    f"the {counted(len(shared), 'task')} that all of {titles} have",
+                )
     return tables, told
 
 
 def _comparable(boards: Sequence[Board]) -> list[list[Board]]:
     groups: list[list[Board]] = []
     for board in boards:
-        group = next((g for g in groups if all(comparable(a, b) for other in g for a in other.players for b in board.players)), None)
+        group = next(
+            (
+                g
+                for g in groups
+                if all(comparable(a, b) for other in g for a in other.players for b in board.players)
+            ),
+            None,
+        )
         if group is None:
             groups.append([board])
         else:
@@ -79,12 +92,19 @@ def _tables(title: str, players: Sequence[Player], told: str) -> list[Paired]:
         return []
     warnings = []
     if len({player.options for player in players}) > 1:
-        warnings.append("Played under different options: " + "; ".join(f"{player.name}: {player.options}" for player in players) + ".")
+        warnings.append(
+            "Played under different options: "
+            + "; ".join(f"{player.name}: {player.options}" for player in players)
+            + "."
+        )
     if any(player.evaluation.recorded.without_result for player in players):
         warnings.append(f"On the {counted(len(shared), 'task')} that all have a result of.")
     success, score = (
         {
-            player.name: {task: [getattr(outcome, metric) for outcome in player.evaluation.recorded.tasks[task]] for task in shared}
+            player.name: {
+                task: [getattr(outcome, metric) for outcome in player.evaluation.recorded.tasks[task]]
+                for task in shared
+            }
             for player in players
         }
         for metric in METRICS

@@ -28,7 +28,12 @@ def cost_rows(boards: Sequence[Board]) -> tuple[list[CostRow], list[CostRow]]:
     """The sums of each agent, and its parts on each board (of agents that ask a model, where they played on several boards)."""
     sums, rows = [], []
     for name in dict.fromkeys(player.name for board in boards for player in board.players):
-        mine = [(board, player.evaluation.accounts) for board in boards for player in board.players if player.name == name]
+        mine = [
+            (board, player.evaluation.accounts)
+            for board in boards
+            for player in board.players
+            if player.name == name
+        ]
         sums.append(CostRow(name, "", together([accounts for _, accounts in mine])))
         if len(mine) > 1:
             rows += [CostRow(name, board.title, accounts) for board, accounts in mine if accounts.usage.calls]

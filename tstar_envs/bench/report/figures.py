@@ -58,12 +58,21 @@ def leaderboard(boards: Sequence[Board]) -> Leaderboard:
     """Lay out who did how well; agents are ordered by their mean over what all have played, else as they were given."""
     names = list(dict.fromkeys(player.name for board in boards for player in board.players))
     found = [{player.name: player.evaluation.summary for player in board.players} for board in boards]
-    common = [board for board in found if all(name in board and board[name].success is not None for name in names)]
-    means = {name: sum(board[name].success or 0.0 for board in common) / len(common) for name in names} if common else {}
+    common = [
+        board for board in found if all(name in board and board[name].success is not None for name in names)
+    ]
+    means = (
+        {name: sum(board[name].success or 0.0 for board in common) / len(common) for name in names}
+        if common
+        else {}
+    )
     names.sort(key=lambda name: -means.get(name, 0.0))
     return Leaderboard(
         agents=names,
-        rows=[(board, [by_name.get(name) for name in names]) for board, by_name in zip(boards, found, strict=True)],
+        rows=[
+            (board, [by_name.get(name) for name in names])
+            for board, by_name in zip(boards, found, strict=True)
+        ],
         means=[means[name] for name in names] if len(common) > 1 else [],
         common=len(common),
     )

@@ -10,7 +10,17 @@ from tstar_envs.bench.report.read import Evaluation
 from tstar_envs.bench.report.text import clean
 
 MOST_NAME = 120
-_APART = ("temperature", "seed", "max_tokens", "context_tokens", "tools", "request", "split", "tier", "rules_version")
+_APART = (
+    "temperature",
+    "seed",
+    "max_tokens",
+    "context_tokens",
+    "tools",
+    "request",
+    "split",
+    "tier",
+    "rules_version",
+)
 
 
 def agent_names(evaluations: Sequence[Evaluation]) -> list[str]:
@@ -30,7 +40,9 @@ def agent_names(evaluations: Sequence[Evaluation]) -> list[str]:
                 told = add(evaluations[place])
                 names[place] = f"{plain[place]} ({clean(told, MOST_NAME)})" if told else plain[place]
     if _clash(evaluations, names):  # two folders with files of one name
-        names = [f"{name} ({clean(str(e.path), MOST_NAME)})" for name, e in zip(plain, evaluations, strict=True)]
+        names = [
+            f"{name} ({clean(str(e.path), MOST_NAME)})" for name, e in zip(plain, evaluations, strict=True)
+        ]
     return names
 
 
@@ -43,11 +55,17 @@ def _settings(evaluations: Sequence[Evaluation]) -> Callable[[Evaluation], str]:
 
     def flat(evaluation: Evaluation) -> dict[str, str]:
         chosen = evaluation.settings.get("agent_settings")
-        facts = {**evaluation.settings, **(chosen if isinstance(chosen, dict) else {}), **evaluation.recorded.played_on}
+        facts = {
+            **evaluation.settings,
+            **(chosen if isinstance(chosen, dict) else {}),
+            **evaluation.recorded.played_on,
+        }
         return {name: json.dumps(facts.get(name)) for name in _APART}
 
     differ = [name for name in _APART if len({flat(evaluation)[name] for evaluation in evaluations}) > 1]
-    return lambda evaluation: ", ".join(f"{name.replace('_', ' ')} {flat(evaluation)[name].strip(chr(34))}" for name in differ)
+    return lambda evaluation: ", ".join(
+        f"{name.replace('_', ' ')} {flat(evaluation)[name].strip(chr(34))}" for name in differ
+    )
 
 
 def _folder(evaluation: Evaluation) -> str:

@@ -50,7 +50,9 @@ class Written:
     size: int
 
 
-def write_report(given: Sequence[Path], out: Path, prices: PriceTable, *, episodes: int = EPISODES, title: str = "") -> Written:
+def write_report(
+    given: Sequence[Path], out: Path, prices: PriceTable, *, episodes: int = EPISODES, title: str = ""
+) -> Written:
     """Write a page about evaluations; it needs no other file and no network.
 
     Args:
@@ -80,7 +82,9 @@ def write_report(given: Sequence[Path], out: Path, prices: PriceTable, *, episod
         errors = sum(evaluation.summary.errors for evaluation in evaluations)
         kind = f"only episodes that ended in an error ({errors:,})" if errors else "no episode"
         shown = ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
-        raise BadData(f"there is nothing to report: {shown} hold{'s' * (len(paths) == 1)} {kind}; run `python -m tstar_envs eval` (again)")
+        raise BadData(
+            f"there is nothing to report: {shown} hold{'s' * (len(paths) == 1)} {kind}; run `python -m tstar_envs eval` (again)"
+        )
     content = render(environment, evaluations, episodes=episodes, title=title).encode("utf-8", "replace")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +138,12 @@ def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
     agents = len({player.name for board in boards for player in board.players})
     environments = len({board.env for board in boards})
     episodes = sum(evaluation.summary.episodes + evaluation.summary.errors for evaluation in evaluations)
-    counts = ((agents, "agent"), (environments, "environment"), (episodes, "episode"), (len(evaluations), "file"))
+    counts = (
+        (agents, "agent"),
+        (environments, "environment"),
+        (episodes, "episode"),
+        (len(evaluations), "file"),
+    )
     return ", ".join(text.counted(count, noun) for count, noun in counts)
 
 
@@ -143,7 +152,9 @@ def _prices(sums: Sequence[CostRow]) -> str:
     known = [row.accounts for row in sums if row.accounts.cost is not None]
     if not known:
         return ""
-    return text.clean(f"a table of prices{f' of {known[0].as_of}' if known[0].as_of else ''} in {known[0].currency}", 200)
+    return text.clean(
+        f"a table of prices{f' of {known[0].as_of}' if known[0].as_of else ''} in {known[0].currency}", 200
+    )
 
 
 def _environment() -> Environment:
@@ -152,9 +163,22 @@ def _environment() -> Environment:
     except ModuleNotFoundError as error:
         raise MissingExtra("the page of results", error.name or "jinja2", "bench") from error
     environment = Environment(
-        loader=PackageLoader("tstar_envs.bench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("tstar_envs.bench.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    chosen = (text.percent, text.spread, text.number, text.seconds, text.points, text.counted, text.short_id, money)
+    chosen = (
+        text.percent,
+        text.spread,
+        text.number,
+        text.seconds,
+        text.points,
+        text.counted,
+        text.short_id,
+        money,
+    )
     environment.filters |= {function.__name__: function for function in chosen}
     return environment
 

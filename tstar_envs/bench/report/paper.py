@@ -13,14 +13,22 @@ from tstar_envs.record import Episode
 TYPES = ("pick", "look", "clean", "heat", "cool", "pick2")
 # ALFRED's names, as ``info["task_type"]`` and the record have them.
 _NAMES = {
-    "pick_and_place_simple": "pick", "look_at_obj_in_light": "look", "pick_clean_then_place_in_recep": "clean",
-    "pick_heat_then_place_in_recep": "heat", "pick_cool_then_place_in_recep": "cool", "pick_two_obj_and_place": "pick2",
-}  # fmt: skip
+    "pick_and_place_simple": "pick",
+    "look_at_obj_in_light": "look",
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+    "pick_two_obj_and_place": "pick2",
+}
 # ALFWorld's own sentences, for records from before they held the type; in this order, for "put a" begins several.
 _SENTENCES = {
-    "pick2": r"(?:put|find) two ", "look": r"(?:look at|examine) ", "clean": r"(?:clean some|put a clean) ",
-    "heat": r"(?:heat some|put a hot) ", "cool": r"(?:cool some|put a cool) ", "pick": r"put (?:a|an|some) ",
-}  # fmt: skip
+    "pick2": r"(?:put|find) two ",
+    "look": r"(?:look at|examine) ",
+    "clean": r"(?:clean some|put a clean) ",
+    "heat": r"(?:heat some|put a hot) ",
+    "cool": r"(?:cool some|put a cool) ",
+    "pick": r"put (?:a|an|some) ",
+}
 SINGLE, MULTI = ("NQ", "TriviaQA", "PopQA"), ("HotpotQA", "2WikiMultihopQA", "MuSiQue", "Bamboogle")
 
 
@@ -76,8 +84,10 @@ TABLES = (
         "Interactive and embodied tasks, in %: ALFWorld's success by type of task; WebShop's score and success",
         (("ALFWorld", 7), ("WebShop", 2)),
         (
-            *map(_alfworld, TYPES), Column("All", ("tstar/ALFWorld",), "success"),
-            Column("Score", ("tstar/WebShop",), "score"), Column("Succ.", ("tstar/WebShop",), "success"),
+            *map(_alfworld, TYPES),
+            Column("All", ("tstar/ALFWorld",), "success"),
+            Column("Score", ("tstar/WebShop",), "score"),
+            Column("Succ.", ("tstar/WebShop",), "success"),
         ),
         INTERACTIVE,
     ),
@@ -86,7 +96,9 @@ TABLES = (
         "Questions with a search engine, exact match in %",
         (("Single-hop", 4), ("Multi-hop", 4), ("", 1)),
         (
-            *map(_questions, SINGLE), Column("Avg.", (), of=(0, 1, 2)), *map(_questions, MULTI),
+            *map(_questions, SINGLE),
+            Column("Avg.", (), of=(0, 1, 2)),
+            *map(_questions, MULTI),
             Column("Avg. of 7", (), of=(0, 1, 2, 4, 5, 6, 7)),
         ),
         QUESTIONS,
@@ -96,12 +108,18 @@ TABLES = (
         "Logical planning, success in %",
         (("Sokoban", 3), ("Blocksworld", 2)),
         (
-            *(Column(tier.capitalize(), (f"tstar/Sokoban-{tier}",), "success") for tier in ("easy", "medium", "hard")),
-            *(Column(way.capitalize(), (f"tstar/Blocksworld-{way}",), "success") for way in ("stack", "unstack")),
+            *(
+                Column(tier.capitalize(), (f"tstar/Sokoban-{tier}",), "success")
+                for tier in ("easy", "medium", "hard")
+            ),
+            *(
+                Column(way.capitalize(), (f"tstar/Blocksworld-{way}",), "success")
+                for way in ("stack", "unstack")
+            ),
         ),
         PLANNING,
     ),
-)  # fmt: skip
+)
 
 
 def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
@@ -149,7 +167,11 @@ def row(table: PaperTable, found: Mapping[str, Mapping[str, Part]]) -> list[Part
         those = [cells[place] for place in column.of]
         known = [part for part in those if part is not None]
         complete = len(known) == len(those)
-        cells.append(Part(sum(p.value for p in known) / len(known), sum(p.episodes for p in known)) if complete else None)
+        cells.append(
+            Part(sum(p.value for p in known) / len(known), sum(p.episodes for p in known))
+            if complete
+            else None
+        )
     return cells
 
 

@@ -32,7 +32,9 @@ class PaperView:
 def paper_views(boards: Sequence[Board]) -> list[PaperView]:
     """The tables of which at least one figure is known."""
     names = list(dict.fromkeys(player.name for board in boards for player in board.players))
-    played = {name: {b.env: p.evaluation for b in boards for p in b.players if p.name == name} for name in names}
+    played = {
+        name: {b.env: p.evaluation for b in boards for p in b.players if p.name == name} for name in names
+    }
     whole = {(player.name, board.env) for board in boards for player in board.players if board.whole}
     views = []
     for table in TABLES:
@@ -41,11 +43,19 @@ def paper_views(boards: Sequence[Board]) -> list[PaperView]:
             parts = row(table, {env: evaluation.parts for env, evaluation in played[name].items()})
             envs = [next((env for env in column.envs if env in played[name]), "") for column in table.columns]
             cells = [
-                None if part is None else Cell(part, "" if not env or (name, env) in whole else counted(part.episodes, "episode"))
+                None
+                if part is None
+                else Cell(part, "" if not env or (name, env) in whole else counted(part.episodes, "episode"))
                 for part, env in zip(parts, envs, strict=True)
             ]
             if any(cells):
                 rows.append((name, cells))
         if rows:
-            views.append(PaperView(table, rows, [(group, list(those)) for group, those in groupby(table.published, lambda r: r.group)]))
+            views.append(
+                PaperView(
+                    table,
+                    rows,
+                    [(group, list(those)) for group, those in groupby(table.published, lambda r: r.group)],
+                )
+            )
     return views

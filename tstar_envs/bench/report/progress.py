@@ -56,7 +56,12 @@ class Histogram:
 
 def histograms(boards: Sequence[Board]) -> list[Histogram]:
     """Of all agents whose progress was measured."""
-    return [_histogram(board, player) for board in boards for player in board.players if player.evaluation.progress]
+    return [
+        _histogram(board, player)
+        for board in boards
+        for player in board.players
+        if player.evaluation.progress
+    ]
 
 
 def counts(progress: Sequence[tuple[float, bool]]) -> list[tuple[int, int]]:
@@ -77,16 +82,31 @@ def _histogram(board: Board, player: Player) -> Histogram:
     bins = []
     for place, (solved, unsolved) in enumerate(found):
         tall, low = room * solved / most, room * unsolved / most
-        name = "the whole way" if place == TENTHS else f"{100 * place // TENTHS} to {100 * (place + 1) // TENTHS} %"
+        name = (
+            "the whole way"
+            if place == TENTHS
+            else f"{100 * place // TENTHS} to {100 * (place + 1) // TENTHS} %"
+        )
         bins.append(
             Bin(
-                name, solved, unsolved, x=round(place * step + 2, 1), width=round(step - 4, 1),
-                solved_y=round(HEIGHT - FOOT - low - tall, 1), solved_height=round(tall, 1),
-                unsolved_y=round(HEIGHT - FOOT - low, 1), unsolved_height=round(low, 1),
+                name,
+                solved,
+                unsolved,
+                x=round(place * step + 2, 1),
+                width=round(step - 4, 1),
+                solved_y=round(HEIGHT - FOOT - low - tall, 1),
+                solved_height=round(tall, 1),
+                unsolved_y=round(HEIGHT - FOOT - low, 1),
+                unsolved_height=round(low, 1),
             )
-        )  # fmt: skip
+        )
     failed = [value for value, solved in progress if not solved]
     return Histogram(
-        board, player, bins, sum(value for value, _ in progress) / len(progress), sum(failed) / len(failed) if failed else None,
-        player.evaluation.summary.progress_unknown, most,
-    )  # fmt: skip
+        board,
+        player,
+        bins,
+        sum(value for value, _ in progress) / len(progress),
+        sum(failed) / len(failed) if failed else None,
+        player.evaluation.summary.progress_unknown,
+        most,
+    )

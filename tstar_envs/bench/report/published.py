@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SOURCE = (
-    "Y. Li, S. Tang, T. Lan: Reason in Chains, Learn in Trees: Self-Rectification and Grafting for Multi-turn Agent Policy Optimization"
+    "Y. Li, S. Tang, T. Lan: Reason in Chains, Learn in Trees: Self-Rectification and Grafting for Multi-turn Agent "
+    "Policy Optimization"
 )
 
 

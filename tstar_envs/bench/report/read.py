@@ -74,14 +74,18 @@ def find_evaluations(given: Sequence[Path]) -> tuple[list[Path], int]:
     for path in given:
         if not path.is_dir():
             if not path.exists():
-                raise MissingData(f"{path}: there is no such file. Give files or folders that `python -m tstar_envs eval --out` wrote")
+                raise MissingData(
+                    f"{path}: there is no such file. Give files or folders that `python -m tstar_envs eval --out` wrote"
+                )
             found.setdefault(path.resolve(), path)
             continue
         inside = find_files(path, [".jsonl"])
         ours = [file for file in inside if file.with_name(file.name + CONFIG).exists()]
         passed += len(inside) - len(ours)
         if not ours:
-            raise UnknownOption(f"{path} holds no evaluation (FILE.jsonl with FILE.jsonl{CONFIG} beside it): give the folder of eval --out")
+            raise UnknownOption(
+                f"{path} holds no evaluation (FILE.jsonl with FILE.jsonl{CONFIG} beside it): give the folder of eval --out"
+            )
         for file in ours:
             found.setdefault(file.resolve(), file)
     if not found:
@@ -103,7 +107,9 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
     del episodes
     panels = {episode.panel for episode in played}
     if len(panels) > 1:
-        raise BadData(f"{path} mixes episodes of panels {', '.join(map(repr, sorted(panels)))}: give one file for each")
+        raise BadData(
+            f"{path} mixes episodes of panels {', '.join(map(repr, sorted(panels)))}: give one file for each"
+        )
     settings = settings_of(path) or {}
     model = _model(settings)
     good = [episode for episode in played if episode.ended != "error"]
@@ -116,7 +122,11 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
         summary=summarise(played),
         accounts=account(played, prices, model or None),
         parts=parts(good),
-        progress=[(float(e.extra["progress"]), e.success) for e in good if isinstance(e.extra.get("progress"), int | float)],
+        progress=[
+            (float(e.extra["progress"]), e.success)
+            for e in good
+            if isinstance(e.extra.get("progress"), int | float)
+        ],
         played=frozenset(episode.task for episode in played),
     )
 

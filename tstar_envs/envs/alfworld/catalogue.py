@@ -14,9 +14,10 @@ OPENABLE = frozenset({"Fridge", "Cabinet", "Microwave", "Drawer", "Safe"})
 # Basins are called by what they are part of, with the basin at the end of the id.
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 _GROUPS = {
-    "tables": ("CounterTop", "DiningTable", "CoffeeTable", "SideTable"), "seats": ("Sofa", "ArmChair", "Ottoman"),
+    "tables": ("CounterTop", "DiningTable", "CoffeeTable", "SideTable"),
+    "seats": ("Sofa", "ArmChair", "Ottoman"),
     "stands": ("Desk", "Dresser"),
-}  # fmt: skip
+}
 # kind | what can be done with it | rooms, with how many of ten have it | where it can be
 _OBJECTS = """
 AlarmClock||B10|tables stands Shelf
@@ -118,9 +119,14 @@ def object_kinds() -> dict[str, ObjectKind]:
     for line in _OBJECTS.strip().splitlines():
         name, abilities, rooms, places = line.split("|")
         words = abilities.split()
-        able = frozenset([_ABILITIES[word] for word in words if word != "fixed"] + ([] if "fixed" in words else ["pickupable"]))
+        able = frozenset(
+            [_ABILITIES[word] for word in words if word != "fixed"]
+            + ([] if "fixed" in words else ["pickupable"])
+        )
         shares = {room[0]: int(room[1:]) / 10 for room in rooms.split()}
-        kinds[name] = ObjectKind(name, able, shares, frozenset(p for word in places.split() for p in _GROUPS.get(word, (word,))))
+        kinds[name] = ObjectKind(
+            name, able, shares, frozenset(p for word in places.split() for p in _GROUPS.get(word, (word,)))
+        )
     return kinds
 
 

@@ -20,7 +20,11 @@ from tstar_envs.envs.alfworld.houses import SCENES, UNSEEN
 
 FILE = Path(__file__).parent / "data" / "distribution.json"
 PICK, LOOK, PICK_TWO = "pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"
-CLEAN, HEAT, COOL = "pick_clean_then_place_in_recep", "pick_heat_then_place_in_recep", "pick_cool_then_place_in_recep"
+CLEAN, HEAT, COOL = (
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+)
 # The short names of the ids, in the order of ALFWorld's task numbers.
 TASK_TYPES = {"pick": PICK, "look": LOOK, "clean": CLEAN, "heat": HEAT, "cool": COOL, "pick2": PICK_TWO}
 _PATH = re.compile(r"([a-z_]+)-([A-Za-z]+)-None-([A-Za-z]+)-(\d+)")
@@ -58,7 +62,7 @@ ESTIMATED = {
         "K Bowl Cabinet 6 DiningTable 5 CounterTop 5 Microwave 3 Shelf 2",
         "K Bread CounterTop 4 DiningTable 4 Microwave 3",
     ),
-}  # fmt: skip
+}
 
 
 class Wish(NamedTuple):
@@ -88,7 +92,8 @@ def derive(paths: Iterable[str]) -> dict[str, Counter[Wish]]:
 def write(counts: dict[str, Counter[Wish]]) -> str:
     """The table as the shipped file has it."""
     lines = [
-        f" {json.dumps(task)}: " + json.dumps({" ".join(wish): count for wish, count in sorted(table.items())})
+        f" {json.dumps(task)}: "
+        + json.dumps({" ".join(wish): count for wish, count in sorted(table.items())})
         for task, table in counts.items()
     ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -98,13 +103,21 @@ def write(counts: dict[str, Counter[Wish]]) -> str:
 def load() -> dict[str, tuple[tuple[Wish, int], ...]]:
     """The shipped table: task -> wishes with their counts."""
     table = json.loads(FILE.read_text(encoding="utf-8"))
-    return {task: tuple((Wish(*key.split()), count) for key, count in counts.items()) for task, counts in table.items()}
+    return {
+        task: tuple((Wish(*key.split()), count) for key, count in counts.items())
+        for task, counts in table.items()
+    }
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--paths", type=Path, required=True, help="JSON: a list of paths, or an object whose values are such lists")
+    parser.add_argument(
+        "--paths",
+        type=Path,
+        required=True,
+        help="JSON: a list of paths, or an object whose values are such lists",
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for distribution.json")
     arguments = parser.parse_args()
     data = json.loads(arguments.paths.read_text(encoding="utf-8"))

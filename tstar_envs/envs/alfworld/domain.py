@@ -12,12 +12,22 @@ from tstar_envs.errors import BadData
 
 # Digests of the operators of alfred.pddl in alfworld 0.4.2; tests make them anew from that package.
 OPERATORS = {
-    "look": "c5001e4dd3ee0792", "inventory": "ec4138a9b7d27fac", "examinereceptacle": "a0631b439aa7ca8f",
-    "examineobject": "94ab2531ba0dd306", "gotolocation": "a6e8c00418f24ec6", "openobject": "09169b5db7a39f59",
-    "closeobject": "ee4640cf45ae1cfe", "pickupobject": "ee933842e9b2e13a", "putobject": "2643d0e1ec4eda6e",
-    "cleanobject": "731e18d0af02c512", "heatobject": "dd783873a5df2c77", "coolobject": "1ca66574d754dcdc",
-    "toggleobject": "ffdae885a427fe11", "sliceobject": "06a8ffc452335f24", "help": "ec4138a9b7d27fac",
-}  # fmt: skip
+    "look": "c5001e4dd3ee0792",
+    "inventory": "ec4138a9b7d27fac",
+    "examinereceptacle": "a0631b439aa7ca8f",
+    "examineobject": "94ab2531ba0dd306",
+    "gotolocation": "a6e8c00418f24ec6",
+    "openobject": "09169b5db7a39f59",
+    "closeobject": "ee4640cf45ae1cfe",
+    "pickupobject": "ee933842e9b2e13a",
+    "putobject": "2643d0e1ec4eda6e",
+    "cleanobject": "731e18d0af02c512",
+    "heatobject": "dd783873a5df2c77",
+    "coolobject": "1ca66574d754dcdc",
+    "toggleobject": "ffdae885a427fe11",
+    "sliceobject": "06a8ffc452335f24",
+    "help": "ec4138a9b7d27fac",
+}
 
 
 def digest(value: Any) -> str:
@@ -46,7 +56,11 @@ def _fault(domain: str) -> str:
         parts = read_definition(domain, "field 'pddl_domain'", "domain")
     except BadData as error:
         return str(error)
-    operators = {str(part[1]): part[2:] for part in parts if isinstance(part, list) and len(part) > 1 and part[0] == ":action"}
+    operators = {
+        str(part[1]): part[2:]
+        for part in parts
+        if isinstance(part, list) and len(part) > 1 and part[0] == ":action"
+    }
     for name in sorted({*operators, *OPERATORS}):
         if name not in operators:
             if name != "help":  # games before ALFWorld 0.4 know no help

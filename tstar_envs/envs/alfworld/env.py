@@ -37,7 +37,12 @@ BACKENDS = ("own", "textworld")
 COMMANDS = ("game", "put")
 
 _OLD_TOOLS = (
-    tool("act", "Give one command.", "{command}", command="for example: go to desk 1, take mug 2 from desk 1, put mug 2 in/on shelf 1"),
+    tool(
+        "act",
+        "Give one command.",
+        "{command}",
+        command="for example: go to desk 1, take mug 2 from desk 1, put mug 2 in/on shelf 1",
+    ),
 )
 
 
@@ -133,7 +138,12 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     tools: tuple[Tool, ...] = (
-        tool("act", "Give one command.", "{command}", command="for example: go to cabinet 1, take mug 2 from cabinet 1"),
+        tool(
+            "act",
+            "Give one command.",
+            "{command}",
+            command="for example: go to cabinet 1, take mug 2 from cabinet 1",
+        ),
     )
     default_horizon = 30
     answers = False
@@ -163,7 +173,9 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         check_option("go_modifies", go_modifies, (True, False))
         check_option("strict", strict, (True, False))
         if commands == "put" and backend == "textworld":
-            raise UnknownOption('commands="put" needs backend="own": the original engine understands what the game file says alone')
+            raise UnknownOption(
+                'commands="put" needs backend="own": the original engine understands what the game file says alone'
+            )
         self._old_words = commands == "put"
         if self._old_words:
             self.tools = _OLD_TOOLS
@@ -174,7 +186,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_live": None}  # the original engine stays at home; it is started again where it is needed
+        return {
+            **vars(self),
+            "_live": None,
+        }  # the original engine stays at home; it is started again where it is needed
 
     @classmethod
     def published(cls, **options: Any) -> tuple[Published, ...]:
@@ -192,7 +207,9 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         try:
             task = self._set.tasks[task_id]
         except KeyError:
-            raise UnknownTask(f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)") from None
+            raise UnknownTask(
+                f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
+            ) from None
         return Loaded(task, load_old_game(task) if self._old_words else load_game(task)), task.split
 
     def _start(self, task: Loaded) -> tuple[Position, str]:
@@ -221,10 +238,25 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
             seen = search.seen_after(game, after, command, seen)
         won = game.won(after)
         if mirrored is not None:
-            mirrored = self._mirror(task, mirrored, action if command is None else canonical, Answer(told, (), won))
+            mirrored = self._mirror(
+                task, mirrored, action if command is None else canonical, Answer(told, (), won)
+            )
             told, won = mirrored.answer.feedback, mirrored.answer.won
         admissible = rules.situation(game, after).admissible
-        return Position(after, seen, mirrored), told, canonical, refusal, effect, won, won, float(won), None, 0.0, admissible, ""
+        return (
+            Position(after, seen, mirrored),
+            told,
+            canonical,
+            refusal,
+            effect,
+            won,
+            won,
+            float(won),
+            None,
+            0.0,
+            admissible,
+            "",
+        )
 
     def _mirror(self, task: Loaded, before: Mirrored, typed: str, ours: Answer) -> Mirrored:
         """The next answer of the original engine.
@@ -303,7 +335,9 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed command of a verb that can change something."""
-        return can_change(action) and (self._go_modifies or not " ".join(action.lower().split()).startswith("go to "))
+        return can_change(action) and (
+            self._go_modifies or not " ".join(action.lower().split()).startswith("go to ")
+        )
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""

@@ -24,9 +24,13 @@ from tstar_envs.errors import TStarError, UnknownOption
 
 # Predicates as the domain spells them.
 _SPELLED = {
-    "isreceptacleobject": "isReceptacleObject", "isclean": "isClean", "ishot": "isHot", "iscool": "isCool", "istoggled": "isToggled",
+    "isreceptacleobject": "isReceptacleObject",
+    "isclean": "isClean",
+    "ishot": "isHot",
+    "iscool": "isCool",
+    "istoggled": "isToggled",
     "issliced": "isSliced",
-}  # fmt: skip
+}
 FOLDER_OF = {**{split: split for split in SPLITS}, **{split: alias for alias, split in SPLIT_ALIASES.items()}}
 
 
@@ -64,32 +68,51 @@ def trajectory_data(scene: Scene, name: str) -> dict[str, Any]:
         "task_id": f"trial_{name}",
         "task_type": scene.task,
         "pddl_params": {
-            "object_target": scene.object, "parent_target": "" if looking else scene.receptacle,
-            "toggle_target": scene.receptacle if looking else "", "mrecep_target": "", "object_sliced": False,
+            "object_target": scene.object,
+            "parent_target": "" if looking else scene.receptacle,
+            "toggle_target": scene.receptacle if looking else "",
+            "mrecep_target": "",
+            "object_sliced": False,
         },
         "scene": {"floor_plan": f"FloorPlan{number}", "scene_num": number},
         "turk_annotations": {"anns": [{"task_desc": f"{scene.description}.", "high_descs": []}]},
-    }  # fmt: skip
+    }
 
 
 def write_problem(facts: Facts, goal: Goal, name: str) -> str:
     """A PDDL problem of the domain ``alfred``."""
-    locations = {*facts.receptacle_location.values(), *(place for _, place in facts.object_locations), facts.agent_location}
+    locations = {
+        *facts.receptacle_location.values(),
+        *(place for _, place in facts.object_locations),
+        facts.agent_location,
+    }
     lines = ["agent1 - agent"]
-    lines += [f"{raw} - object" for raw in sorted(facts.object_kinds)] + [f"{raw} - receptacle" for raw in sorted(facts.receptacle_kinds)]
+    lines += [f"{raw} - object" for raw in sorted(facts.object_kinds)] + [
+        f"{raw} - receptacle" for raw in sorted(facts.receptacle_kinds)
+    ]
     lines += [f"{raw} - location" for raw in sorted(locations)]
-    lines += [f"{_type(kind)} - otype" for kind in sorted({*facts.object_kinds.values()} | {kind for _, kind in facts.fits})]
-    lines += [f"{_type(kind)} - rtype" for kind in sorted({*facts.receptacle_kinds.values()} | {kind for kind, _ in facts.fits})]
+    lines += [
+        f"{_type(kind)} - otype"
+        for kind in sorted({*facts.object_kinds.values()} | {kind for _, kind in facts.fits})
+    ]
+    lines += [
+        f"{_type(kind)} - rtype"
+        for kind in sorted({*facts.receptacle_kinds.values()} | {kind for kind, _ in facts.fits})
+    ]
     init = [f"(receptacleType {raw} {_type(kind)})" for raw, kind in sorted(facts.receptacle_kinds.items())]
     init += [f"(objectType {raw} {_type(kind)})" for raw, kind in sorted(facts.object_kinds.items())]
     init += [f"(canContain {_type(place)} {_type(kind)})" for place, kind in sorted(facts.fits)]
     for predicate, members in (*facts.abilities.items(), *facts.marks.items()):
         init += [f"({_SPELLED.get(predicate, predicate)} {raw})" for raw in sorted(members)]
-    init += [f"(openable {raw})" for raw in sorted(facts.openable)] + [f"(opened {raw})" for raw in sorted(facts.opened)]
+    init += [f"(openable {raw})" for raw in sorted(facts.openable)] + [
+        f"(opened {raw})" for raw in sorted(facts.opened)
+    ]
     init += [f"(inReceptacle {raw} {place})" for raw, place in sorted(facts.inside)]
     init += [f"(inReceptacleObject {inner} {outer})" for inner, outer in sorted(facts.nested)]
     init += [f"(objectAtLocation {raw} {place})" for raw, place in sorted(facts.object_locations)]
-    init += [f"(receptacleAtLocation {raw} {place})" for raw, place in sorted(facts.receptacle_location.items())]
+    init += [
+        f"(receptacleAtLocation {raw} {place})" for raw, place in sorted(facts.receptacle_location.items())
+    ]
     init += [f"(holds agent1 {facts.held})", "(holdsAny agent1)"] if facts.held else []
     init.append(f"(atLocation agent1 {facts.agent_location})")
     objects, facts_text = ("\n".join(f"    {line}" for line in part) for part in (lines, init))
@@ -114,7 +137,9 @@ def _condition(goal: Goal) -> str:
         )
     place = f"(receptacleType ?r {_type(goal.receptacle_kind)})"
     if goal.count == 2:
-        first, second = (f"(objectType ?o{n} {_type(goal.object_kind)}) {place} (inReceptacle ?o{n} ?r)" for n in (1, 2))
+        first, second = (
+            f"(objectType ?o{n} {_type(goal.object_kind)}) {place} (inReceptacle ?o{n} ?r)" for n in (1, 2)
+        )
         inner = f"(exists (?o2 - object) (and (not (= ?o1 ?o2)) {second}))"
         return f"(and (exists (?r - receptacle) (exists (?o1 - object) (and {first} {inner}))))"
     treated = "".join(f"({NEEDED_ABILITY[mark]} ?o) ({_SPELLED[mark]} ?o) " for mark in sorted(goal.marks))
@@ -126,7 +151,9 @@ def write_scene_files(scene: Scene, name: str, folder: Path, split: str) -> Path
     title = f"{scene.task}-{scene.object}-None-{scene.receptacle}-{scene.house.scene}"
     target = folder / PUBLISHED / FOLDER_OF[split] / title / f"trial_{name}"
     target.mkdir(parents=True, exist_ok=True)
-    (target / "traj_data.json").write_text(json.dumps(trajectory_data(scene, name), indent=1), encoding="utf-8")
+    (target / "traj_data.json").write_text(
+        json.dumps(trajectory_data(scene, name), indent=1), encoding="utf-8"
+    )
     game = target / GAME_FILE
     game.write_text(json.dumps(game_data(scene, name)), encoding="utf-8")
     return game
@@ -136,12 +163,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="folder for the tree json_2.1.1/<split>/...")
-    parser.add_argument("--split", default="", help=f"one of {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all")
+    parser.add_argument(
+        "--split", default="", help=f"one of {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all"
+    )
     parser.add_argument("--variant", default="all", help=f"one of {', '.join(TASK_TYPES)}; default: all")
-    parser.add_argument("--tasks", type=int, default=None, help="the first N tasks of each split; default: all")
+    parser.add_argument(
+        "--tasks", type=int, default=None, help="the first N tasks of each split; default: all"
+    )
     chosen = parser.parse_args(arguments)
     try:
-        return _export(chosen.out, SPLIT_ALIASES.get(chosen.split, chosen.split), chosen.variant, chosen.tasks)
+        return _export(
+            chosen.out, SPLIT_ALIASES.get(chosen.split, chosen.split), chosen.variant, chosen.tasks
+        )
     except (TStarError, OSError) as error:
         parser.exit(2, f"error: {error}\n")
 

@@ -39,5 +39,7 @@ def read_definition(text: str, where: str, what: str = "problem") -> list[Expres
             stack[-1].append(token)
     whole = stack[0][0] if len(stack) == 1 and stack[0] else None
     if not isinstance(whole, list) or whole[:1] != ["define"]:
-        raise BadData(f"{where}: the PDDL {what} must be one expression (define ...), with every bracket closed")
+        raise BadData(
+            f"{where}: the PDDL {what} must be one expression (define ...), with every bracket closed"
+        )
     return whole

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 # Properties of objects that the domain knows, and the marks that actions leave on them.
-ABILITIES = ("pickupable", "isreceptacleobject", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
+ABILITIES = (
+    "pickupable",
+    "isreceptacleobject",
+    "cleanable",
+    "heatable",
+    "coolable",
+    "toggleable",
+    "sliceable",
+)
 MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
 
 
@@ -44,10 +52,18 @@ class Goal:
 
 
 TREATED = {
-    "isclean": "pick_clean_then_place_in_recep", "ishot": "pick_heat_then_place_in_recep", "iscool": "pick_cool_then_place_in_recep",
-}  # fmt: skip
+    "isclean": "pick_clean_then_place_in_recep",
+    "ishot": "pick_heat_then_place_in_recep",
+    "iscool": "pick_cool_then_place_in_recep",
+}
 # Mark -> the ability that an object needs for it.
-NEEDED_ABILITY = {"isclean": "cleanable", "ishot": "heatable", "iscool": "coolable", "issliced": "sliceable", "istoggled": "toggleable"}
+NEEDED_ABILITY = {
+    "isclean": "cleanable",
+    "ishot": "heatable",
+    "iscool": "coolable",
+    "issliced": "sliceable",
+    "istoggled": "toggleable",
+}
 
 
 @dataclass

@@ -45,7 +45,11 @@ def tell(game: Game, state: State, command: Command) -> str:
         return _look(game, state)
     if verb == HELP:
         return game.wording.help
-    return f"You are carrying: a {game.object_names[state.held]}." if state.held != NOTHING else "You are not carrying anything."
+    return (
+        f"You are carrying: a {game.object_names[state.held]}."
+        if state.held != NOTHING
+        else "You are not carrying anything."
+    )
 
 
 def _answer(game: Game, state: State, command: Command) -> str:
@@ -78,8 +82,16 @@ def _see(game: Game, state: State, receptacle: int) -> str:
 def _look(game: Game, state: State) -> str:
     here = game.here(state)
     if not here:
-        return MIDDLE.format("nothing")  # only the intro names the receptacles: the game looks for those at the agent's location
-    beside = [o for o, places in enumerate(state.lying) if state.location in places for r in here if (o, r) in state.left]
+        return MIDDLE.format(
+            "nothing"
+        )  # only the intro names the receptacles: the game looks for those at the agent's location
+    beside = [
+        o
+        for o, places in enumerate(state.lying)
+        if state.location in places
+        for r in here
+        if (o, r) in state.left
+    ]
     return f"You are facing the {listed([game.receptacle_names[r] for r in here])}. Next to it, you see {_objects(game, beside)}."
 
 
@@ -87,12 +99,34 @@ def _examine(game: Game, state: State, object_: int) -> str:
     name = game.object_names[object_]
     if object_ in game.holders:
         return f"This is a normal {name}. In it, you see {_objects(game, game.nested.get(object_, ()))}."
-    clean, hot, cool, sliced = (object_ in mark for mark in (state.clean, state.hot, state.cool, state.sliced))
+    clean, hot, cool, sliced = (
+        object_ in mark for mark in (state.clean, state.hot, state.cool, state.sliced)
+    )
     if sliced and (clean or hot or cool):
-        marks = "hot and clean" if clean and hot else "cool and clean" if clean and cool else "clean" if clean else "hot" if hot else "cool"
+        marks = (
+            "hot and clean"
+            if clean and hot
+            else "cool and clean"
+            if clean and cool
+            else "clean"
+            if clean
+            else "hot"
+            if hot
+            else "cool"
+        )
         return f"This is a {marks} sliced {name}."
     if clean or hot or cool:
-        marks = "hot and clean" if clean and hot else "cool and clean" if clean and cool else "hot" if hot else "clean" if clean else "cold"
+        marks = (
+            "hot and clean"
+            if clean and hot
+            else "cool and clean"
+            if clean and cool
+            else "hot"
+            if hot
+            else "clean"
+            if clean
+            else "cold"
+        )
         return f"This is a {marks} {name}."
     if object_ in game.toggleable and object_ in state.toggled:
         return f"This {name} is on."

@@ -26,9 +26,11 @@ from tstar_envs.stable_random import StableRandom
 SEED = 20260101
 # Split -> games of each task type, in the order of TASK_TYPES; the published 3,553 train games are divided into train and valid.
 SIZES = {
-    "train": (738, 288, 608, 429, 498, 760), "valid": (52, 20, 42, 30, 35, 53), "test": (35, 13, 27, 16, 25, 24),
+    "train": (738, 288, 608, 429, 498, 760),
+    "valid": (52, 20, 42, 30, 35, 53),
+    "test": (35, 13, 27, 16, 25, 24),
     "valid_unseen": (24, 18, 31, 23, 21, 17),
-}  # fmt: skip
+}
 # Of how many rooms that can have a kind of object a game has it, how many copies there are, and how much likelier things lie open.
 _PRESENT = 0.85
 _COPIES = (1, 1, 1, 2, 2, 2, 2, 3, 3, 3)
@@ -48,7 +50,9 @@ def possible(task: str, wish: Wish, house: House) -> bool:
         return house.lamps > 0 and bool(_spots(object_kinds()[wish.object], house))
     if not house.of_kind(wish.receptacle):
         return False
-    return any(house.receptacles[spot].kind != wish.receptacle for spot in _spots(object_kinds()[wish.object], house))
+    return any(
+        house.receptacles[spot].kind != wish.receptacle for spot in _spots(object_kinds()[wish.object], house)
+    )
 
 
 def _spots(kind: ObjectKind, house: House) -> list[int]:
@@ -71,9 +75,15 @@ class SceneMaker:
     def __init__(self, houses: Sequence[House]) -> None:
         self._choices: dict[str, tuple[list[Wish], list[int], dict[Wish, list[House]]]] = {}
         for task in TASK_TYPES.values():
-            fitting = {wish: [house for house in houses if possible(task, wish, house)] for wish, _ in load()[task]}
+            fitting = {
+                wish: [house for house in houses if possible(task, wish, house)] for wish, _ in load()[task]
+            }
             wishes = [(wish, count) for wish, count in load()[task] if fitting[wish]]
-            self._choices[task] = [wish for wish, _ in wishes], list(accumulate(count for _, count in wishes)), fitting
+            self._choices[task] = (
+                [wish for wish, _ in wishes],
+                list(accumulate(count for _, count in wishes)),
+                fitting,
+            )
         self._spots: dict[tuple[int, str], list[int]] = {}
 
     def draw(self, task: str, draw: StableRandom) -> Scene:
@@ -97,7 +107,14 @@ class SceneMaker:
         ]
         for _ in range(house.lamps):
             contents[draw.choice(lamp_spots)].append("DeskLamp")
-        return Scene(house, task, wish.object, wish.receptacle, draw.below(2), tuple(tuple(inside) for inside in contents))
+        return Scene(
+            house,
+            task,
+            wish.object,
+            wish.receptacle,
+            draw.below(2),
+            tuple(tuple(inside) for inside in contents),
+        )
 
     def _spots_of(self, kind: ObjectKind, house: House) -> list[int]:
         key = house.scene, kind.name
@@ -112,7 +129,9 @@ def maker_for(unseen: bool, seed: int = SEED) -> SceneMaker:
     return SceneMaker([house for house in draw_houses(seed).values() if (house.scene in UNSEEN) == unseen])
 
 
-def fresh_scenes(seed: int | str, tasks: Sequence[str] = tuple(TASK_TYPES.values()), unseen: bool = False) -> Iterator[Scene]:
+def fresh_scenes(
+    seed: int | str, tasks: Sequence[str] = tuple(TASK_TYPES.values()), unseen: bool = False
+) -> Iterator[Scene]:
     """Games without end, the task types in turn.
 
     Args:
@@ -167,7 +186,10 @@ def main() -> None:
     arguments = parser.parse_args()
     files = build(arguments.seed)
     write(arguments.out, files, arguments.seed)
-    print(", ".join(f"{len(data.splitlines())} lines in {name}" for name, data in files.items()) + f" in {arguments.out}")
+    print(
+        ", ".join(f"{len(data.splitlines())} lines in {name}" for name, data in files.items())
+        + f" in {arguments.out}"
+    )
 
 
 if __name__ == "__main__":

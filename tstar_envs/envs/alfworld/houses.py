@@ -18,39 +18,94 @@ UNSEEN = frozenset({10, 219, 308, 424})
 _FURNITURE: dict[str, dict[str, tuple[int, ...]]] = {
     "K": {
         "Cabinet": (3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 9, 11, 13, 13, 15, 18, 20, 26),
-        "CoffeeMachine": (1,), "CounterTop": (1, 1, 2, 2, 2, 3, 3),
-        "DiningTable": (0, 0, 0, 1, 1, 1, 2), "Drawer": (1, 2, 3, 3, 3, 4, 4, 5, 6, 8, 11), "Fridge": (1,), "GarbageCan": (1,),
-        "Microwave": (1,), "Shelf": (0, 0, 0, 2, 3), "SideTable": (0, 0, 0, 0, 1), "SinkBasin": (1,), "StoveBurner": (4,), "Toaster": (1,),
+        "CoffeeMachine": (1,),
+        "CounterTop": (1, 1, 2, 2, 2, 3, 3),
+        "DiningTable": (0, 0, 0, 1, 1, 1, 2),
+        "Drawer": (1, 2, 3, 3, 3, 4, 4, 5, 6, 8, 11),
+        "Fridge": (1,),
+        "GarbageCan": (1,),
+        "Microwave": (1,),
+        "Shelf": (0, 0, 0, 2, 3),
+        "SideTable": (0, 0, 0, 0, 1),
+        "SinkBasin": (1,),
+        "StoveBurner": (4,),
+        "Toaster": (1,),
     },
     "L": {
-        "ArmChair": (0, 1, 1, 1, 2, 2, 3), "Cabinet": (0, 0, 0, 0, 0, 4, 8), "CoffeeTable": (0, 1, 1, 1, 2),
+        "ArmChair": (0, 1, 1, 1, 2, 2, 3),
+        "Cabinet": (0, 0, 0, 0, 0, 4, 8),
+        "CoffeeTable": (0, 1, 1, 1, 2),
         "Desk": (0, 0, 0, 0, 0, 0, 0, 1),
-        "DiningTable": (0, 0, 1, 1, 2), "Drawer": (0, 1, 2, 3, 4, 4, 5, 6, 7, 12), "Dresser": (0, 0, 1), "GarbageCan": (1,),
-        "Ottoman": (0, 0, 0, 1), "Safe": (0, 0, 0, 0, 0, 1), "Shelf": (0, 0, 0, 2, 4, 6, 8), "SideTable": (0, 1, 1, 2, 2, 3, 4),
-        "Sofa": (1, 1, 1, 2), "TVStand": (0, 1, 1),
+        "DiningTable": (0, 0, 1, 1, 2),
+        "Drawer": (0, 1, 2, 3, 4, 4, 5, 6, 7, 12),
+        "Dresser": (0, 0, 1),
+        "GarbageCan": (1,),
+        "Ottoman": (0, 0, 0, 1),
+        "Safe": (0, 0, 0, 0, 0, 1),
+        "Shelf": (0, 0, 0, 2, 4, 6, 8),
+        "SideTable": (0, 1, 1, 2, 2, 3, 4),
+        "Sofa": (1, 1, 1, 2),
+        "TVStand": (0, 1, 1),
     },
     "B": {
-        "ArmChair": (0, 0, 0, 0, 1, 2), "Bed": (1, 1, 1, 1, 2), "Cabinet": (0, 0, 0, 0, 0, 2, 4), "CoffeeTable": (0,) * 9 + (1,),
-        "Desk": (0, 1, 1, 1, 2), "DiningTable": (0, 0, 0, 0, 1), "Drawer": (1, 2, 2, 3, 3, 4, 5, 6, 7, 10, 13), "Dresser": (0, 0, 1, 1),
-        "GarbageCan": (1,), "LaundryHamper": (0, 0, 1), "Safe": (0, 0, 0, 0, 1), "Shelf": (0, 0, 1, 2, 2, 3, 5, 6, 10),
+        "ArmChair": (0, 0, 0, 0, 1, 2),
+        "Bed": (1, 1, 1, 1, 2),
+        "Cabinet": (0, 0, 0, 0, 0, 2, 4),
+        "CoffeeTable": (0,) * 9 + (1,),
+        "Desk": (0, 1, 1, 1, 2),
+        "DiningTable": (0, 0, 0, 0, 1),
+        "Drawer": (1, 2, 2, 3, 3, 4, 5, 6, 7, 10, 13),
+        "Dresser": (0, 0, 1, 1),
+        "GarbageCan": (1,),
+        "LaundryHamper": (0, 0, 1),
+        "Safe": (0, 0, 0, 0, 1),
+        "Shelf": (0, 0, 1, 2, 2, 3, 5, 6, 10),
         "SideTable": (0, 1, 1, 1, 2),
     },
     "W": {
-        "BathtubBasin": (0, 1, 1), "Cabinet": (0, 0, 2, 3, 4, 4, 4, 5, 9), "Cart": (0, 0, 0, 0, 0, 1), "CounterTop": (0, 1, 1, 1, 1, 2),
-        "Drawer": (0, 0, 0, 1, 2, 4, 6, 8), "Dresser": (0,) * 9 + (1,), "GarbageCan": (1,), "HandTowelHolder": (1, 1, 2),
-        "Shelf": (0, 0, 0, 1, 2, 3), "SideTable": (0,) * 7 + (1,), "SinkBasin": (1, 1, 2), "Toilet": (1,), "ToiletPaperHanger": (1,),
+        "BathtubBasin": (0, 1, 1),
+        "Cabinet": (0, 0, 2, 3, 4, 4, 4, 5, 9),
+        "Cart": (0, 0, 0, 0, 0, 1),
+        "CounterTop": (0, 1, 1, 1, 1, 2),
+        "Drawer": (0, 0, 0, 1, 2, 4, 6, 8),
+        "Dresser": (0,) * 9 + (1,),
+        "GarbageCan": (1,),
+        "HandTowelHolder": (1, 1, 2),
+        "Shelf": (0, 0, 0, 1, 2, 3),
+        "SideTable": (0,) * 7 + (1,),
+        "SinkBasin": (1, 1, 2),
+        "Toilet": (1,),
+        "ToiletPaperHanger": (1,),
         "TowelHolder": (1, 1, 2),
     },
-}  # fmt: skip
+}
 # Of how many rooms in ten there is a lamp to look at things under.
 _LAMPS = {"B": 0.7, "L": 0.35}
 # The unseen rooms are few, so they are furnished with what their tasks need.
 _CERTAIN = {
     10: {"Cabinet": 6, "CounterTop": 3, "Drawer": 3, "Shelf": 3, "DiningTable": 0, "SideTable": 0},
-    219: {"ArmChair": 2, "CoffeeTable": 1, "Drawer": 4, "Dresser": 1, "Safe": 1, "Shelf": 4, "SideTable": 2, "Sofa": 1, "DiningTable": 1},
+    219: {
+        "ArmChair": 2,
+        "CoffeeTable": 1,
+        "Drawer": 4,
+        "Dresser": 1,
+        "Safe": 1,
+        "Shelf": 4,
+        "SideTable": 2,
+        "Sofa": 1,
+        "DiningTable": 1,
+    },
     308: {"Bed": 1, "Desk": 2, "Drawer": 6, "Shelf": 6, "SideTable": 2, "Safe": 1, "Dresser": 1},
-    424: {"Cabinet": 4, "CounterTop": 1, "BathtubBasin": 0, "Shelf": 1, "Drawer": 2, "SinkBasin": 1, "Cart": 1},
-}  # fmt: skip
+    424: {
+        "Cabinet": 4,
+        "CounterTop": 1,
+        "BathtubBasin": 0,
+        "Shelf": 1,
+        "Drawer": 2,
+        "SinkBasin": 1,
+        "Cart": 1,
+    },
+}
 _SHARED_VIEW = 0.12
 
 
@@ -146,7 +201,10 @@ def view_id(view: tuple[int, int, int, int]) -> str:
 
 
 def _coordinates(position: tuple[int, int, int]) -> str:
-    return "".join(f"_bar__{'minus' if part < 0 else 'plus'}_{abs(part) // 100:02d}_dot_{abs(part) % 100:02d}" for part in position)
+    return "".join(
+        f"_bar__{'minus' if part < 0 else 'plus'}_{abs(part) // 100:02d}_dot_{abs(part) % 100:02d}"
+        for part in position
+    )
 
 
 def write_house(house: House) -> str:

@@ -140,7 +140,9 @@ class Explorer:
             return rules.Command(rules.OPEN, errand.receptacle)
         if errand.verb in (rules.USE, rules.CLOSE, rules.EXAMINE_OBJECT):
             return rules.Command(errand.verb, errand.thing)
-        return rules.Command(errand.verb, errand.thing, errand.receptacle if errand.verb != rules.SLICE else state.held)
+        return rules.Command(
+            errand.verb, errand.thing, errand.receptacle if errand.verb != rules.SLICE else state.held
+        )
 
     def _aim(self, state: State) -> list[Errand]:
         """Errands for a verb that was rare so far, among those that the game has at all."""
@@ -153,7 +155,14 @@ class Explorer:
                 thing = draw.choice(sorted(members))
                 treat = Errand(draw.choice(tools), False, verb, thing)
                 aims.append(
-                    (self._verbs[verb], [*self._fetch(state, thing), treat, Errand(treat.receptacle, False, rules.EXAMINE_OBJECT, thing)])
+                    (
+                        self._verbs[verb],
+                        [
+                            *self._fetch(state, thing),
+                            treat,
+                            Errand(treat.receptacle, False, rules.EXAMINE_OBJECT, thing),
+                        ],
+                    )
                 )
         if game.knives and game.sliceable:
             thing, knife = draw.choice(sorted(game.sliceable)), draw.choice(sorted(game.knives))
@@ -162,12 +171,23 @@ class Explorer:
                 cut = Errand(places[0], False, rules.SLICE, thing)
                 look = Errand(places[0], False, rules.EXAMINE_OBJECT, thing)
                 aims.append(
-                    (self._verbs[rules.SLICE], [*self._fetch(state, knife), cut, *self._put_away(knife), *self._fetch(state, thing), look])
+                    (
+                        self._verbs[rules.SLICE],
+                        [
+                            *self._fetch(state, knife),
+                            cut,
+                            *self._put_away(knife),
+                            *self._fetch(state, thing),
+                            look,
+                        ],
+                    )
                 )
         lamps = [lamp for lamp in sorted(game.toggleable) if self._places(state, lamp)]
         if lamps:
             lamp = draw.choice(lamps)
-            aims.append((self._verbs[rules.USE], [Errand(self._places(state, lamp)[0], False, rules.USE, lamp)]))
+            aims.append(
+                (self._verbs[rules.USE], [Errand(self._places(state, lamp)[0], False, rules.USE, lamp)])
+            )
         doors = [r for r in game.reachable if r in game.openable]
         if doors:
             door = draw.choice(doors)
@@ -196,8 +216,17 @@ def mutate(text: str, draw: StableRandom) -> str:
     """A command with a small accident: mostly no command any more."""
     cut = draw.below(len(text) + 1)
     words = text.split()
-    return draw.choice((
-        text[:cut] + text[cut + 1 :], text[:cut] + draw.choice("abc 123\t.") + text[cut:], text.upper(), f"  {text} ", f"{text}.",
-        text[:cut],
-        " ".join(draw.shuffled(words)), " ".join(words[1:]), text.replace("1", "2"), text.replace("move", "put").replace(" to ", " in/on "),
-    ))  # fmt: skip
+    return draw.choice(
+        (
+            text[:cut] + text[cut + 1 :],
+            text[:cut] + draw.choice("abc 123\t.") + text[cut:],
+            text.upper(),
+            f"  {text} ",
+            f"{text}.",
+            text[:cut],
+            " ".join(draw.shuffled(words)),
+            " ".join(words[1:]),
+            text.replace("1", "2"),
+            text.replace("move", "put").replace(" to ", " in/on "),
+        )
+    )

@@ -10,7 +10,21 @@ from functools import lru_cache
 
 from tstar_envs.envs.alfworld.game import NOTHING, Game, State
 from tstar_envs.envs.alfworld.planner import Errand, distance, first_command, plan
-from tstar_envs.envs.alfworld.rules import CLEAN, COOL, EXAMINE_RECEPTACLE, GO, HEAT, HELP, MOVE, OPEN, TAKE, USE, Command, apply, situation
+from tstar_envs.envs.alfworld.rules import (
+    CLEAN,
+    COOL,
+    EXAMINE_RECEPTACLE,
+    GO,
+    HEAT,
+    HELP,
+    MOVE,
+    OPEN,
+    TAKE,
+    USE,
+    Command,
+    apply,
+    situation,
+)
 from tstar_envs.stable_random import StableRandom
 
 WORDINGS = 4
@@ -129,7 +143,7 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
         "I put {x} away.",
         "{x} is not what I need. I leave it here.",
     ),
-}  # fmt: skip
+}
 _MISTAKES = ("I try this: {a}.", "Perhaps it helps to {a}.", "Next I {a}.", "It seems right to {a} now.")
 
 
@@ -147,7 +161,9 @@ def thought(game: Game, state: State, errands: tuple[Errand, ...], command: Comm
     """What is thought before a command, the first of some errands."""
     errand = errands[0]
     going = {GO: "go to", OPEN: "open to", EXAMINE_RECEPTACLE: "examine to"}.get(command.verb, "")
-    placing = errand.thing in game.targets and not game.goal.lamp_kind and errand.receptacle in game.destinations
+    placing = (
+        errand.thing in game.targets and not game.goal.lamp_kind and errand.receptacle in game.destinations
+    )
     if errand.verb == MOVE and not placing:
         key = f"{going} put it away".strip()
     elif errand.verb in ("", USE):
@@ -155,14 +171,20 @@ def thought(game: Game, state: State, errands: tuple[Errand, ...], command: Comm
     elif not going:
         key = errand.verb
     else:
-        key = f"{going} {'look for' if errand.verb == TAKE else 'place' if errand.verb == MOVE else 'treat'} it"
+        key = (
+            f"{going} {'look for' if errand.verb == TAKE else 'place' if errand.verb == MOVE else 'treat'} it"
+        )
     goal = game.goal
     thing = errand.thing if errand.verb not in ("", USE) else state.held
     again = goal.count == 2 and any(set(game.targets) & set(state.contents[r]) for r in game.destinations)
     text = _THOUGHTS[key][wording].format(
-        x=f"the {game.object_names[thing]}", k=goal.object_kind, r=f"the {game.receptacle_names[errand.receptacle]}",
-        v=errand.verb, n="another" if again else "an" if goal.object_kind[0] in "aeiou" else "a", l=goal.lamp_kind,
-    )  # fmt: skip
+        x=f"the {game.object_names[thing]}",
+        k=goal.object_kind,
+        r=f"the {game.receptacle_names[errand.receptacle]}",
+        v=errand.verb,
+        n="another" if again else "an" if goal.object_kind[0] in "aeiou" else "a",
+        l=goal.lamp_kind,
+    )
     return _SENTENCE.sub(lambda start: start[0].upper(), text)
 
 
@@ -198,12 +220,18 @@ def _leads_nowhere(game: Game, state: State, command: Command) -> bool:
 
 def _imagined(game: Game, state: State, errand: Errand, draw: StableRandom) -> tuple[str, str] | None:
     """Take the object from a place at hand where it is not: a command that does nothing."""
-    near = [r for r in game.reachable if game.location_of[r] == state.location and errand.thing not in state.contents[r]]
+    near = [
+        r
+        for r in game.reachable
+        if game.location_of[r] == state.location and errand.thing not in state.contents[r]
+    ]
     if not near:
         return None
     aside = errand._replace(receptacle=draw.choice(near))
     text = f"take {game.object_names[errand.thing]} from {game.receptacle_names[aside.receptacle]}"
-    return thought(game, state, (aside,), Command(TAKE, errand.thing, aside.receptacle), draw.below(WORDINGS)), text
+    return thought(
+        game, state, (aside,), Command(TAKE, errand.thing, aside.receptacle), draw.below(WORDINGS)
+    ), text
 
 
 def _elsewhere(game: Game, state: State, draw: StableRandom) -> list[tuple[Command, str]]:
@@ -211,9 +239,12 @@ def _elsewhere(game: Game, state: State, draw: StableRandom) -> list[tuple[Comma
     right = {game.location_of[r] for r in game.reachable if set(game.targets) & set(state.contents[r])}
     likely = frozenset[int]().union(*(game.fitting[thing] for thing in game.targets))
     wrong = [
-        (command, text) for text, command in situation(game, state).commands.items()
-        if command.verb in (OPEN, GO) and command.thing in likely and game.location_of[command.thing] not in right
-    ]  # fmt: skip
+        (command, text)
+        for text, command in situation(game, state).commands.items()
+        if command.verb in (OPEN, GO)
+        and command.thing in likely
+        and game.location_of[command.thing] not in right
+    ]
     return sorted(draw.shuffled(wrong), key=lambda pair: pair[0].verb != OPEN)
 
 

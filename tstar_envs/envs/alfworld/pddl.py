@@ -27,8 +27,12 @@ def read_game(text: str, where: str) -> Game:
     data = parse_json(text, where)
     for name in ("pddl_problem", "grammar", *(["pddl_domain"] if "pddl_domain" in data else [])):
         if not isinstance(data.get(name), str):
-            raise BadData(f"{where}: field {name!r} must be a string; expected a game.tw-pddl file of ALFWorld")
-    if data.get("pddl_domain"):  # a file without one leaves open what the game's actions do, and nothing differs
+            raise BadData(
+                f"{where}: field {name!r} must be a string; expected a game.tw-pddl file of ALFWorld"
+            )
+    if data.get(
+        "pddl_domain"
+    ):  # a file without one leaves open what the game's actions do, and nothing differs
         check_domain(data["pddl_domain"], where)
     facts, goal = read_problem(data["pddl_problem"], where)
     task, wording = read_grammar(data["grammar"], where)
@@ -41,7 +45,9 @@ def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
     Raises:
         BadData: no such problem, or one that the rules do not cover.
     """
-    sections = {str(part[0]): part[1:] for part in read_definition(text, where) if isinstance(part, list) and part}
+    sections = {
+        str(part[0]): part[1:] for part in read_definition(text, where) if isinstance(part, list) and part
+    }
     for name in (":objects", ":init", ":goal"):
         if name not in sections:
             raise BadData(f"{where}: the PDDL problem has no section {name}")
@@ -56,11 +62,18 @@ def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
 def _read_facts(init: list[Expression], where: str) -> Facts:
     facts = Facts()
     fits, inside, nested, lying = facts.fits, facts.inside, facts.nested, facts.object_locations
-    relations = {"cancontain": fits, "inreceptacle": inside, "inreceptacleobject": nested, "objectatlocation": lying}
+    relations = {
+        "cancontain": fits,
+        "inreceptacle": inside,
+        "inreceptacleobject": nested,
+        "objectatlocation": lying,
+    }
     unary = {**facts.abilities, **facts.marks, "openable": facts.openable, "opened": facts.opened}
     maps = {
-        "receptacletype": facts.receptacle_kinds, "objecttype": facts.object_kinds, "receptacleatlocation": facts.receptacle_location,
-    }  # fmt: skip
+        "receptacletype": facts.receptacle_kinds,
+        "objecttype": facts.object_kinds,
+        "receptacleatlocation": facts.receptacle_location,
+    }
     for fact in init:
         if not isinstance(fact, list) or not fact or not all(isinstance(word, str) for word in fact):
             continue  # distances and costs, which the game does not use
@@ -72,12 +85,16 @@ def _read_facts(init: list[Expression], where: str) -> Facts:
             continue  # a mark of the planner, such as (checked r)
         elif predicate in relations:
             relations[predicate].add(
-                (_kind(arguments[0]), _kind(arguments[1])) if predicate == "cancontain" else (arguments[0], arguments[1])
+                (_kind(arguments[0]), _kind(arguments[1]))
+                if predicate == "cancontain"
+                else (arguments[0], arguments[1])
             )
         elif predicate in maps:
             value = arguments[1] if predicate == "receptacleatlocation" else _kind(arguments[1])
             if maps[predicate].setdefault(arguments[0], value) != value:
-                raise BadData(f"{where}: {arguments[0]} has two values of {predicate}: {maps[predicate][arguments[0]]} and {value}")
+                raise BadData(
+                    f"{where}: {arguments[0]} has two values of {predicate}: {maps[predicate][arguments[0]]} and {value}"
+                )
         elif predicate == "atlocation":
             facts.agent_location = arguments[1]
         elif predicate == "holds":
@@ -91,12 +108,21 @@ def _complete(facts: Facts, where: str) -> None:
     if not facts.agent_location:
         raise BadData(f"{where}: the PDDL problem does not say where the agent is (atLocation)")
     pairs = [*facts.inside, *facts.object_locations]
-    for object_ in (*(o for o, _ in pairs), *(o for pair in facts.nested for o in pair), *([facts.held] if facts.held else [])):
+    for object_ in (
+        *(o for o, _ in pairs),
+        *(o for pair in facts.nested for o in pair),
+        *([facts.held] if facts.held else []),
+    ):
         facts.object_kinds.setdefault(object_, "")
     for mark in (*ABILITIES, *MARKS):
         for object_ in (facts.abilities if mark in facts.abilities else facts.marks)[mark]:
             facts.object_kinds.setdefault(object_, "")
-    for receptacle in (*facts.receptacle_location, *facts.openable, *facts.opened, *(r for _, r in facts.inside)):
+    for receptacle in (
+        *facts.receptacle_location,
+        *facts.openable,
+        *facts.opened,
+        *(r for _, r in facts.inside),
+    ):
         facts.receptacle_kinds.setdefault(receptacle, "")
 
 
@@ -112,18 +138,27 @@ def read_goal(condition: Expression, where: str) -> Goal:
     """
     atoms = set(_atoms(condition, {}, [0], where))
     for count in (1, 2):
-        for mark, ability in (("", ""), ("isclean", "cleanable"), ("ishot", "heatable"), ("iscool", "coolable")):
+        for mark, ability in (
+            ("", ""),
+            ("isclean", "cleanable"),
+            ("ishot", "heatable"),
+            ("iscool", "coolable"),
+        ):
             goal = _place_goal(atoms, count, mark, ability)
             if goal is not None:
                 return goal
     goal = _look_goal(atoms)
     if goal is None:
         told = " ".join(f"({' '.join(atom)})" for atom in sorted(atoms))
-        raise BadData(f"{where}: the goal is none of ALFWorld's six kinds (pick, look, clean, heat, cool, pick two): {told:.300}")
+        raise BadData(
+            f"{where}: the goal is none of ALFWorld's six kinds (pick, look, clean, heat, cool, pick two): {told:.300}"
+        )
     return goal
 
 
-def _atoms(condition: Expression, names: dict[str, str], counter: list[int], where: str) -> Iterator[tuple[str, ...]]:
+def _atoms(
+    condition: Expression, names: dict[str, str], counter: list[int], where: str
+) -> Iterator[tuple[str, ...]]:
     """The facts that a condition of ``and`` and ``exists`` asks for, with a name of its own for every variable."""
     if isinstance(condition, str) or not condition:
         raise BadData(f"{where}: the goal has a part {condition!r:.60} that is no condition")
@@ -140,7 +175,11 @@ def _atoms(condition: Expression, names: dict[str, str], counter: list[int], whe
         yield from _atoms(rest[1], inner, counter, where)
     elif head == "not" and len(rest) == 1 and isinstance(rest[0], list) and rest[0][:1] == ["="]:
         yield ("differ", *sorted(names.get(str(word), str(word)) for word in rest[0][1:]))
-    elif isinstance(head, str) and all(isinstance(word, str) for word in rest) and head not in ("or", "not", "forall", "imply"):
+    elif (
+        isinstance(head, str)
+        and all(isinstance(word, str) for word in rest)
+        and head not in ("or", "not", "forall", "imply")
+    ):
         yield (head, *(names.get(str(word), str(word)) for word in rest))
     else:
         raise BadData(f"{where}: the goal uses {head!r:.30}, which no game of ALFWorld does")
@@ -167,7 +206,11 @@ def _place_goal(atoms: set[tuple[str, ...]], count: int, mark: str, ability: str
 
 
 def _look_goal(atoms: set[tuple[str, ...]]) -> Goal | None:
-    holds, lit, kinds = _only(atoms, "holds"), _only(atoms, "istoggled"), {atom[0]: atom[1] for atom in _only(atoms, "objecttype")}
+    holds, lit, kinds = (
+        _only(atoms, "holds"),
+        _only(atoms, "istoggled"),
+        {atom[0]: atom[1] for atom in _only(atoms, "objecttype")},
+    )
     if len(holds) != 1 or len(lit) != 1 or len(_only(atoms, "atlocation")) != 1 or len(kinds) != 2:
         return None
     (holder, object_), (lamp,), (_, location) = holds[0], lit[0], _only(atoms, "atlocation")[0]
@@ -175,15 +218,20 @@ def _look_goal(atoms: set[tuple[str, ...]]) -> Goal | None:
     if object_ not in kinds or lamp not in kinds:
         return None
     expected = {
-        ("objecttype", object_, kinds[object_]), ("objecttype", lamp, kinds[lamp]), ("holds", holder, object_),
-        ("toggleable", lamp), ("istoggled", lamp), ("atlocation", agent, location),
-    }  # fmt: skip
+        ("objecttype", object_, kinds[object_]),
+        ("objecttype", lamp, kinds[lamp]),
+        ("holds", holder, object_),
+        ("toggleable", lamp),
+        ("istoggled", lamp),
+        ("atlocation", agent, location),
+    }
     goal = Goal(_kind(kinds[object_]), "", _kind(kinds[lamp]))
     if atoms == expected | {("objectatlocation", lamp, location)}:
         return Goal(goal.object_kind, "", goal.lamp_kind, lamp_in_receptacle=False)
     receptacles = _only(atoms, "receptacleatlocation")
     if len(receptacles) == 1 and atoms == expected | {
-        ("receptacleatlocation", receptacles[0][0], location), ("inreceptacle", lamp, receptacles[0][0]),
-    }:  # fmt: skip
+        ("receptacleatlocation", receptacles[0][0], location),
+        ("inreceptacle", lamp, receptacles[0][0]),
+    }:
         return goal
     return None

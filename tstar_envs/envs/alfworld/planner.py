@@ -13,7 +13,19 @@ from itertools import permutations
 from typing import NamedTuple
 
 from tstar_envs.envs.alfworld.game import NOTHING, Game, State, marked_objects
-from tstar_envs.envs.alfworld.rules import APPLIANCES, CLEAN, COOL, GO, HEAT, MOVE, OPEN, TAKE, USE, Command, situation
+from tstar_envs.envs.alfworld.rules import (
+    APPLIANCES,
+    CLEAN,
+    COOL,
+    GO,
+    HEAT,
+    MOVE,
+    OPEN,
+    TAKE,
+    USE,
+    Command,
+    situation,
+)
 
 _TREATMENT = {"isclean": CLEAN, "ishot": HEAT, "iscool": COOL}
 
@@ -122,7 +134,11 @@ def _placing(game: Game, state: State) -> Iterator[Errands]:
     for destination in reversed(game.destinations):
         if game.location_of[destination] == NOTHING:
             continue
-        ready = [o for o in game.targets if o in state.contents[destination] and all(o in marked for marked in marks.values())]
+        ready = [
+            o
+            for o in game.targets
+            if o in state.contents[destination] and all(o in marked for marked in marks.values())
+        ]
         movable = [o for o in game.targets if o not in ready and destination in game.fitting[o]]
         for chosen in permutations(movable, goal.count - len(ready)):
             if state.held in chosen[1:]:

@@ -17,7 +17,11 @@ TASKS = 160
 @lru_cache(maxsize=1)
 def held_out_lines() -> frozenset[str]:
     """The shipped games of the other splits than train, as lines of their files."""
-    return frozenset(f"{str(task.source).rstrip()}" for task in load_tasks("all", "mini").tasks.values() if task.split != "train")
+    return frozenset(
+        f"{str(task.source).rstrip()}"
+        for task in load_tasks("all", "mini").tasks.values()
+        if task.split != "train"
+    )
 
 
 def practice_set(seed: int | str, variants: Sequence[str] = tuple(TASK_TYPES), size: int = TASKS) -> TaskSet:
@@ -25,4 +29,7 @@ def practice_set(seed: int | str, variants: Sequence[str] = tuple(TASK_TYPES), s
     held_out = held_out_lines()
     scenes = fresh_scenes(f"practice/{seed}", [TASK_TYPES[variant] for variant in variants])
     kept = islice((scene for scene in scenes if write_scene(scene).rstrip() not in held_out), size)
-    return task_set("practice", [HouseTask(f"practice-{seed}-{n:04d}", "train", scene.task, scene) for n, scene in enumerate(kept)])
+    return task_set(
+        "practice",
+        [HouseTask(f"practice-{seed}-{n:04d}", "train", scene.task, scene) for n, scene in enumerate(kept)],
+    )

@@ -13,13 +13,21 @@ USAGE = (
     "look, inventory, help"
 )
 _FORMS = (
-    ("go", re.compile(r"go to (.+)")), ("open", re.compile(r"open (.+)")), ("close", re.compile(r"close (.+)")),
-    ("take", re.compile(r"take (.+?) from (.+)")), ("move", re.compile(r"(?:put|move) (.+?) (?:in/on|into|onto|in|on|to) (.+)")),
-    ("examine", re.compile(r"examine (.+)")), ("use", re.compile(r"use (.+)")), ("clean", re.compile(r"clean (.+?) with (.+)")),
-    ("heat", re.compile(r"heat (.+?) with (.+)")), ("cool", re.compile(r"cool (.+?) with (.+)")),
+    ("go", re.compile(r"go to (.+)")),
+    ("open", re.compile(r"open (.+)")),
+    ("close", re.compile(r"close (.+)")),
+    ("take", re.compile(r"take (.+?) from (.+)")),
+    ("move", re.compile(r"(?:put|move) (.+?) (?:in/on|into|onto|in|on|to) (.+)")),
+    ("examine", re.compile(r"examine (.+)")),
+    ("use", re.compile(r"use (.+)")),
+    ("clean", re.compile(r"clean (.+?) with (.+)")),
+    ("heat", re.compile(r"heat (.+?) with (.+)")),
+    ("cool", re.compile(r"cool (.+?) with (.+)")),
     ("slice", re.compile(r"slice (.+?) with (.+)")),
-    ("look", re.compile(r"look()")), ("inventory", re.compile(r"inventory()")), ("help", re.compile(r"help()")),
-)  # fmt: skip
+    ("look", re.compile(r"look()")),
+    ("inventory", re.compile(r"inventory()")),
+    ("help", re.compile(r"help()")),
+)
 _LONGEST = 200  # characters; the longest command has some 50
 _ABLE = {"clean": "cleaned", "heat": "heated", "cool": "cooled"}
 
@@ -85,21 +93,31 @@ def _refusal(game: Game, state: State, verb: str, *names: str) -> str:
     held = game.object_names[state.held] if state.held != NOTHING else ""
     kinds = [kind for kind, _ in things]
     wanted = {
-        "go": ["receptacle"], "open": ["receptacle"], "close": ["receptacle"], "use": ["object"],
-        "slice": ["object", "object"], "examine": kinds,
-    }.get(verb, ["object", "receptacle"])  # fmt: skip
+        "go": ["receptacle"],
+        "open": ["receptacle"],
+        "close": ["receptacle"],
+        "use": ["object"],
+        "slice": ["object", "object"],
+        "examine": kinds,
+    }.get(verb, ["object", "receptacle"])
     for name, kind, right in zip(names, kinds, wanted, strict=True):
         if kind != right:
             return f"{name} is {'a receptacle, not an object' if kind == 'receptacle' else 'an object, not a receptacle'}"
     place = next((number for kind, number in things if kind == "receptacle"), NOTHING)
     if verb == "go":
-        return f"you are at {names[0]} already" if game.location_of[place] == state.location else f"{names[0]} cannot be reached"
+        return (
+            f"you are at {names[0]} already"
+            if game.location_of[place] == state.location
+            else f"{names[0]} cannot be reached"
+        )
     if place != NOTHING and place not in game.here(state):
         return f"you are not at {game.receptacle_names[place]}; go there first"
     return _refusal_here(game, state, verb, names, things[0][1], place, held)
 
 
-def _refusal_here(game: Game, state: State, verb: str, names: tuple[str, ...], thing: int, place: int, held: str) -> str:
+def _refusal_here(
+    game: Game, state: State, verb: str, names: tuple[str, ...], thing: int, place: int, held: str
+) -> str:
     """The same, for things of the right sorts and a receptacle at hand."""
     if verb in ("open", "close"):
         if place not in game.openable:
@@ -116,17 +134,27 @@ def _refusal_here(game: Game, state: State, verb: str, names: tuple[str, ...], t
             return f"your hand holds {held}; put it down first"
         if not game.accessible(state, place):
             return f"{names[1]} is closed; open it first"
-        return f"{names[0]} is not in or on {names[1]}" if thing not in state.contents[place] else f"{names[0]} cannot be picked up"
+        return (
+            f"{names[0]} is not in or on {names[1]}"
+            if thing not in state.contents[place]
+            else f"{names[0]} cannot be picked up"
+        )
     if verb == "slice":
         if names[1] != held:
             return f"you do not hold {names[1]}"
         if game.numbers[names[1]][1] not in game.knives:
             return f"{names[1]} is no knife"
-        return f"{names[0]} cannot be sliced" if thing not in game.sliceable else f"{names[0]} does not lie here"
+        return (
+            f"{names[0]} cannot be sliced" if thing not in game.sliceable else f"{names[0]} does not lie here"
+        )
     if names[0] != held:
         return f"you do not hold {names[0]}; you hold {held or 'nothing'}"
     if verb == "move":
-        return f"{names[1]} is closed; open it first" if not game.accessible(state, place) else f"{names[1]} does not take {names[0]}"
+        return (
+            f"{names[1]} is closed; open it first"
+            if not game.accessible(state, place)
+            else f"{names[1]} does not take {names[0]}"
+        )
     if game.receptacle_kinds[place] != APPLIANCES[verb]:
         return f"to {verb} something you need a {APPLIANCES[verb]}, and {names[1]} is none"
     return f"{names[0]} cannot be {_ABLE[verb]}"

@@ -14,7 +14,13 @@ from tstar_envs.envs.alfworld.game import NOTHING, Game, State
 
 GO, OPEN, CLOSE, TAKE, MOVE, USE = "go", "open", "close", "take", "move", "use"
 CLEAN, HEAT, COOL, SLICE = "clean", "heat", "cool", "slice"
-EXAMINE_RECEPTACLE, EXAMINE_OBJECT, LOOK, INVENTORY, HELP = "examine receptacle", "examine object", "look", "inventory", "help"
+EXAMINE_RECEPTACLE, EXAMINE_OBJECT, LOOK, INVENTORY, HELP = (
+    "examine receptacle",
+    "examine object",
+    "look",
+    "inventory",
+    "help",
+)
 # What can change the world or the agent's place in it; the others only tell.
 CHANGING = frozenset({GO, OPEN, CLOSE, TAKE, MOVE, USE, CLEAN, HEAT, COOL, SLICE})
 APPLIANCES = {CLEAN: "sinkbasin", HEAT: "microwave", COOL: "fridge"}
@@ -67,7 +73,9 @@ def situation(game: Game, state: State) -> Situation:
             if accessible:
                 for object_ in inside:
                     if object_ in game.pickupable:
-                        found[f"take {object_names[object_]} from {name}"] = Command(TAKE, object_, receptacle)
+                        found[f"take {object_names[object_]} from {name}"] = Command(
+                            TAKE, object_, receptacle
+                        )
         else:
             if accessible and receptacle in fitting:
                 found[game.wording.move.said({"o": held_name, "r": name})] = Command(MOVE, held, receptacle)
@@ -100,8 +108,12 @@ def apply(game: Game, state: State, command: Command) -> State:
     if verb == TAKE:
         return state._replace(
             held=thing,
-            contents=_replaced(state.contents, other, tuple([o for o in state.contents[other] if o != thing])),
-            lying=_replaced(state.lying, thing, tuple([place for place in state.lying[thing] if place != state.location])),
+            contents=_replaced(
+                state.contents, other, tuple([o for o in state.contents[other] if o != thing])
+            ),
+            lying=_replaced(
+                state.lying, thing, tuple([place for place in state.lying[thing] if place != state.location])
+            ),
             left=state.left | {(thing, other)},
         )
     if verb == MOVE:
@@ -115,11 +127,15 @@ def apply(game: Game, state: State, command: Command) -> State:
         return state if thing in state.clean else state._replace(clean=state.clean | {thing})
     if verb == HEAT:
         return (
-            state if thing in state.hot and thing not in state.cool else state._replace(hot=state.hot | {thing}, cool=state.cool - {thing})
+            state
+            if thing in state.hot and thing not in state.cool
+            else state._replace(hot=state.hot | {thing}, cool=state.cool - {thing})
         )
     if verb == COOL:
         return (
-            state if thing in state.cool and thing not in state.hot else state._replace(cool=state.cool | {thing}, hot=state.hot - {thing})
+            state
+            if thing in state.cool and thing not in state.hot
+            else state._replace(cool=state.cool | {thing}, hot=state.hot - {thing})
         )
     if verb == USE:
         # The domain also flips a mark "isOn", which nothing reads: using a lamp again changes nothing that can be seen.
@@ -129,7 +145,9 @@ def apply(game: Game, state: State, command: Command) -> State:
     return state
 
 
-def _replaced(rows: tuple[tuple[int, ...], ...], number: int, row: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _replaced(
+    rows: tuple[tuple[int, ...], ...], number: int, row: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
     return (*rows[:number], row, *rows[number + 1 :])
 
 
@@ -147,8 +165,14 @@ def fingerprint(game: Game, state: State) -> str:
     """Text that is equal exactly for equal states of one game: what differs from its start."""
     start = game.start
     contents = [
-        (r, now) for r, (now, then) in enumerate(zip(state.contents, start.contents, strict=True)) if now is not then and now != then
+        (r, now)
+        for r, (now, then) in enumerate(zip(state.contents, start.contents, strict=True))
+        if now is not then and now != then
     ]
-    lying = [(o, now) for o, (now, then) in enumerate(zip(state.lying, start.lying, strict=True)) if now is not then and now != then]
+    lying = [
+        (o, now)
+        for o, (now, then) in enumerate(zip(state.lying, start.lying, strict=True))
+        if now is not then and now != then
+    ]
     marks = [sorted(mark) for mark in state[4:]]
     return f"{state.location} {state.held} {contents} {lying} {marks}"

@@ -22,23 +22,25 @@ SENTENCES = {
 }
 _MARK = {CLEAN: "isclean", HEAT: "ishot", COOL: "iscool"}
 _START = "loc_bar_99_bar_99_bar_0_bar_30"  # in the middle of the room, where no furniture is looked at from
-HELP = "\n".join((
-    "Available commands:",
-    "  look:                             look around your current location",
-    "  inventory:                        check your current inventory",
-    "  go to (receptacle):               move to a receptacle",
-    "  open (receptacle):                open a receptacle",
-    "  close (receptacle):               close a receptacle",
-    "  take (object) from (receptacle):  take an object from a receptacle",
-    "  move (object) to (receptacle):  place an object in or on a receptacle",
-    "  examine (something):              examine a receptacle or an object",
-    "  use (object):                     use an object",
-    "  heat (object) with (receptacle):  heat an object using a receptacle",
-    "  clean (object) with (receptacle): clean an object using a receptacle",
-    "  cool (object) with (receptacle):  cool an object using a receptacle",
-    "  slice (object) with (object):     slice an object using a sharp object",
-    "",
-))  # fmt: skip
+HELP = "\n".join(
+    (
+        "Available commands:",
+        "  look:                             look around your current location",
+        "  inventory:                        check your current inventory",
+        "  go to (receptacle):               move to a receptacle",
+        "  open (receptacle):                open a receptacle",
+        "  close (receptacle):               close a receptacle",
+        "  take (object) from (receptacle):  take an object from a receptacle",
+        "  move (object) to (receptacle):  place an object in or on a receptacle",
+        "  examine (something):              examine a receptacle or an object",
+        "  use (object):                     use an object",
+        "  heat (object) with (receptacle):  heat an object using a receptacle",
+        "  clean (object) with (receptacle): clean an object using a receptacle",
+        "  cool (object) with (receptacle):  cool an object using a receptacle",
+        "  slice (object) with (object):     slice an object using a sharp object",
+        "",
+    )
+)
 WORDING = Wording(help=HELP)
 
 
@@ -69,12 +71,20 @@ class Scene:
         if self.task == LOOK:
             return Goal(kind, "", self.receptacle.lower())
         mark = _MARK.get(self.task)
-        return Goal(kind, self.receptacle.lower(), "", 2 if self.task == PICK_TWO else 1, frozenset([mark] if mark else []))
+        return Goal(
+            kind,
+            self.receptacle.lower(),
+            "",
+            2 if self.task == PICK_TWO else 1,
+            frozenset([mark] if mark else []),
+        )
 
     @property
     def description(self) -> str:
         """The task in words, without the full stop."""
-        return SENTENCES[self.task][self.sentence].format(object=self.object.lower(), receptacle=self.receptacle.lower())
+        return SENTENCES[self.task][self.sentence].format(
+            object=self.object.lower(), receptacle=self.receptacle.lower()
+        )
 
 
 def scene_facts(scene: Scene) -> Facts:

@@ -12,7 +12,15 @@ from functools import lru_cache
 
 from tstar_envs.envs.alfworld.game import Game, State
 from tstar_envs.envs.alfworld.oracle import WORDINGS, thought
-from tstar_envs.envs.alfworld.planner import Errand, Errands, first_command, plan, price, text_of, with_free_hand
+from tstar_envs.envs.alfworld.planner import (
+    Errand,
+    Errands,
+    first_command,
+    plan,
+    price,
+    text_of,
+    with_free_hand,
+)
 from tstar_envs.envs.alfworld.rules import EXAMINE_RECEPTACLE, GO, OPEN, TAKE, USE, Command
 
 Seen = frozenset[int]  # receptacles whose contents were shown
@@ -22,7 +30,11 @@ NOTHING_SEEN: Seen = frozenset()
 def seen_after(game: Game, state: State, command: Command, seen: Seen) -> Seen:
     """What was seen once a command was answered; ``state`` is the one after it."""
     verb, receptacle, _ = command
-    if verb not in (GO, OPEN, EXAMINE_RECEPTACLE) or receptacle in seen or not game.accessible(state, receptacle):
+    if (
+        verb not in (GO, OPEN, EXAMINE_RECEPTACLE)
+        or receptacle in seen
+        or not game.accessible(state, receptacle)
+    ):
         return seen
     return seen | {receptacle} if verb == EXAMINE_RECEPTACLE or game.wording.answers[verb].contents else seen
 
@@ -55,19 +67,28 @@ def _believed(game: Game, state: State, seen: Seen) -> State:
     """The state without what was not seen. What an agent put somewhere itself it knows."""
     start = game.start
     contents = tuple(
-        [inside if r in seen else tuple([o for o in inside if o not in start.contents[r]]) for r, inside in enumerate(state.contents)]
+        [
+            inside if r in seen else tuple([o for o in inside if o not in start.contents[r]])
+            for r, inside in enumerate(state.contents)
+        ]
     )
-    return state._replace(contents=contents, opened=frozenset([r for r in state.opened if r in seen or r not in start.opened]))
+    return state._replace(
+        contents=contents, opened=frozenset([r for r in state.opened if r in seen or r not in start.opened])
+    )
 
 
 def _partial(game: Game, believed: State) -> Errands:
     """What can be done while something is still to be found: take what is to be looked at, or bring the first of two objects."""
     if game.goal.lamp_kind:
         taking = [
-            way for r in game.reachable for thing in game.targets
-            if thing in believed.contents[r] and thing in game.pickupable and believed.held not in game.targets
+            way
+            for r in game.reachable
+            for thing in game.targets
+            if thing in believed.contents[r]
+            and thing in game.pickupable
+            and believed.held not in game.targets
             for way in with_free_hand(game, believed, (Errand(r, True, TAKE, thing),))
-        ]  # fmt: skip
+        ]
         return min(taking, key=lambda way: price(game, believed, way), default=())
     if game.goal.count == 1 or any(set(game.targets) & set(believed.contents[r]) for r in game.destinations):
         return ()
@@ -96,7 +117,12 @@ def _look_around(game: Game, state: State, seen: Seen) -> tuple[Errand, Command]
 
     def order(r: int) -> tuple[bool, bool, int, int]:
         steps = 1 + (r in game.openable)
-        return r not in likely, game.location_of[r] != state.location, steps * many[game.receptacle_kinds[r]], -r
+        return (
+            r not in likely,
+            game.location_of[r] != state.location,
+            steps * many[game.receptacle_kinds[r]],
+            -r,
+        )
 
     place = min(unseen, key=order)
     errand = Errand(place, True, USE if lamp else TAKE, wanted[0])

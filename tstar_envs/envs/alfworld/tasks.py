@@ -31,7 +31,13 @@ GAME_FILE = "game.tw-pddl"
 PUBLISHED = "json_2.1.1"
 # Of the 3,553 published train games as many are held out as leaves the paper's 3,321.
 HELD_OUT, PUBLISHED_TRAIN = 232, 3553
-_NAMED_SPLIT = {"train": "train", "valid": "valid", "test": "test", "valid_seen": "test", "valid_unseen": "valid_unseen"}
+_NAMED_SPLIT = {
+    "train": "train",
+    "valid": "valid",
+    "test": "test",
+    "valid_seen": "test",
+    "valid_unseen": "valid_unseen",
+}
 _FOLDER_TYPE = re.compile(rf"(?:^|/)({'|'.join(TASK_TYPES.values())})-[^/]*/")
 _UNSOLVABLE = re.compile(r'"solvable"\s*:\s*false')
 
@@ -85,7 +91,9 @@ class TaskSet:
         return self  # never changed after loading, so copies of an environment share it
 
 
-def task_set(tier: str, tasks: Iterable[HouseTask], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT) -> TaskSet:
+def task_set(
+    tier: str, tasks: Iterable[HouseTask], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
+) -> TaskSet:
     """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
     by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
     by_split = {split: tuple(task.id for task in by_id.values() if task.split == split) for split in SPLITS}
@@ -100,7 +108,9 @@ def load_game(task: HouseTask) -> Game:
         BadData: the file of a public game cannot be used.
     """
     scene = task.scene
-    return scene_game(scene) if scene is not None else read_game(read_text(str(task.source)), str(task.source))
+    return (
+        scene_game(scene) if scene is not None else read_game(read_text(str(task.source)), str(task.source))
+    )
 
 
 @lru_cache(maxsize=256)
@@ -123,7 +133,9 @@ def _shipped_tasks() -> tuple[HouseTask, ...]:
     for split in SPLITS:
         text = gzip.decompress((DATA / f"{split}.txt.gz").read_bytes()).decode()
         for number, line in enumerate(text.splitlines()):
-            tasks.append(HouseTask(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line))
+            tasks.append(
+                HouseTask(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line)
+            )
     return tuple(tasks)
 
 
@@ -142,7 +154,9 @@ def published_games() -> Published:
     """ALFWorld's published games, which ``auto`` takes when they are there."""
     found = _published_folder()
     there = found if found is not None and _has_games(found) else None
-    return Published("ALFWorld's published games", there, tuple(published_folders()), "scripts/fetch_data alfworld")
+    return Published(
+        "ALFWorld's published games", there, tuple(published_folders()), "scripts/fetch_data alfworld"
+    )
 
 
 def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
@@ -176,7 +190,9 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
         )
     root = existing(data, "data", f"a folder with {GAME_FILE} files")
     if not root.is_dir():
-        raise MissingData(f"data={os.fspath(data)!r}: a file, not a folder; give a folder with {GAME_FILE} files, or mini, full or auto")
+        raise MissingData(
+            f"data={os.fspath(data)!r}: a file, not a folder; give a folder with {GAME_FILE} files, or mini, full or auto"
+        )
     return _folder_set(*_games_in(root), variant, skip_bad)
 
 
@@ -186,8 +202,14 @@ def _has_games(folder: Path) -> bool:
 
 def _games_in(root: Path) -> tuple[Path, Stamped]:
     """A folder and its game files, in the order of their paths, without those that ALFWorld's own loader passes over by name."""
-    names = {file.relative_to(root).as_posix(): file for file in find_files(root, (GAME_FILE,)) if file.name == GAME_FILE}
-    return root, stamped(names[name] for name in sorted(names) if "movable" not in name and "Sliced" not in name)
+    names = {
+        file.relative_to(root).as_posix(): file
+        for file in find_files(root, (GAME_FILE,))
+        if file.name == GAME_FILE
+    }
+    return root, stamped(
+        names[name] for name in sorted(names) if "movable" not in name and "Sliced" not in name
+    )
 
 
 @lru_cache(maxsize=8)
@@ -205,7 +227,9 @@ def _folder_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> Tas
 def _published_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> TaskSet:
     tasks, left_out = _scan(root, files, skip_bad)
     train = [task for task in tasks if task.split == "train"]
-    held_out = set(StableRandom("alfworld/held-out").shuffled(train)[: round(len(train) * HELD_OUT / PUBLISHED_TRAIN)])
+    held_out = set(
+        StableRandom("alfworld/held-out").shuffled(train)[: round(len(train) * HELD_OUT / PUBLISHED_TRAIN)]
+    )
     divided = [replace(task, split="valid") if task in held_out else task for task in tasks]
     return task_set("full", divided, variant, left_out)
 
@@ -228,7 +252,11 @@ def _scan(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[HouseTask, 
                 continue
             goal = read_game(text, str(file)).goal
             named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
-            tasks.append(HouseTask(name, _split_of(name), named[1] if named else goal.task_type, file, (stamp[0], stamp[1])))
+            tasks.append(
+                HouseTask(
+                    name, _split_of(name), named[1] if named else goal.task_type, file, (stamp[0], stamp[1])
+                )
+            )
     left_out = faults.settle(len(tasks), "games")
     if not tasks:  # raised here, so that the next look at the folder is a new one
         raise MissingData(

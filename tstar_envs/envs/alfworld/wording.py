@@ -35,12 +35,16 @@ def _phrase(text: str, *, contents: bool = False) -> Phrase:
 
 MOVE = _phrase("move |o| to |r|")
 ANSWERS: Mapping[str, Phrase] = {
-    "go": _phrase("You arrive at |r|.", contents=True), "open": _phrase("You open the |r|.", contents=True),
-    "close": _phrase("You close the |r|."), "take": _phrase("You pick up the |o| from the |r|."),
-    "move": _phrase("You move the |o| to the |r|."), "clean": _phrase("You clean the |o| using the |r|."),
-    "heat": _phrase("You heat the |o| using the |r|."), "cool": _phrase("You cool the |o| using the |r|."),
+    "go": _phrase("You arrive at |r|.", contents=True),
+    "open": _phrase("You open the |r|.", contents=True),
+    "close": _phrase("You close the |r|."),
+    "take": _phrase("You pick up the |o| from the |r|."),
+    "move": _phrase("You move the |o| to the |r|."),
+    "clean": _phrase("You clean the |o| using the |r|."),
+    "heat": _phrase("You heat the |o| using the |r|."),
+    "cool": _phrase("You cool the |o| using the |r|."),
     "slice": _phrase("You sliced the |o| with the |k|."),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -59,4 +63,8 @@ class Wording:
 
     def before_0_4(self) -> Wording:
         """The same with ``put``, as ALFWorld's games worded putting down before release 0.4, and agents of that time learnt it."""
-        return replace(self, move=_phrase("put |o| in/on |r|"), answers={**self.answers, "move": _phrase("You put the |o| in/on the |r|.")})
+        return replace(
+            self,
+            move=_phrase("put |o| in/on |r|"),
+            answers={**self.answers, "move": _phrase("You put the |o| in/on the |r|.")},
+        )

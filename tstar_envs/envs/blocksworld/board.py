@@ -40,9 +40,13 @@ class Board:
         goal_text: the goal as the agent reads it.
     """
 
-    def __init__(self, task: BlocksTask, names: str, observation: str, solver_seconds: float = SOLVER_SECONDS) -> None:
+    def __init__(
+        self, task: BlocksTask, names: str, observation: str, solver_seconds: float = SOLVER_SECONDS
+    ) -> None:
         self.task = task
-        self.language = Language(name_blocks(task.problem, names), MYSTERY if names == "mystery" else PLAIN, observation)
+        self.language = Language(
+            name_blocks(task.problem, names), MYSTERY if names == "mystery" else PLAIN, observation
+        )
         self.goal_text = self.language.goal(task.problem.goal)
         self._teller = self.language.teller
         self._made_with = (names, observation, solver_seconds)
@@ -53,7 +57,9 @@ class Board:
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
         self._situations: dict[State, Situation] = {}
-        self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}  # of legal operators in their canonical form
+        self._outcomes: dict[
+            tuple[State, str], OutcomeFields[State]
+        ] = {}  # of legal operators in their canonical form
         self._plans: dict[State, tuple[int, Step | None]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Board:
@@ -91,26 +97,56 @@ class Board:
             operator = self.language.read_action(action)
             if isinstance(operator, str):
                 return Outcome(
-                    state, f"Invalid action: {operator}.\n{observation}", "", operator, admissible=admissible, state_key=key
+                    state,
+                    f"Invalid action: {operator}.\n{observation}",
+                    "",
+                    operator,
+                    admissible=admissible,
+                    state_key=key,
                 )
             action = self.language.action(operator)
             if action not in admissible:
                 reason = self.language.refusal(state, operator)
                 return Outcome(
-                    state, f"Invalid action: {reason}.\n{observation}", action, reason, admissible=admissible, state_key=key
+                    state,
+                    f"Invalid action: {reason}.\n{observation}",
+                    action,
+                    reason,
+                    admissible=admissible,
+                    state_key=key,
                 )
         if self._won:  # at the start: any legal operator ends the episode, and none spoils it
             observation = f"{observation}\n{GOAL_REACHED}"
             return Outcome(
-                state, observation, action, terminated=True, success=True, score=1.0, admissible=admissible, state_key=key
-            )  # fmt: skip
+                state,
+                observation,
+                action,
+                terminated=True,
+                success=True,
+                score=1.0,
+                admissible=admissible,
+                state_key=key,
+            )
         after, piles, held = self._teller.after_legal(state, piles, held, admissible.index(action))
         known = self._situations.get(after)
         observation, admissible, key, _, _ = known or self._settle(after, piles, held)
         solved = self._holds(after)
         if solved:
             observation = f"{observation}\n{GOAL_REACHED}"
-        outcome = (after, observation, action, "", action, solved, solved, 1.0 if solved else 0.0, None, 0.0, admissible, key)
+        outcome = (
+            after,
+            observation,
+            action,
+            "",
+            action,
+            solved,
+            solved,
+            1.0 if solved else 0.0,
+            None,
+            0.0,
+            admissible,
+            key,
+        )
         if known:  # what leads to a state that was never seen before is not kept at once: most such ways are never taken again
             self._outcomes[state, action] = outcome
         return outcome

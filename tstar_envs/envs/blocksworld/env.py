@@ -90,9 +90,26 @@ class BlocksworldEnv(TextEnv[Board, State]):
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "4"}
     tools: tuple[Tool, ...] = (
         tool("pick_up", "Take a clear block from the table.", "pick-up {block}", block="name of the block"),
-        tool("put_down", "Put the block that you hold on the table.", "put-down {block}", block="name of the block that you hold"),
-        tool("stack", "Put the block that you hold on a clear one.", "stack {block} {onto}", block="that you hold", onto="a clear block"),
-        tool("unstack", "Take a clear block off another.", "unstack {block} {off}", block="the upper one, clear", off="the lower one"),
+        tool(
+            "put_down",
+            "Put the block that you hold on the table.",
+            "put-down {block}",
+            block="name of the block that you hold",
+        ),
+        tool(
+            "stack",
+            "Put the block that you hold on a clear one.",
+            "stack {block} {onto}",
+            block="that you hold",
+            onto="a clear block",
+        ),
+        tool(
+            "unstack",
+            "Take a clear block off another.",
+            "unstack {block} {off}",
+            block="the upper one, clear",
+            off="the lower one",
+        ),
     )
     answers = False
     default_horizon = 40
@@ -139,7 +156,9 @@ class BlocksworldEnv(TextEnv[Board, State]):
         try:
             task = self._set.tasks[task_id]
         except KeyError:
-            raise UnknownTask(f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)") from None
+            raise UnknownTask(
+                f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
+            ) from None
         return board_of(task, self._names, self._observation_style, self._seconds), task.split
 
     def _start(self, task: Board) -> tuple[State, str]:
@@ -189,7 +208,10 @@ class BlocksworldEnv(TextEnv[Board, State]):
         from tstar_envs.envs.blocksworld.practice import practice_set
 
         check_option("variant", variant, (*VARIANTS, None))
-        return cls(task_set=practice_set(seed, VARIANTS if variant is None else (variant,)), **{"split": "train", **options})
+        return cls(
+            task_set=practice_set(seed, VARIANTS if variant is None else (variant,)),
+            **{"split": "train", **options},
+        )
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
         """See ``tstar_envs.horizon.reach``."""
@@ -212,7 +234,9 @@ class BlocksworldEnv(TextEnv[Board, State]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(self._vocabulary, self._observation_style, style, None if self.horizon_varies else self.horizon)
+        return text.prompt(
+            self._vocabulary, self._observation_style, style, None if self.horizon_varies else self.horizon
+        )
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``: blocks that are called by a colour have it."""

@@ -49,7 +49,9 @@ def draw_problem(variant: str, blocks: int, draw: StableRandom) -> Problem:
             height = 1 + draw.below(HIGHEST_LOW_TOWER)
             piles.append(first[:height])
             first = first[height:]
-        facts = [Fact(ON, block, under) for tower in _one_or_two(second, draw) for under, block in pairwise(tower)]
+        facts = [
+            Fact(ON, block, under) for tower in _one_or_two(second, draw) for under, block in pairwise(tower)
+        ]
     else:
         piles = _one_or_two(first, draw)
         second = second[draw.below(2) :]
@@ -72,7 +74,9 @@ def _one_or_two(order: list[int], draw: StableRandom) -> list[list[int]]:
     return [order[:cut], order[cut:]]
 
 
-def fresh_problems(seed: int | str, variant: str, avoid: Container[CanonicalForm] = frozenset()) -> Iterator[Problem]:
+def fresh_problems(
+    seed: int | str, variant: str, avoid: Container[CanonicalForm] = frozenset()
+) -> Iterator[Problem]:
     """Problems without end, distributed over sizes and optimal lengths as the shipped ones.
 
     Args:
@@ -86,7 +90,10 @@ def fresh_problems(seed: int | str, variant: str, avoid: Container[CanonicalForm
         length = _draw_length(LENGTHS[blocks], draw)
         while True:
             problem = draw_problem(variant, blocks, draw)
-            if len(optimal_plan(problem.start, problem.goal)) == length and canonical_form(problem) not in avoid:
+            if (
+                len(optimal_plan(problem.start, problem.goal)) == length
+                and canonical_form(problem) not in avoid
+            ):
                 break
         yield problem
 
@@ -102,7 +109,11 @@ def _draw_length(shares: Mapping[int, float], draw: StableRandom) -> int:
 
 def quotas(size: int) -> dict[tuple[int, int], int]:
     """How many problems of each (blocks, optimal length) a split of ``size`` problems has: largest remainders."""
-    exact = {(blocks, length): size * share / len(LENGTHS) for blocks, shares in LENGTHS.items() for length, share in shares.items()}
+    exact = {
+        (blocks, length): size * share / len(LENGTHS)
+        for blocks, shares in LENGTHS.items()
+        for length, share in shares.items()
+    }
     counts = {cell: int(wanted + 1e-9) for cell, wanted in exact.items()}
     by_remainder = sorted(exact, key=lambda cell: (round(counts[cell] - exact[cell], 9), cell))
     for cell in by_remainder[: size - sum(counts.values())]:
@@ -132,7 +143,10 @@ def build(seed: int = SEED) -> dict[str, bytes]:
                 open_places = [split for split in SPLITS for _ in range(needs[split][blocks, length])]
                 split = draw.choice(open_places)
                 needs[split][blocks, length] -= 1
-                start, goal = write_towers(towers(problem.start), problem.names), write_goal(problem.goal, problem.names)
+                start, goal = (
+                    write_towers(towers(problem.start), problem.names),
+                    write_goal(problem.goal, problem.names),
+                )
                 lines[split].append(task_line(length, start, goal))
         for split in SPLITS:
             files[shipped_file(variant, split)] = "".join(draw.shuffled(lines[split])).encode()
@@ -160,7 +174,10 @@ def main() -> None:
     arguments = parser.parse_args()
     files = build(arguments.seed)
     write(arguments.out, files, arguments.seed)
-    print(", ".join(f"{len(data.splitlines())} problems in {name}" for name, data in files.items()) + f" in {arguments.out}")
+    print(
+        ", ".join(f"{len(data.splitlines())} problems in {name}" for name, data in files.items())
+        + f" in {arguments.out}"
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ def write_towers(piles: Iterable[Sequence[int]], names: Sequence[str]) -> str:
 
 def write_goal(goal: Goal, names: Sequence[str]) -> str:
     """The places that a goal demands, as text."""
-    return SEPARATOR.join(" ".join(TABLE_WORD if block == TABLE else names[block] for block in chain) for chain in chains(goal))
+    return SEPARATOR.join(
+        " ".join(TABLE_WORD if block == TABLE else names[block] for block in chain) for chain in chains(goal)
+    )
 
 
 def chains(goal: Goal) -> list[list[int]]:
@@ -53,7 +55,9 @@ def read_problem(start: str, goal: str) -> Problem:
     for chain in goal.split(SEPARATOR):
         words = chain.split()
         for under, name in pairwise(words):
-            facts.append(Fact(ONTABLE, number[name]) if under == TABLE_WORD else Fact(ON, number[name], number[under]))
+            facts.append(
+                Fact(ONTABLE, number[name]) if under == TABLE_WORD else Fact(ON, number[name], number[under])
+            )
     below: list[int] = []
     for tower in piles:
         below += (TABLE, *range(len(below), len(below) + len(tower) - 1))

@@ -67,7 +67,13 @@ def _thought(board: Board, state: State, step: Step, wording: int) -> str:
         if block == goal.held and board.distance(state) == 1:
             return _say(board, say.to_table, wording, Fact(HOLDING, block), step.operator)
         freed = _freed(board, state, block)
-        return _say(board, say.clear_between if freed.block == block else say.clear_away, wording, freed, step.operator)
+        return _say(
+            board,
+            say.clear_between if freed.block == block else say.clear_away,
+            wording,
+            freed,
+            step.operator,
+        )
     if block == goal.held:
         return _say(board, say.hold_later, wording, Fact(HOLDING, block), step.operator)
     if wanted == ANYWHERE:
@@ -91,7 +97,9 @@ def _freed(board: Board, state: State, block: int) -> Fact:
         below.add(under)
         under = state[under]
     facts = board.task.problem.goal.facts
-    open_facts = [fact for fact in facts if (fact.block in below or fact.under in below) and not fact_holds(state, fact)]
+    open_facts = [
+        fact for fact in facts if (fact.block in below or fact.under in below) and not fact_holds(state, fact)
+    ]
     return min(open_facts, key=lambda fact: fact.block == block)
 
 
@@ -100,9 +108,13 @@ def _say(board: Board, wordings: tuple[str, ...], wording: int, fact: Fact, oper
     block, beneath = operator.block, operator.under if operator.under >= 0 else operator.block
     under = fact.under if fact.under >= 0 else fact.block
     text = wordings[wording].format(
-        w=language.wish(fact), x=language.block(block), y=language.block(under), z=language.block(beneath),
-        a=language.act(operator), h=language.fact(Fact(HOLDING, block)),
-    )  # fmt: skip
+        w=language.wish(fact),
+        x=language.block(block),
+        y=language.block(under),
+        z=language.block(beneath),
+        a=language.act(operator),
+        h=language.fact(Fact(HOLDING, block)),
+    )
     return _sentence(board, text)
 
 
@@ -113,13 +125,21 @@ def _sentence(board: Board, text: str) -> str:
 def mistake(board: Board, state: State, draw: StableRandom) -> tuple[str, str]:
     """A legal operator that does not lead nearer to the goal; where every legal one does, one that is not possible."""
     now = board.distance(state)
-    wrong = [operator for operator in legal_operators(state, towers(state)) if board.distance(apply(state, operator)) >= now]
+    wrong = [
+        operator
+        for operator in legal_operators(state, towers(state))
+        if board.distance(apply(state, operator)) >= now
+    ]
     if not wrong:
         held = held_block(state)
         buried = [under for under in state if under >= 0]
         # With a block in hand: to take another one. Else: to take one that is covered, or to put down what is not held.
         others = [b for b in (buried if held is None else range(len(state))) if b != held]
-        wrong = [Operator(PICK_UP, b) for b in others] or [Operator(PUT_DOWN, 0) if held is None else Operator(PICK_UP, held)]
+        wrong = [Operator(PICK_UP, b) for b in others] or [
+            Operator(PUT_DOWN, 0) if held is None else Operator(PICK_UP, held)
+        ]
     operator = draw.choice(wrong)
     mistakes = THOUGHTS[board.language.vocabulary.name].mistakes
-    return _say(board, (draw.choice(mistakes),), 0, Fact(CLEAR, operator.block), operator), board.language.action(operator)
+    return _say(
+        board, (draw.choice(mistakes),), 0, Fact(CLEAR, operator.block), operator
+    ), board.language.action(operator)

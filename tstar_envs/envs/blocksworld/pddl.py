@@ -38,9 +38,13 @@ def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
     """The domain file."""
     verbs = vocabulary.verbs
     return _DOMAIN.format(
-        domain=vocabulary.domain, pick=verbs[PICK_UP], put=verbs[PUT_DOWN], stack=verbs[STACK], unstack=verbs[UNSTACK],
+        domain=vocabulary.domain,
+        pick=verbs[PICK_UP],
+        put=verbs[PUT_DOWN],
+        stack=verbs[STACK],
+        unstack=verbs[UNSTACK],
         **vocabulary.predicates,
-    )  # fmt: skip
+    )
 
 
 def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) -> str:

@@ -35,15 +35,27 @@ from tstar_envs.envs.blocksworld.rules import (
 from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
 from tstar_envs.errors import BadData
 
-_ALIASES = {"armempty": HANDEMPTY, "emptyhand": HANDEMPTY, "emptyarm": HANDEMPTY}  # with - and _ left out, as in all predicates
-_NO_CONJUNCTION = frozenset(("not", "or", "imply", "forall", "exists", "when", "preference", "=", "<", ">", "<=", ">="))
+_ALIASES = {
+    "armempty": HANDEMPTY,
+    "emptyhand": HANDEMPTY,
+    "emptyarm": HANDEMPTY,
+}  # with - and _ left out, as in all predicates
+_NO_CONJUNCTION = frozenset(
+    ("not", "or", "imply", "forall", "exists", "when", "preference", "=", "<", ">", "<=", ">=")
+)
 _HANDLESS = (
     "; without any fact about the hand this is a problem of the 3-operator domain (move-b-to-b, move-b-to-t, move-t-to-b), "
     "which is not played: add (handempty)"
 )
 _A_TABLE = "; what stands on the table is written (ontable x)"
 _OF_A_HAND = (HANDEMPTY, HOLDING)
-_TYPES = ("block", "isblock", "object", "thing", "cube")  # predicates that say nothing but what everything here is
+_TYPES = (
+    "block",
+    "isblock",
+    "object",
+    "thing",
+    "cube",
+)  # predicates that say nothing but what everything here is
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _COMMENT = re.compile(r";[^\n]*+")
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,99}")
@@ -54,7 +66,13 @@ def state_facts(state: State) -> list[Fact]:
     """Every fact that holds in a state."""
     facts = [] if HAND in state else [Fact(HANDEMPTY)]
     for block, under in enumerate(state):
-        facts.append(Fact(HOLDING, block) if under == HAND else Fact(ONTABLE, block) if under == TABLE else Fact(ON, block, under))
+        facts.append(
+            Fact(HOLDING, block)
+            if under == HAND
+            else Fact(ONTABLE, block)
+            if under == TABLE
+            else Fact(ON, block, under)
+        )
         if under != HAND and block not in state:
             facts.append(Fact(CLEAR, block))
     return facts
@@ -101,11 +119,17 @@ class _Reader:
         self._where = where
         self._number: dict[str, int] = {}
         self._types: dict[str, str] = {}
-        self._sections = self._split(text.removeprefix("\ufeff"))  # the mark that some editors begin a file with
+        self._sections = self._split(
+            text.removeprefix("\ufeff")
+        )  # the mark that some editors begin a file with
         facts = self._sections[":init"]
-        mystery = any(isinstance(fact, list) and fact and fact[0] in MYSTERY.predicates.values() for fact in facts)
+        mystery = any(
+            isinstance(fact, list) and fact and fact[0] in MYSTERY.predicates.values() for fact in facts
+        )
         self._vocabulary = MYSTERY if mystery else PLAIN
-        self._predicates = {word: fact for fact, word in self._vocabulary.predicates.items()} | ({} if mystery else _ALIASES)
+        self._predicates = {word: fact for fact, word in self._vocabulary.predicates.items()} | (
+            {} if mystery else _ALIASES
+        )
 
     def _fail(self, what: str, item: Any = None) -> NoReturn:
         raise BadData(f"{self._where}: {what}{f' (line {item.line})' if isinstance(item, _List) else ''}")
@@ -116,7 +140,9 @@ class _Reader:
             self._fail(f"this is a domain, not a problem; {_EXPECTED}")
         code = _COMMENT.sub("", text)
         if len(_PROBLEM_START.findall(code)) + len(_DOMAIN_START.findall(code)) > 1:
-            self._fail("more than one (define ...), a domain and a problem or several problems; put each into a file of its own")
+            self._fail(
+                "more than one (define ...), a domain and a problem or several problems; put each into a file of its own"
+            )
         tree = self._tree(text)
         if len(tree) != 1 or not isinstance(tree[0], list) or tree[0][:1] != ["define"]:
             self._fail(f"not one (define ...) but {text[:60]!r}; {_EXPECTED}")
@@ -132,7 +158,9 @@ class _Reader:
                 self._fail(f"section ({keyword} ...) is missing; {_EXPECTED}")
         for keyword in (":constraints", ":htn"):
             if keyword in sections:
-                self._fail(f"section ({keyword} ...) would be part of the task, and is not read", sections[keyword])
+                self._fail(
+                    f"section ({keyword} ...) would be part of the task, and is not read", sections[keyword]
+                )
         for section in sections.values():
             del section[0]
         return sections
@@ -211,19 +239,37 @@ class _Reader:
     def _fact(self, item: Any, section: str) -> Fact:
         predicate = self._word(item)
         if not predicate:
-            form = item[0] if isinstance(item, list) and item and isinstance(item[0], str) and item[0] in _NO_CONJUNCTION else ""
-            advice = f"; conditions with ({form} ...) are not read, only conjunctions of facts" if form else ""
+            form = (
+                item[0]
+                if isinstance(item, list) and item and isinstance(item[0], str) and item[0] in _NO_CONJUNCTION
+                else ""
+            )
+            advice = (
+                f"; conditions with ({form} ...) are not read, only conjunctions of facts" if form else ""
+            )
             known = ", ".join(self._vocabulary.predicates.values())
-            self._fail(f"({section} ...) holds {_written(item)}, which is no fact of the domain; its predicates are {known}{advice}", item)
+            self._fail(
+                f"({section} ...) holds {_written(item)}, which is no fact of the domain; its predicates are {known}{advice}",
+                item,
+            )
         arguments = item[1:]
         if len(arguments) != ARITY[predicate]:
-            advice = "; forms of the domain with several hands or robots are not read" * (predicate in _OF_A_HAND)
+            advice = "; forms of the domain with several hands or robots are not read" * (
+                predicate in _OF_A_HAND
+            )
             found = f"({section} ...) holds {_written(item)}: {item[0]} takes {ARITY[predicate]} blocks, not {len(arguments)}"
             self._fail(found + advice, item)
         for name in arguments:
             if not isinstance(name, str) or name not in self._number:
-                advice = _A_TABLE if name == "table" else "; constants of a domain file are not read: name them in (:objects ...)"
-                self._fail(f"({section} ...) holds {_written(item)}, but {_written(name)} is not among the objects{advice}", item)
+                advice = (
+                    _A_TABLE
+                    if name == "table"
+                    else "; constants of a domain file are not read: name them in (:objects ...)"
+                )
+                self._fail(
+                    f"({section} ...) holds {_written(item)}, but {_written(name)} is not among the objects{advice}",
+                    item,
+                )
         return Fact(predicate, *(self._number[name] for name in arguments))
 
     def _start(self, names: tuple[str, ...]) -> State:
@@ -241,10 +287,16 @@ class _Reader:
             if fact.predicate in (ON, ONTABLE, HOLDING):
                 place = HAND if fact.predicate == HOLDING else fact.under
                 if below.setdefault(fact.block, place) != place:
-                    self._fail(f"in (:init ...) {names[fact.block]} is in two places", self._sections[":init"])
+                    self._fail(
+                        f"in (:init ...) {names[fact.block]} is in two places", self._sections[":init"]
+                    )
         for block, name in enumerate(names):
             if block not in below:
-                kind = f"; it is of type {self._types[name]}" if len(set(self._types.values())) > 1 and name in self._types else ""
+                kind = (
+                    f"; it is of type {self._types[name]}"
+                    if len(set(self._types.values())) > 1 and name in self._types
+                    else ""
+                )
                 kind = kind or _A_TABLE * (name == "table")
                 advice = f"{kind}: only blocks are objects here, no hand, robot or table" if kind else ""
                 self._fail(f"(:init ...) does not say where {name} is{advice}", self._sections[":init"])
@@ -253,12 +305,20 @@ class _Reader:
         self._compare(state, facts, names)
         for fact, item in denied:
             if fact_holds(state, fact):
-                self._fail(f"in (:init ...) {_written(item[1])} is denied, but follows from the places of the blocks", item)
+                self._fail(
+                    f"in (:init ...) {_written(item[1])} is denied, but follows from the places of the blocks",
+                    item,
+                )
         return state
 
     def _says_a_type(self, item: Any) -> bool:
         """Whether a fact is of no predicate of the domain and of one block: ``(block a)``."""
-        if self._word(item) or not isinstance(item, list) or len(item) != 2 or not all(isinstance(part, str) for part in item):
+        if (
+            self._word(item)
+            or not isinstance(item, list)
+            or len(item) != 2
+            or not all(isinstance(part, str) for part in item)
+        ):
             return False
         return item[0].replace("-", "").replace("_", "") in _TYPES and item[1] in self._number
 
@@ -276,14 +336,20 @@ class _Reader:
         standing = {block for tower in towers(state) for block in tower}
         for block, under in enumerate(state):
             if block not in standing and under != HAND:
-                self._fail(f"in (:init ...) {names[block]} is in a circle of blocks, with no table below", section)
+                self._fail(
+                    f"in (:init ...) {names[block]} is in a circle of blocks, with no table below", section
+                )
 
     def _compare(self, state: State, facts: list[Fact], names: tuple[str, ...]) -> None:
         """The facts about clear blocks and the hand must be those of the configuration."""
         given, true = set(facts), set(state_facts(state))
         for fact in sorted(given ^ true):
             words = [self._vocabulary.predicates[fact.predicate], *(names[block] for block in fact.arguments)]
-            fault = "is missing, but follows from the places of the blocks" if fact in true else "contradicts the places of the blocks"
+            fault = (
+                "is missing, but follows from the places of the blocks"
+                if fact in true
+                else "contradicts the places of the blocks"
+            )
             form = _HANDLESS if fact.predicate == HANDEMPTY and fact in true else ""
             self._fail(f"in (:init ...) ({' '.join(words)}) {fault}{form}", self._sections[":init"])
 

@@ -79,7 +79,11 @@ class BlockWords:
 
     def __init__(self, book: Phrasebook, label: str) -> None:
         self.label = label
-        self.on_table, self.clear, self.held = book[ONTABLE, label], f"{book[CLEAR, label]}, ", book[HOLDING, label]
+        self.on_table, self.clear, self.held = (
+            book[ONTABLE, label],
+            f"{book[CLEAR, label]}, ",
+            book[HOLDING, label],
+        )
         self.clear_length = len(self.clear)
         self.pick_up, self.put_down = book[PICK_UP, label], book[PUT_DOWN, label]
         self.on = Lazily(lambda under: (f"{book[ON, label, under]}, ", book[UNSTACK, label, under]))

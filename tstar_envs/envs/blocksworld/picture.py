@@ -18,7 +18,10 @@ def draw(state: State, labels: Sequence[str]) -> str:
     piles = [[labels[block] for block in tower] for tower in towers(state)]
     widths = [max(map(len, pile)) for pile in piles]
     layers = zip_longest(*piles, fillvalue="")  # from the table up
-    rows = ["  ".join(name.center(width) for name, width in zip(layer, widths, strict=True)).rstrip() for layer in layers]
+    rows = [
+        "  ".join(name.center(width) for name, width in zip(layer, widths, strict=True)).rstrip()
+        for layer in layers
+    ]
     held = held_block(state)
     table = "-" * (sum(widths) + 2 * max(0, len(widths) - 1))
     return "\n".join([*reversed(rows), table, f"hand: {'empty' if held is None else labels[held]}"])

@@ -131,7 +131,9 @@ class _Search:
                 under = below[under]
         return count
 
-    def _deepen(self, below: list[int], above: list[int], must: list[bool], extra: int) -> list[tuple[Move, bool]] | None:
+    def _deepen(
+        self, below: list[int], above: list[int], must: list[bool], extra: int
+    ) -> list[tuple[Move, bool]] | None:
         """Moves to the goal with at most ``extra`` extra moves, None if there are none. Changes its arguments."""
         self._nodes += 1
         if self._nodes > MOST_NODES:
@@ -258,7 +260,11 @@ def _last_holds(goal: Goal) -> list[int | None]:
     if goal.hand_empty or not goal.clear:
         return [None]
     covered = {under for _, under in goal.places if under >= 0}
-    free = [b for b in range(goal.blocks) if goal.below[b] == ANYWHERE and b not in covered and b not in goal.clear]
+    free = [
+        b
+        for b in range(goal.blocks)
+        if goal.below[b] == ANYWHERE and b not in covered and b not in goal.clear
+    ]
     return [None, *free]
 
 
@@ -274,7 +280,9 @@ def _plan(state: State, goal: Goal, search: _Search) -> list[Step]:
     below = list(state)
     for (block, place), final in search.moves(state):
         plan.append(Step(_take(block, below[block]), final))
-        plan.append(Step(Operator(PUT_DOWN, block) if place == TABLE else Operator(STACK, block, place), final))
+        plan.append(
+            Step(Operator(PUT_DOWN, block) if place == TABLE else Operator(STACK, block, place), final)
+        )
         below[block] = place
     if held is not None:
         plan.append(Step(_take(held, below[held]), True))

@@ -39,4 +39,7 @@ def practice_set(seed: int | str, variants: str | Sequence[str] = VARIANTS, size
         check_option("variants", variant, VARIANTS)
     streams = [fresh_problems(f"practice/{seed}", variant, held_out_forms()) for variant in variants]
     problems = [next(streams[number % len(streams)]) for number in range(size)]
-    return task_set("practice", [BlocksTask(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)])
+    return task_set(
+        "practice",
+        [BlocksTask(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)],
+    )

@@ -63,4 +63,12 @@ def _visit(first: int, relations: list[tuple[int, ...]]) -> list[int]:
 def _describe(order: list[int], start: State, goal: Goal) -> tuple[tuple[int, ...], ...]:
     number = {block: position for position, block in enumerate(order)}
     # What is no block keeps its own (negative) code: table, hand, anywhere.
-    return tuple((number.get(start[b], start[b]), number.get(goal.below[b], goal.below[b]), b in goal.clear, b == goal.held) for b in order)
+    return tuple(
+        (
+            number.get(start[b], start[b]),
+            number.get(goal.below[b], goal.below[b]),
+            b in goal.clear,
+            b == goal.held,
+        )
+        for b in order
+    )

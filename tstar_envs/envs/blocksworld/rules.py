@@ -146,7 +146,10 @@ def legal_operators(state: State, piles: Towers) -> list[Operator]:
     if HAND in state:
         held = state.index(HAND)
         return [Operator(PUT_DOWN, held), *(Operator(STACK, held, tower[-1]) for tower in piles)]
-    return [Operator(PICK_UP, *tower) if len(tower) == 1 else Operator(UNSTACK, tower[-1], tower[-2]) for tower in piles]
+    return [
+        Operator(PICK_UP, *tower) if len(tower) == 1 else Operator(UNSTACK, tower[-1], tower[-2])
+        for tower in piles
+    ]
 
 
 def preconditions(operator: Operator) -> tuple[Fact, ...]:

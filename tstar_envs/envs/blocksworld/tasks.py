@@ -40,7 +40,9 @@ class BlocksTask:
     optimal_length: int | None = None
 
     def __hash__(self) -> int:
-        return hash(self.id)  # of all its parts it would cost more than a step, and a board is looked up in every reset
+        return hash(
+            self.id
+        )  # of all its parts it would cost more than a step, and a board is looked up in every reset
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,10 @@ def load_shipped(variant: str) -> TaskSet:
     by_split: dict[str, tuple[str, ...]] = {}
     for split in SPLITS:
         text = gzip.decompress((DATA / f"{shipped_file(variant, split)}.gz").read_bytes()).decode()
-        of_split = {f"blocksworld-{variant}-mini-{split}-{number:04d}": (split, line) for number, line in enumerate(text.splitlines())}
+        of_split = {
+            f"blocksworld-{variant}-mini-{split}-{number:04d}": (split, line)
+            for number, line in enumerate(text.splitlines())
+        }
         by_split[split] = tuple(of_split)
         lines |= of_split
     return TaskSet("mini", ShippedTasks(lines), by_split)
@@ -140,7 +145,11 @@ def load_path(path: PathLike, option: str = "problems", skip_bad: bool = False) 
     """
     check_skip_bad(skip_bad)
     root = existing(path, option, "a PDDL problem file or a folder of them")
-    files = sorted(find_files(root, (".pddl",)), key=lambda file: file.relative_to(root).as_posix()) if root.is_dir() else [root]
+    files = (
+        sorted(find_files(root, (".pddl",)), key=lambda file: file.relative_to(root).as_posix())
+        if root.is_dir()
+        else [root]
+    )
     return _read_files(root, stamped(files), skip_bad)
 
 

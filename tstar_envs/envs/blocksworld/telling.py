@@ -16,7 +16,9 @@ from tstar_envs.envs.blocksworld.vocabulary import PLAIN
 # A tower in words: its bottom block, its top block, the tower below that (None if it is the table), the words, the action that takes
 # its top, the top's name. Plain tuples, so that the garbage collector leaves them alone.
 Told: TypeAlias = tuple[int, int, Any, str, str, str]
-ToldTowers: TypeAlias = tuple[Told, ...]  # of a state, in the order of their bottom blocks; the held block is in none
+ToldTowers: TypeAlias = tuple[
+    Told, ...
+]  # of a state, in the order of their bottom blocks; the held block is in none
 
 
 class Teller:
@@ -30,8 +32,12 @@ class Teller:
     def __init__(self, labels: tuple[str, ...], book: Phrasebook) -> None:
         self._words: list[BlockWords] = [book.words[label] for label in labels]
         self._compact = not book.natural and book.vocabulary is PLAIN
-        self._before, self._after_hand = ("hand: ", " | towers: ") if self._compact else ("State: " if book.natural else "state: ", ", ")
-        self._nothing_held = f"{self._before}{'empty' if self._compact else book[HANDEMPTY,]}{self._after_hand}"
+        self._before, self._after_hand = (
+            ("hand: ", " | towers: ") if self._compact else ("State: " if book.natural else "state: ", ", ")
+        )
+        self._nothing_held = (
+            f"{self._before}{'empty' if self._compact else book[HANDEMPTY,]}{self._after_hand}"
+        )
         self._separator, self._end = (SEPARATOR, "") if self._compact else (", ", "." if book.natural else "")
 
     def towers(self, state: State) -> ToldTowers:
@@ -49,15 +55,31 @@ class Teller:
         words = self._words[block]
         label = words.label
         if tower is None:
-            return block, block, None, label if self._compact else f"{words.clear}{words.on_table}", words.pick_up, label
+            return (
+                block,
+                block,
+                None,
+                label if self._compact else f"{words.clear}{words.on_table}",
+                words.pick_up,
+                label,
+            )
         bottom, top, _, lower, _, under = tower
         place, take = words.on[under]
         if self._compact:
             return bottom, block, tower, f"{lower} {label}", take, label
         # What stands below is told without saying that its top is clear.
-        return bottom, block, tower, f"{words.clear}{place}{lower[self._words[top].clear_length :]}", take, label
+        return (
+            bottom,
+            block,
+            tower,
+            f"{words.clear}{place}{lower[self._words[top].clear_length :]}",
+            take,
+            label,
+        )
 
-    def after_legal(self, state: State, piles: ToldTowers, held: int, position: int) -> tuple[State, ToldTowers, int]:
+    def after_legal(
+        self, state: State, piles: ToldTowers, held: int, position: int
+    ) -> tuple[State, ToldTowers, int]:
         """Where one of the legal operators leads.
 
         Args:

@@ -34,7 +34,9 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
         return own
     supply = COLOURS if names == "colours" else tuple("abcdefghijklmnopqrstuvwxyz")
     if len(own) > len(supply):
-        raise UnknownOption(f"names={names!r} has {len(supply)} names, but this problem has {len(own)} blocks; use names='own'")
+        raise UnknownOption(
+            f"names={names!r} has {len(supply)} names, but this problem has {len(own)} blocks; use names='own'"
+        )
     new = dict(zip(sorted(own), supply, strict=False))
     return tuple(new[name] for name in own)
 
@@ -115,7 +117,11 @@ class Language:
     def refusal(self, state: State, operator: Operator) -> str:
         """Why an operator is illegal in a state, "" if it is legal."""
         clash = violated(state, operator)
-        return "" if clash is None else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
+        return (
+            ""
+            if clash is None
+            else f"{self.action(operator)} needs: {self.fact(clash[0])}; but {self.fact(clash[1])}"
+        )
 
     def goal(self, goal: Goal) -> str:
         """The goal as the agent reads it."""
@@ -149,7 +155,10 @@ _COMPACT = (
     "States and goals are written tower by tower, each from bottom to top: `red blue / green` means that blue is on red. A goal says "
     "only what must be on what; the word table in front of a tower demands that its lowest block is on the table."
 )
-_CONSIDER = {"plain": "what is in the way and what you do next", "mystery": "what must still hold and what you do next"}
+_CONSIDER = {
+    "plain": "what is in the way and what you do next",
+    "mystery": "what must still hold and what you do next",
+}
 _FORMS = {
     "react": "In each turn write one thought and one action:\nThought: {consider}\nAction: one of\n{actions}",
     "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{actions}",
@@ -158,8 +167,12 @@ _FORMS = {
 
 # As terminals call the colours of blocks; black and white get a ground on which they are seen.
 _STYLES = {
-    "orange": "dark_orange", "white": "bold white on black", "black": "black on white", "silver": "grey70", "gold": "gold3",
-}  # fmt: skip
+    "orange": "dark_orange",
+    "white": "bold white on black",
+    "black": "black on white",
+    "silver": "grey70",
+    "gold": "gold3",
+}
 
 
 def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int, str]]:
@@ -174,7 +187,10 @@ def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int
 def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int | None) -> str:
     """The rules and the grammar of actions as an agent is told them; ``horizon`` is None where it differs from task to task."""
     actions = "\n".join(f"  {line}" for line in _ACTIONS[vocabulary.name])
-    parts = [_TASK[vocabulary.name], _FORMS[style].format(actions=actions, consider=_CONSIDER[vocabulary.name])]
+    parts = [
+        _TASK[vocabulary.name],
+        _FORMS[style].format(actions=actions, consider=_CONSIDER[vocabulary.name]),
+    ]
     if observation == "compact" and vocabulary is PLAIN:
         parts.append(_COMPACT)
     turns = "The number of turns is limited." if horizon is None else f"You have {horizon} turns."

@@ -11,11 +11,35 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tstar_envs.envs.blocksworld.rules import ARITY, CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE, PICK_UP, PUT_DOWN, STACK, UNSTACK
+from tstar_envs.envs.blocksworld.rules import (
+    ARITY,
+    CLEAR,
+    HANDEMPTY,
+    HOLDING,
+    ON,
+    ONTABLE,
+    PICK_UP,
+    PUT_DOWN,
+    STACK,
+    UNSTACK,
+)
 from tstar_envs.react import AROUND_ACTION
 
 # The colours of PlanBench's blocks, in its order.
-COLOURS = ("red", "blue", "orange", "yellow", "white", "magenta", "black", "cyan", "green", "violet", "silver", "gold")
+COLOURS = (
+    "red",
+    "blue",
+    "orange",
+    "yellow",
+    "white",
+    "magenta",
+    "black",
+    "cyan",
+    "green",
+    "violet",
+    "silver",
+    "gold",
+)
 
 
 _BETWEEN = str.maketrans("(),", "   ")
@@ -94,42 +118,76 @@ PLAIN = Vocabulary(
     predicates={fact: fact for fact in (CLEAR, ONTABLE, HANDEMPTY, HOLDING, ON)},
     natural=Phrases(
         facts={
-            ON: "{0} is on top of {1}", ONTABLE: "{0} is on the table", CLEAR: "{0} is clear",
-            HOLDING: "the hand is currently holding {0}", HANDEMPTY: "the hand is empty",
+            ON: "{0} is on top of {1}",
+            ONTABLE: "{0} is on the table",
+            CLEAR: "{0} is clear",
+            HOLDING: "the hand is currently holding {0}",
+            HANDEMPTY: "the hand is empty",
         },
         wishes={
-            ON: "{0} must be on top of {1}", ONTABLE: "{0} must be on the table", CLEAR: "{0} must be clear",
-            HOLDING: "the hand must hold {0}", HANDEMPTY: "the hand must be empty",
+            ON: "{0} must be on top of {1}",
+            ONTABLE: "{0} must be on the table",
+            CLEAR: "{0} must be clear",
+            HOLDING: "the hand must hold {0}",
+            HANDEMPTY: "the hand must be empty",
         },
         acts={
-            PICK_UP: "pick up {0}", PUT_DOWN: "put down {0}", STACK: "stack {0} on top of {1}", UNSTACK: "unstack {0} from on top of {1}",
+            PICK_UP: "pick up {0}",
+            PUT_DOWN: "put down {0}",
+            STACK: "stack {0} on top of {1}",
+            UNSTACK: "unstack {0} from on top of {1}",
         },
     ),
     compact=Phrases(
         facts={
-            ON: "{0} is on {1}", ONTABLE: "{0} is on the table", CLEAR: "{0} is clear", HOLDING: "the hand holds {0}",
+            ON: "{0} is on {1}",
+            ONTABLE: "{0} is on the table",
+            CLEAR: "{0} is clear",
+            HOLDING: "the hand holds {0}",
             HANDEMPTY: "the hand is empty",
         },
         wishes={
-            ON: "{0} must be on {1}", ONTABLE: "{0} must be on the table", CLEAR: "{0} must be clear",
-            HOLDING: "the hand must hold {0}", HANDEMPTY: "the hand must be empty",
+            ON: "{0} must be on {1}",
+            ONTABLE: "{0} must be on the table",
+            CLEAR: "{0} must be clear",
+            HOLDING: "the hand must hold {0}",
+            HANDEMPTY: "the hand must be empty",
         },
-        acts={PICK_UP: "pick up {0}", PUT_DOWN: "put down {0}", STACK: "stack {0} on {1}", UNSTACK: "unstack {0} from {1}"},
+        acts={
+            PICK_UP: "pick up {0}",
+            PUT_DOWN: "put down {0}",
+            STACK: "stack {0} on {1}",
+            UNSTACK: "unstack {0} from {1}",
+        },
     ),
     grammar=_grammar(
         {PICK_UP: "pick[-_ ]?up", PUT_DOWN: "put[-_ ]?down", STACK: "stack", UNSTACK: "unstack"},
         {STACK: "on top of|onto|on", UNSTACK: "from on top of|from the top of|from|off"},
     ),
-)  # fmt: skip
+)
 
 _MYSTERY_PHRASES = Phrases(
-    facts={ON: "{0} craves {1}", ONTABLE: "planet {0}", CLEAR: "province {0}", HOLDING: "pain {0}", HANDEMPTY: "harmony"},
+    facts={
+        ON: "{0} craves {1}",
+        ONTABLE: "planet {0}",
+        CLEAR: "province {0}",
+        HOLDING: "pain {0}",
+        HANDEMPTY: "harmony",
+    },
     wishes={
-        ON: "{0} must crave {1}", ONTABLE: "planet {0} must hold", CLEAR: "province {0} must hold", HOLDING: "pain {0} must hold",
+        ON: "{0} must crave {1}",
+        ONTABLE: "planet {0} must hold",
+        CLEAR: "province {0} must hold",
+        HOLDING: "pain {0} must hold",
         HANDEMPTY: "harmony must hold",
     },
-    acts={PICK_UP: "attack {0}", PUT_DOWN: "succumb {0}", STACK: "overcome {0} from {1}", UNSTACK: "feast {0} from {1}"},
-)  # fmt: skip
+    acts={
+        PICK_UP: "attack {0}",
+        PUT_DOWN: "succumb {0}",
+        STACK: "overcome {0} from {1}",
+        UNSTACK: "feast {0} from {1}",
+    },
+)
 
 MYSTERY = Vocabulary(
     name="mystery",
@@ -138,7 +196,10 @@ MYSTERY = Vocabulary(
     predicates={CLEAR: "province", ONTABLE: "planet", HANDEMPTY: "harmony", HOLDING: "pain", ON: "craves"},
     natural=_MYSTERY_PHRASES,
     compact=_MYSTERY_PHRASES,
-    grammar=_grammar({PICK_UP: "attack", PUT_DOWN: "succumb", STACK: "overcome", UNSTACK: "feast"}, {STACK: "from", UNSTACK: "from"}),
+    grammar=_grammar(
+        {PICK_UP: "attack", PUT_DOWN: "succumb", STACK: "overcome", UNSTACK: "feast"},
+        {STACK: "from", UNSTACK: "from"},
+    ),
 )
 
 VOCABULARIES = (PLAIN, MYSTERY)

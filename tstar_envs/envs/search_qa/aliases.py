@@ -17,7 +17,10 @@ MOST_FORMS = 12
 
 def accepted_answers(world: World) -> Callable[[str], tuple[str, ...]]:
     """A function from an entity's id to its golden answers, the name first, at most ``MOST_FORMS``."""
-    candidates = {id_: _distinct([entity.name, *entity.aliases, *_other_forms(world, entity)]) for id_, entity in world.entities.items()}
+    candidates = {
+        id_: _distinct([entity.name, *entity.aliases, *_other_forms(world, entity)])
+        for id_, entity in world.entities.items()
+    }
     owners = Counter(normalize_answer(form) for forms in candidates.values() for form in forms)
 
     def forms(id_: str) -> tuple[str, ...]:

@@ -38,12 +38,16 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
         empty = next((name for name in _ANSWERS if name in record), "")
         if empty:
             raise BadData(f"{where}: field {empty!r} is not what its form has there: None (no answer)")
-        raise BadData(f"{where}: no field with answers ({', '.join(_ANSWERS)}); found {', '.join(map(str, record))}")
+        raise BadData(
+            f"{where}: no field with answers ({', '.join(_ANSWERS)}); found {', '.join(map(str, record))}"
+        )
     value = record[name]
     try:
         found = _ANSWERS[name](_cell(value) if table else value)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadData(f"{where}: field {name!r} is not what its form has there: {value!r:.80} ({error!r:.200})") from error
+        raise BadData(
+            f"{where}: field {name!r} is not what its form has there: {value!r:.80} ({error!r:.200})"
+        ) from error
     texts = list(_texts(found, name, where, table))
     if not texts:
         raise BadData(f"{where}: field {name!r} holds no answer")
@@ -64,7 +68,9 @@ def _texts(found: list[Any], name: str, where: str, table: bool) -> Iterator[str
     """The answers of a field that are not blank."""
     for answer in found:
         if (isinstance(answer, float) and not math.isfinite(answer)) or (table and answer in _EMPTY_CELLS):
-            raise BadData(f"{where}: field {name!r} holds {answer}, an empty cell of a spreadsheet; give the answer or leave the line out")
+            raise BadData(
+                f"{where}: field {name!r} holds {answer}, an empty cell of a spreadsheet; give the answer or leave the line out"
+            )
         if isinstance(answer, bool) or not isinstance(answer, str | int | float):
             raise BadData(f"{where}: field {name!r} holds {answer!r:.80}; every answer must be a text")
         text = str(int(answer)) if isinstance(answer, float) and answer.is_integer() else str(answer)
@@ -110,7 +116,14 @@ def _struct(value: Mapping[str, Any]) -> list[Any]:
     named = {str(key).replace("_", "").lower(): found for key, found in value.items()}
     if not isinstance(named["value"], str | int | float):
         raise TypeError("'value' is a text")
-    return [named["value"], *(alias for key in ("aliases", "normalizedaliases", "humananswers") for alias in _listed(named.get(key) or []))]
+    return [
+        named["value"],
+        *(
+            alias
+            for key in ("aliases", "normalizedaliases", "humananswers")
+            for alias in _listed(named.get(key) or [])
+        ),
+    ]
 
 
 def _popqa(value: Any) -> list[Any]:
@@ -128,6 +141,11 @@ def _kilt(value: Any) -> list[Any]:
 
 # In order of preference; "answer" is a list in NQ-open, an object in the trivia_qa of Hugging Face and one text elsewhere.
 _ANSWERS: dict[str, Callable[[Any], list[Any]]] = {
-    "golden_answers": _listed, "possible_answers": _popqa, "reward_model": _search_r1, "answers": _several, "answer": _several,
-    "Answer": _several, "output": _kilt,
-}  # fmt: skip
+    "golden_answers": _listed,
+    "possible_answers": _popqa,
+    "reward_model": _search_r1,
+    "answers": _several,
+    "answer": _several,
+    "Answer": _several,
+    "output": _kilt,
+}

@@ -18,7 +18,13 @@ from tstar_envs.envs.search_qa.world import WORK_KINDS, Entity, World
 from tstar_envs.stable_random import StableRandom
 
 # Chains through an office, a capital or an award's own facts are Bamboogle's alone: (type, relation) of a hop before the last.
-KEPT_FOR_BAMBOOGLE = {("country", "capital"), ("country", "president"), ("city", "mayor"), ("award", "presenter"), ("award", "city")}
+KEPT_FOR_BAMBOOGLE = {
+    ("country", "capital"),
+    ("country", "president"),
+    ("city", "mayor"),
+    ("award", "presenter"),
+    ("award", "city"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,10 @@ class Path:
 
     def hops(self, world: World) -> tuple[Hop, ...]:
         """The look-ups."""
-        return tuple(hop(world, entity, relation) for entity, relation in zip(self.subjects, self.relations, strict=True))
+        return tuple(
+            hop(world, entity, relation)
+            for entity, relation in zip(self.subjects, self.relations, strict=True)
+        )
 
 
 def follow(world: World, start: Entity, relations: Sequence[str]) -> Path | None:
@@ -53,7 +62,11 @@ def follow(world: World, start: Entity, relations: Sequence[str]) -> Path | None
 def answers_as(world: World, path: Path) -> tuple[str, tuple[str, ...]]:
     """The object of the last fact, and its aliases if it is an entity."""
     value = path.end(world)
-    return (world.entities[value].name, world.entities[value].aliases) if value in world.entities else (value, ())
+    return (
+        (world.entities[value].name, world.entities[value].aliases)
+        if value in world.entities
+        else (value, ())
+    )
 
 
 def made(entity: Entity) -> dict[str, str]:
@@ -70,7 +83,9 @@ def describe(path: Path, draw: StableRandom) -> str:
     return text
 
 
-def deal(family: str, split: str, first: Sequence[object], second: Sequence[object], draw: StableRandom) -> tuple[int, int]:
+def deal(
+    family: str, split: str, first: Sequence[object], second: Sequence[object], draw: StableRandom
+) -> tuple[int, int]:
     """A pair of indexes that belongs to a split."""
     return draw.choice(templates.split_templates(family, len(first), len(second))[split])
 
@@ -93,7 +108,13 @@ def is_join(each: Hop) -> bool:
 
 def join_hop(world: World, entity: Entity, relation: str, values: tuple[str, str], words: str) -> Hop:
     """The look-up of a fact of the entity that has two values; the second query is worded as a passage might be."""
-    return Hop(entity.name, relation, world.object_name(entity.id, relation), entity.id, (f"{values[0]} {values[1]}", words))
+    return Hop(
+        entity.name,
+        relation,
+        world.object_name(entity.id, relation),
+        entity.id,
+        (f"{values[0]} {values[1]}", words),
+    )
 
 
 class ChainProver(Prover):
@@ -137,11 +158,18 @@ class ChainProver(Prover):
         question or a query of its hops, one that answers the last step for another entity of that type.
         """
         last, hops = question.hops[-1], {h.passage for h in question.hops}
-        entities, queries = self._world.entities, [question.text, *(q for h in question.hops for q in h.queries)]
+        entities, queries = (
+            self._world.entities,
+            [question.text, *(q for h in question.hops for q in h.queries)],
+        )
         type_ = entities[last.passage].type
         for backend in self._searchers:
             near = (id_ for query in queries for id_ in self._search(backend, query)[:ONE_SHOT_DEPTH])
-            if not any(entities[i].type == type_ and (i, last.relation) in self._world.facts for i in near if i not in hops):
+            if not any(
+                entities[i].type == type_ and (i, last.relation) in self._world.facts
+                for i in near
+                if i not in hops
+            ):
                 return "no distractor"
         return ""
 

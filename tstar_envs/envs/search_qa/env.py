@@ -12,7 +12,13 @@ from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.home import Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage, Searcher, corpus_digest, open_searcher
+from tstar_envs.envs.search_qa.searcher import (
+    EmbeddedSearcher,
+    Passage,
+    Searcher,
+    corpus_digest,
+    open_searcher,
+)
 from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set, published_questions
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
@@ -87,8 +93,15 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     default_horizon = 6
     prompt_styles = (*PROMPT_STYLES, "search_r1")
     tools = (
-        tool("search", "Read the passages that fit a query best.", "search[{query}]", query="what to look for"),
-        tool("finish", "Give the final answer.", "finish[{answer}]", answer="as short as possible: a name, a year, yes or no"),
+        tool(
+            "search", "Read the passages that fit a query best.", "search[{query}]", query="what to look for"
+        ),
+        tool(
+            "finish",
+            "Give the final answer.",
+            "finish[{answer}]",
+            answer="as short as possible: a name, a year, yes or no",
+        ),
     )
 
     def __init__(
@@ -116,13 +129,17 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         check_option("normalizer", normalizer, tuple(metrics.NORMALIZERS))
         whole = isinstance(observation_limit, int) and not isinstance(observation_limit, bool)
         if observation_limit is not None and not (whole and observation_limit > 0):
-            raise UnknownOption(f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}")
+            raise UnknownOption(
+                f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}"
+            )
         self._hops_told = text.HOPS_TOLD.get(dataset, text.TWO_HOPS)
         self._normalizer = normalizer
         self._observation_limit = observation_limit
         check_skip_bad(skip_bad)
         self._set = qa_set or load_set(dataset, data, skip_bad)
-        self._searcher = searcher or open_searcher(retriever, self._set.corpus, invented=self._set.tier == "mini")
+        self._searcher = searcher or open_searcher(
+            retriever, self._set.corpus, invented=self._set.tier == "mini"
+        )
         self._topk = topk
         self._fetched: dict[str, list[Passage]] = {}
         self.tier, self.left_out = self._set.tier, self._set.left_out
@@ -152,7 +169,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         try:
             task = self._set.tasks[task_id]
         except KeyError:
-            raise UnknownTask(f"no task {task_id!r} in {self._set.name} ({self._set.tier}); see env.unwrapped.task_ids(split)") from None
+            raise UnknownTask(
+                f"no task {task_id!r} in {self._set.name} ({self._set.tier}); see env.unwrapped.task_ids(split)"
+            ) from None
         return task, task.split
 
     def _start(self, task: QATask) -> tuple[QAState, str]:
@@ -184,14 +203,23 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
         parsed = rules.parse_action(action)
         if parsed.problem:
-            refusal = search_r1.INVALID if self.prompt_style == "search_r1" else f"Invalid action: {parsed.problem}."
+            refusal = (
+                search_r1.INVALID
+                if self.prompt_style == "search_r1"
+                else f"Invalid action: {parsed.problem}."
+            )
             return Outcome(state, refusal, "", invalid_reason=parsed.problem)
         if parsed.verb == "finish":
             return self._finish(task, state, parsed)
         key = self._query_key(parsed.argument)
         observation = rules.cached(state, key)
         if observation is not None:
-            return Outcome(state, observation, parsed.canonical, extra={"doc_ids": [], "new_doc_ids": [], "repeat_query": True})
+            return Outcome(
+                state,
+                observation,
+                parsed.canonical,
+                extra={"doc_ids": [], "new_doc_ids": [], "repeat_query": True},
+            )
         passages = self._search(parsed.argument)
         observe = search_r1.observe if self.prompt_style == "search_r1" else rules.observe
         observation = observe(passages, self._observation_limit)
@@ -212,7 +240,12 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             terminated=True,
             success=em == 1.0,
             score=em,
-            extra={"em": em, "f1": f1, "sub_em": sub_em, "golden_answers": list(task.golden_answers)},  # not before: the agent reads info
+            extra={
+                "em": em,
+                "f1": f1,
+                "sub_em": sub_em,
+                "golden_answers": list(task.golden_answers),
+            },  # not before: the agent reads info
         )
 
     def _query_key(self, query: str) -> str:
@@ -225,7 +258,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return self._searcher.search([query], self._topk)[0]
 
     @classmethod
-    def prepare_group_step(cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+    def prepare_group_step(
+        cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
+    ) -> dict[int, InfrastructureError]:
         """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
         searching: list[tuple[int, SearchQAEnv, str]] = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
@@ -261,12 +296,19 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return oracle.mistake(task, state, draw)
 
     @classmethod
-    def practice(cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any) -> SearchQAEnv:
+    def practice(
+        cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any
+    ) -> SearchQAEnv:
         """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
         from tstar_envs.envs.search_qa.practice import practice_set
 
         qa_set, corpus = practice_set(seed, dataset=dataset)
-        return cls(dataset=dataset, qa_set=qa_set, searcher=EmbeddedSearcher(corpus, retriever), **{"split": "train", **options})
+        return cls(
+            dataset=dataset,
+            qa_set=qa_set,
+            searcher=EmbeddedSearcher(corpus, retriever),
+            **{"split": "train", **options},
+        )
 
     def _distance(self, task: QATask, state: QAState) -> float | None:
         if state.answer is not None:

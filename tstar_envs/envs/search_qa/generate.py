@@ -30,9 +30,15 @@ from tstar_envs.stable_random import StableRandom
 SEED = 20260101
 SIZES = {"train": 2000, "valid": 500, "test": 1000}
 SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's development set (about 80 %) and notes
-    "work-creator": 0.30, "work-company": 0.18, "org-founder": 0.10, "person-city": 0.12,
-    "compare-people": 0.10, "compare-works": 0.08, "same-occupation": 0.06, "same-country": 0.06,
-}  # fmt: skip
+    "work-creator": 0.30,
+    "work-company": 0.18,
+    "org-founder": 0.10,
+    "person-city": 0.12,
+    "compare-people": 0.10,
+    "compare-works": 0.08,
+    "same-occupation": 0.06,
+    "same-country": 0.06,
+}
 REGIONS = {
     "train": RegionSize(people=460, works=330, companies=66, schools=60, cities=130, countries=40),
     "valid": RegionSize(people=130, works=95, companies=22, schools=20, cities=40, countries=14),
@@ -98,13 +104,21 @@ def draw_split(mini: MiniWorld, prover: Prover, split: str, size: int, seed: int
     draw = StableRandom(f"{seed}/questions/{split}")
     kinds = {kind: round(SHARES[kind] * size) for kind in KINDS}
     # One maker for each kind, all on one stream of chance.
-    chosen = collect(kinds, lambda kind: QuestionMaker(mini.world, split, split, draw).candidates(kind), prover.rejection, YES_NO)
+    chosen = collect(
+        kinds,
+        lambda kind: QuestionMaker(mini.world, split, split, draw).candidates(kind),
+        prover.rejection,
+        YES_NO,
+    )
     return numbered("hotpotqa", split, draw.shuffled(chosen))
 
 
 def numbered(name: str, split: str, questions: Iterable[Question]) -> list[QATask]:
     """Questions as tasks of a set of the mini tier."""
-    return [task_from_question(f"{name}-mini-{split}-{number:04d}", split, question) for number, question in enumerate(questions)]
+    return [
+        task_from_question(f"{name}-mini-{split}-{number:04d}", split, question)
+        for number, question in enumerate(questions)
+    ]
 
 
 def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:
@@ -170,7 +184,9 @@ def build(seed: int = SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:
 
 def corpus_bytes(mini: MiniWorld) -> bytes:
     """The corpus as Search-R1's lines."""
-    return "".join(json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus).encode()
+    return "".join(
+        json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus
+    ).encode()
 
 
 def files(mini: MiniWorld, splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
@@ -202,7 +218,11 @@ def main() -> None:
     arguments = parser.parse_args()
     mini, splits = build(arguments.seed)
     write(arguments.out, files(mini, splits), arguments.seed)
-    print(f"{len(mini.corpus)} passages, " + ", ".join(f"{len(t)} {s}" for s, t in splits.items()) + f" questions in {arguments.out}")
+    print(
+        f"{len(mini.corpus)} passages, "
+        + ", ".join(f"{len(t)} {s}" for s, t in splits.items())
+        + f" questions in {arguments.out}"
+    )
 
 
 if __name__ == "__main__":

@@ -105,7 +105,12 @@ def _new_session() -> Any:
 
 
 def _read_into(
-    session: Any, method: str, url: str, body: object, given_up: threading.Event, results: queue.SimpleQueue[Reply | Exception]
+    session: Any,
+    method: str,
+    url: str,
+    body: object,
+    given_up: threading.Event,
+    results: queue.SimpleQueue[Reply | Exception],
 ) -> None:
     try:
         results.put(_read(session, method, url, body, given_up))
@@ -123,7 +128,9 @@ def _read(session: Any, method: str, url: str, body: object, given_up: threading
         with session.request(method, url, json=body, timeout=_SILENCE_SECONDS, stream=True) as response:
             if response.is_redirect:
                 target = response.headers["Location"]
-                raise RetrieverError(f"{url} sends its callers on to {target!r:.200}: if you trust it, give that address instead")
+                raise RetrieverError(
+                    f"{url} sends its callers on to {target!r:.200}: if you trust it, give that address instead"
+                )
             for piece in response.iter_content(_PIECE):
                 content += piece
                 REPLY_BYTES.check(len(content), f"the reply of {url}")

@@ -39,7 +39,12 @@ class HttpSearcher:
     """
 
     def __init__(
-        self, url: str, tries: int = 4, pause_seconds: float = 0.25, patience_seconds: float = 300.0, expected: Sequence[str] = ()
+        self,
+        url: str,
+        tries: int = 4,
+        pause_seconds: float = 0.25,
+        patience_seconds: float = 300.0,
+        expected: Sequence[str] = (),
     ) -> None:
         if importlib.util.find_spec("requests") is None:
             raise MissingExtra("a search service over HTTP", "requests", "search")
@@ -120,11 +125,18 @@ class HttpSearcher:
                 "with 'python -m retriever serve'"
             )
         try:
-            results = [[_passage(hit) for hit in hits] for hits in parse_json(reply.content.decode("utf-8-sig"), self._url)["result"]]
+            results = [
+                [_passage(hit) for hit in hits]
+                for hits in parse_json(reply.content.decode("utf-8-sig"), self._url)["result"]
+            ]
         except (BadData, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RetrieverError(f"{self._url} answered in an unknown form: {reply.text[:200]} ({error!s:.200})") from error
+            raise RetrieverError(
+                f"{self._url} answered in an unknown form: {reply.text[:200]} ({error!s:.200})"
+            ) from error
         if len(results) != len(texts):
-            raise RetrieverError(f"{self._url} answered {len(texts)} queries with {len(results)} lists of passages")
+            raise RetrieverError(
+                f"{self._url} answered {len(texts)} queries with {len(results)} lists of passages"
+            )
         return results
 
     def _send(self, method: str, url: str, body: object) -> Reply:
@@ -191,7 +203,9 @@ def _wants_one_query(reply: Reply) -> bool:
         return False
     try:
         problems = parse_json(reply.text, "")["detail"]
-        return any(p["loc"][-1] == "query" and p["type"] in ("missing", "value_error.missing") for p in problems)
+        return any(
+            p["loc"][-1] == "query" and p["type"] in ("missing", "value_error.missing") for p in problems
+        )
     except (BadData, KeyError, TypeError, IndexError):
         return False
 
@@ -218,7 +232,9 @@ def _passage(hit: Mapping[str, Any]) -> Passage:
     # Many passages have one title (those of an article), so where there is no id the contents tell whether one was seen before.
     id_ = document.get("id")
     if id_ is None:
-        id_ = blake2b((contents or f"{title}\n{text}").encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        id_ = blake2b(
+            (contents or f"{title}\n{text}").encode("utf-8", "surrogatepass"), digest_size=8
+        ).hexdigest()
     return Passage(str(id_), title, text, heading if contents else None)
 
 

@@ -76,7 +76,9 @@ F1_RULES = {
 _NO_SET = F1Rule(True, 1.0)
 
 
-def f1_score(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad", dataset: str | None = None) -> float:
+def f1_score(
+    prediction: str, golden_answers: Sequence[str], normalizer: str = "squad", dataset: str | None = None
+) -> float:
     """Best token F1 over the golden answers, in [0, 1].
 
     Args:
@@ -92,7 +94,11 @@ def f1_score(prediction: str, golden_answers: Sequence[str], normalizer: str = "
 
 
 def _f1(predicted: str, gold: str, rule: F1Rule) -> float:
-    if rule.closed_answers and predicted != gold and (predicted in _CLOSED_ANSWERS or gold in _CLOSED_ANSWERS):
+    if (
+        rule.closed_answers
+        and predicted != gold
+        and (predicted in _CLOSED_ANSWERS or gold in _CLOSED_ANSWERS)
+    ):
         return 0.0
     ours, theirs = predicted.split(), gold.split()
     if not ours and not theirs:

@@ -9,7 +9,16 @@ Every question has single-hop distractors: passages near to it that answer its l
 from __future__ import annotations
 
 from tstar_envs.envs.search_qa import second_sets
-from tstar_envs.envs.search_qa.chains import KEPT_FOR_BAMBOOGLE, ChainProver, Path, answers_as, deal, describe, join_hop, made
+from tstar_envs.envs.search_qa.chains import (
+    KEPT_FOR_BAMBOOGLE,
+    ChainProver,
+    Path,
+    answers_as,
+    deal,
+    describe,
+    join_hop,
+    made,
+)
 from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.second_sets import Recipe
@@ -26,27 +35,55 @@ UNASKED = {("work", "based_on"), ("award", "city")}
 # type of the joined entity -> (two relations, phrases, second query); {D} and {E} describe their objects, {k} the entity's kind
 JOINS: dict[str, tuple[tuple[tuple[str, str], tuple[str, ...], str], ...]] = {
     "work": (
-        (("creator", "company"), (
-            "the {k} made by {D} and released by {E}", "the {k} of {D} that was published by {E}",
-            "the one {k} by {D} that came out at {E}", "the {k} that {D} made for {E}"), "{k} by {D} released by {E}"),
+        (
+            ("creator", "company"),
+            (
+                "the {k} made by {D} and released by {E}",
+                "the {k} of {D} that was published by {E}",
+                "the one {k} by {D} that came out at {E}",
+                "the {k} that {D} made for {E}",
+            ),
+            "{k} by {D} released by {E}",
+        ),
     ),
     "person": (
-        (("birthplace", "school"), (
-            "the person who was born in {D} and studied at {E}", "the native of {D} who attended {E}",
-            "the person from {D} who went to {E}", "the student from {D} at {E}"), "born in {D}, studied at {E}"),
-        (("birthplace", "employer"), (
-            "the person who was born in {D} and worked for {E}", "the native of {D} who was employed by {E}",
-            "the person from {D} on the staff of {E}", "the one who left {D}, the birthplace, for a job at {E}"),
-            "born in {D}, worked for {E}"),
-        (("school", "employer"), (
-            "the person who studied at {D} and worked for {E}", "the student of {D} who was employed by {E}",
-            "the one who left {D} for a job at {E}", "the person who went to {D} and joined the staff of {E}"),
-            "studied at {D}, worked for {E}"),
+        (
+            ("birthplace", "school"),
+            (
+                "the person who was born in {D} and studied at {E}",
+                "the native of {D} who attended {E}",
+                "the person from {D} who went to {E}",
+                "the student from {D} at {E}",
+            ),
+            "born in {D}, studied at {E}",
+        ),
+        (
+            ("birthplace", "employer"),
+            (
+                "the person who was born in {D} and worked for {E}",
+                "the native of {D} who was employed by {E}",
+                "the person from {D} on the staff of {E}",
+                "the one who left {D}, the birthplace, for a job at {E}",
+            ),
+            "born in {D}, worked for {E}",
+        ),
+        (
+            ("school", "employer"),
+            (
+                "the person who studied at {D} and worked for {E}",
+                "the student of {D} who was employed by {E}",
+                "the one who left {D} for a job at {E}",
+                "the person who went to {D} and joined the staff of {E}",
+            ),
+            "studied at {D}, worked for {E}",
+        ),
     ),
-}  # fmt: skip
+}
 
 
-def draw_question(world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int) -> Question | None:
+def draw_question(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int
+) -> Question | None:
     """See ``second_sets.Draw``."""
     if kind in ("2hop", "3hop1", "4hop1"):
         start = draw.choice(world.of_type(draw.choice(STARTS), region))
@@ -59,14 +96,22 @@ def _walk(world: World, start: Entity, length: int, draw: StableRandom) -> Path 
     """A random path of so many facts whose last may be asked for."""
     subjects, relations = [start], list[str]()
     while len(relations) < length - 1:
-        options = [(r, v) for r, v in world.by_subject.get(subjects[-1].id, ()) if r in PHRASES and v in world.entities]
+        options = [
+            (r, v)
+            for r, v in world.by_subject.get(subjects[-1].id, ())
+            if r in PHRASES and v in world.entities
+        ]
         options = [(r, v) for r, v in options if (subjects[-1].type, r) not in KEPT_FOR_BAMBOOGLE]
         if not options:
             return None
         relation, value = draw.choice(options)
         relations.append(relation)
         subjects.append(world.entities[value])
-    finals = [r for r, v in world.by_subject.get(subjects[-1].id, ()) if r in FRAMES and v not in {s.id for s in subjects}]
+    finals = [
+        r
+        for r, v in world.by_subject.get(subjects[-1].id, ())
+        if r in FRAMES and v not in {s.id for s in subjects}
+    ]
     finals = [r for r in finals if (subjects[-1].type, r) not in UNASKED]
     if not finals or len({s.name for s in subjects}) < len(subjects):
         return None
@@ -81,7 +126,9 @@ def _straight(world: World, path: Path, kind: str, split: str, draw: StableRando
     described = PHRASES[outer][phrase].format(D=inner, **made(path.subjects[-2]))
     text = FRAMES[final][frame].format(D=described, **made(path.subjects[-1]))
     answer, aliases = answers_as(world, path)
-    return Question(text, answer, kind, f"musique/{kind}/{family}/{frame}/{phrase}", path.hops(world), aliases)
+    return Question(
+        text, answer, kind, f"musique/{kind}/{family}/{frame}/{phrase}", path.hops(world), aliases
+    )
 
 
 def _branching(world: World, region: str, split: str, draw: StableRandom, kind: str) -> Question | None:
@@ -89,12 +136,17 @@ def _branching(world: World, region: str, split: str, draw: StableRandom, kind: 
     relations, phrases, query = draw.choice(JOINS[type_])
     joined = draw.choice(world.of_type(type_, region))
     sides = [world.facts.get((joined.id, relation), "") for relation in relations]
-    holders = [{s for s, r in world.by_object.get(side, ()) if r == relation} for side, relation in zip(sides, relations, strict=True)]
+    holders = [
+        {s for s, r in world.by_object.get(side, ()) if r == relation}
+        for side, relation in zip(sides, relations, strict=True)
+    ]
     # Both values are needed: each alone fits another entity too.
     if "" in sides or holders[0] & holders[1] != {joined.id} or min(map(len, holders)) < 2:
         return None
     lengths = (2, 1) if kind == "4hop2" else (1, 1)
-    branches = [_towards(world, side, length, joined, draw) for side, length in zip(sides, lengths, strict=True)]
+    branches = [
+        _towards(world, side, length, joined, draw) for side, length in zip(sides, lengths, strict=True)
+    ]
     ending = _walk(world, joined, 2 if kind == "4hop3" else 1, draw)
     left, right = branches
     if left is None or right is None or ending is None or ending.relations[0] in relations:
@@ -111,7 +163,9 @@ def _branching(world: World, region: str, split: str, draw: StableRandom, kind: 
         described = draw.choice(PHRASES[ending.relations[0]]).format(D=described, **made(joined))
     text = FRAMES[final][frame].format(D=described, **made(ending.subjects[-1]))
     names = world.entities[sides[0]].name, world.entities[sides[1]].name
-    join = join_hop(world, joined, ending.relations[0], names, query.format(D=names[0], E=names[1], k=joined.kind))
+    join = join_hop(
+        world, joined, ending.relations[0], names, query.format(D=names[0], E=names[1], k=joined.kind)
+    )
     hops = (*left.hops(world), *right.hops(world), join, *ending.hops(world)[1:])
     answer, aliases = answers_as(world, ending)
     return Question(text, answer, kind, f"musique/{kind}/{family}/{frame}/{phrase}", hops, aliases)

@@ -27,15 +27,30 @@ from tstar_envs.stable_random import StableRandom
 FRAMES: dict[str, tuple[str, ...]] = {
     **templates.FRAMES,
     "creator": (
-        "who {v} {D}", "who is the {a} of {D}", "name the {a} of {D}", "who is the {a} behind {D}", "by whom was {D} made",
-        "who made {D}"),
+        "who {v} {D}",
+        "who is the {a} of {D}",
+        "name the {a} of {D}",
+        "who is the {a} behind {D}",
+        "by whom was {D} made",
+        "who made {D}",
+    ),
     "company": (
-        "who published {D}", "which company released {D}", "what company published {D}", "who is the publisher of {D}",
-        "by which company was {D} released", "name of the company that released {D}"),
+        "who published {D}",
+        "which company released {D}",
+        "what company published {D}",
+        "who is the publisher of {D}",
+        "by which company was {D} released",
+        "name of the company that released {D}",
+    ),
     "year": (
-        "when did {D} come out", "in which year was {D} released", "what year did {D} come out", "when was {D} released",
-        "release year of {D}", "in what year did {D} appear"),
-}  # fmt: skip
+        "when did {D} come out",
+        "in which year was {D} released",
+        "what year did {D} come out",
+        "when was {D} released",
+        "release year of {D}",
+        "in what year did {D} appear",
+    ),
+}
 # type -> how the entity is called; a work always with its kind, since it may have a namesake of another
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "person": ("{X}", "the person {X}", "the person named {X}"),
@@ -55,7 +70,9 @@ def question(mini: MiniWorld, entity: Entity, relation: str, split: str, draw: S
     described = subjects[subject].format(X=entity.name, k=entity.kind)
     text = frames[frame].format(D=described, a=maker, v=verb).lower().rstrip("?")
     look_up = hop(mini.world, entity, relation)
-    return Question(text, look_up.value, relation, f"nq/{entity.type}-{relation}/{frame}/{subject}", (look_up,))
+    return Question(
+        text, look_up.value, relation, f"nq/{entity.type}-{relation}/{frame}/{subject}", (look_up,)
+    )
 
 
 def questions(mini: MiniWorld, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
@@ -74,7 +91,11 @@ def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
     (only,) = asked.hops
     world = mini.world
     kind = world.entities[only.passage].kind
-    twins = [i for i, e in world.entities.items() if e.name == only.entity and e.kind == kind and (i, only.relation) in world.facts]
+    twins = [
+        i
+        for i, e in world.entities.items()
+        if e.name == only.entity and e.kind == kind and (i, only.relation) in world.facts
+    ]
     if {world.object_name(i, only.relation) for i in twins} != {asked.answer}:
         return "answer not unique"
     if normalize_answer(asked.answer) in normalize_answer(asked.text):
@@ -99,7 +120,10 @@ def build(seed: int = generate.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]
 
 def files(splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
     """File name (without ``.gz``) -> bytes."""
-    return {f"{split}.jsonl": "".join(task_to_line(t) + "\n" for t in tasks).encode() for split, tasks in splits.items()}
+    return {
+        f"{split}.jsonl": "".join(task_to_line(t) + "\n" for t in tasks).encode()
+        for split, tasks in splits.items()
+    }
 
 
 def main() -> None:

@@ -30,7 +30,9 @@ def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str]
         if not untried:
             return None
         again = len(untried) < len(hop.queries)
-        return text.thought(task.kind, task.hops, position, again, task.golden_answers[0], draw), f"search[{untried[0]}]"
+        return text.thought(
+            task.kind, task.hops, position, again, task.golden_answers[0], draw
+        ), f"search[{untried[0]}]"
     answer = task.golden_answers[0]
     if not task.hops:  # outside files without hops: the expert knows the answer and says so
         return "I know the answer.", f"finish[{answer}]"

@@ -31,7 +31,10 @@ FORMS: dict[tuple[str, str], tuple[str, str]] = {
     ("novel", "creator"): ("author", "Who is the author of {X}?"),
     ("film", "creator"): ("director", "Who was the director of {X}?"),
     ("opera", "creator"): ("composer", "Who was the composer of {X}?"),
-    **{(kind, "genre"): ("genre", "What genre is {X}?") for kind in ("novel", "film", "opera", "album", "fresco")},
+    **{
+        (kind, "genre"): ("genre", "What genre is {X}?")
+        for kind in ("novel", "film", "opera", "album", "fresco")
+    },
     ("city", "country"): ("country", "In what country is {X}?"),
     ("country", "capital"): ("capital", "What is the capital of {X}?"),
 }
@@ -40,23 +43,41 @@ FORMS: dict[tuple[str, str], tuple[str, str]] = {
 def long_tail(mini: MiniWorld, region: str, draw: StableRandom) -> Iterator[tuple[Entity, str]]:
     """(entity, relation) for each fact of a region that PopQA would ask for, from the least known entity upwards."""
     world = mini.world
-    facts = [(world.entities[s], r) for s, r in world.facts if world.entities[s].region == region and (world.entities[s].kind, r) in FORMS]
+    facts = [
+        (world.entities[s], r)
+        for s, r in world.facts
+        if world.entities[s].region == region and (world.entities[s].kind, r) in FORMS
+    ]
     return iter(sorted(draw.shuffled(facts), key=lambda fact: fact[0].popularity))
 
 
-def question(mini: MiniWorld, answers: Callable[[str], tuple[str, ...]], entity: Entity, relation: str) -> Question:
+def question(
+    mini: MiniWorld, answers: Callable[[str], tuple[str, ...]], entity: Entity, relation: str
+) -> Question:
     """One fact in its fixed form."""
     name, form = FORMS[entity.kind, relation]
     value = mini.world.facts[entity.id, relation]
     golden = answers(value) if value in mini.world.entities else (value,)
     look_up = hop(mini.world, entity, relation)
-    return Question(form.format(X=entity.name), golden[0], name, f"popqa/{name}", (look_up,), golden[1:], entity.popularity)
+    return Question(
+        form.format(X=entity.name),
+        golden[0],
+        name,
+        f"popqa/{name}",
+        (look_up,),
+        golden[1:],
+        entity.popularity,
+    )
 
 
 def _meant(world: World, asked: Question) -> set[str]:
     """Every entity that a form may mean: it tells the kind of a work only where the relation does."""
     (only,) = asked.hops
-    kinds = {kind for (kind, relation), (name, _) in FORMS.items() if (relation, name) == (only.relation, asked.kind)}
+    kinds = {
+        kind
+        for (kind, relation), (name, _) in FORMS.items()
+        if (relation, name) == (only.relation, asked.kind)
+    }
     return {e.id for e in world.entities.values() if e.name == only.entity and e.kind in kinds}
 
 

@@ -27,7 +27,9 @@ QUESTIONS = 160
 RECIPES = {
     two_wiki.NAME: two_wiki.RECIPE,
     musique.NAME: musique.RECIPE,
-    bamboogle.NAME: replace(musique.RECIPE, shares={"2hop": 1.0}),  # nothing to train on of its own: other chains of two
+    bamboogle.NAME: replace(
+        musique.RECIPE, shares={"2hop": 1.0}
+    ),  # nothing to train on of its own: other chains of two
 }
 
 
@@ -44,12 +46,17 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
         for split in ("valid", "test")
         for task_id in shipped.by_split[split]
         for hop in shipped.tasks[task_id].hops
-        for name in (*hop.entity.split(" and "), hop.value)  # TriviaQA looks for clues: "Garnet School and 1871"
+        for name in (
+            *hop.entity.split(" and "),
+            hop.value,
+        )  # TriviaQA looks for clues: "Garnet School and 1871"
     }
     return frozenset(name for name in names if " " in name)
 
 
-def practice_set(seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa") -> tuple[QASet, list[tuple[str, str]]]:
+def practice_set(
+    seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa"
+) -> tuple[QASet, list[tuple[str, str]]]:
     """A fresh world's questions, in the shares of the shipped splits, and its corpus as (id, contents).
 
     Questions that chain facts are proved as shipped ones are, since joins often cannot be found; those of HotpotQA and NQ are
@@ -69,7 +76,9 @@ def _questions(mini: MiniWorld, dataset: str, count: int, draw: StableRandom) ->
     if dataset == "nq":
         return list(itertools.islice(nq.questions(mini, "train", "train", draw), count))
     if dataset == "triviaqa":
-        return list(itertools.islice(triviaqa.questions(mini, ChainProver(mini), "train", "train", draw), count))
+        return list(
+            itertools.islice(triviaqa.questions(mini, ChainProver(mini), "train", "train", draw), count)
+        )
     if dataset == "popqa":  # its forms are fixed, so it has no wordings of a train split
         return draw.shuffled(list(popqa.questions(mini, ChainProver(mini), "train", draw)))[:count]
     if dataset in RECIPES:
@@ -77,7 +86,13 @@ def _questions(mini: MiniWorld, dataset: str, count: int, draw: StableRandom) ->
         chosen: list[Question] = []
         for kind, number in recipe.counts(count).items():
             drawn = itertools.islice(recipe.candidates(mini.world, "train", "train", draw, kind), 20 * number)
-            chosen += itertools.islice((question for question in drawn if not recipe.rejection(prover, question)), number)
+            chosen += itertools.islice(
+                (question for question in drawn if not recipe.rejection(prover, question)), number
+            )
         return chosen
     maker = QuestionMaker(mini.world, "train", "train", draw)
-    return [q for kind, share in SHARES.items() for q in itertools.islice(maker.candidates(kind), max(1, round(share * count)))]
+    return [
+        q
+        for kind, share in SHARES.items()
+        for q in itertools.islice(maker.candidates(kind), max(1, round(share * count)))
+    ]

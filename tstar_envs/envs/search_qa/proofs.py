@@ -70,12 +70,18 @@ class Prover:
 
     def look_up_rejection(self, question: Question, horizon: int) -> str:
         """The proofs that every kind of question shares: each hop is stated once, and the oracle is done within the horizon."""
-        return "a hop is stated elsewhere" if self._stated_elsewhere(question) else self._lost(question, horizon)
+        return (
+            "a hop is stated elsewhere" if self._stated_elsewhere(question) else self._lost(question, horizon)
+        )
 
     def conjunction_rejection(self, question: Question, clues: Sequence[str], horizon: int) -> str:
         """The same for a question whose one passage holds several clues: no other passage holds them all."""
         together = frozenset.intersection(*map(self._mentioning, clues))
-        return "another passage holds the clues" if together != {question.hops[0].passage} else self._lost(question, horizon)
+        return (
+            "another passage holds the clues"
+            if together != {question.hops[0].passage}
+            else self._lost(question, horizon)
+        )
 
     def _stated_elsewhere(self, question: Question) -> bool:
         return any(self._stating(hop.entity, hop.value) != {hop.passage} for hop in question.hops)
@@ -90,7 +96,11 @@ class Prover:
         first, last = question.hops[0], question.hops[-1]
         if question.kind not in BRIDGES:
             for hop in question.hops:
-                same_kind = [i for i in self._by_name[hop.entity] if self._world.entities[i].kind == self._world.entities[hop.passage].kind]
+                same_kind = [
+                    i
+                    for i in self._by_name[hop.entity]
+                    if self._world.entities[i].kind == self._world.entities[hop.passage].kind
+                ]
                 if same_kind != [hop.passage]:
                     return set()
             return {question.answer}
@@ -120,6 +130,10 @@ class Prover:
     def _oracle_steps(self, question: Question, backend: str, topk: int) -> int:
         steps = 1
         for hop in question.hops:
-            found = (n for n, query in enumerate(hop.queries, start=1) if hop.passage in self._search(backend, query)[:topk])
+            found = (
+                n
+                for n, query in enumerate(hop.queries, start=1)
+                if hop.passage in self._search(backend, query)[:topk]
+            )
             steps += next(found, sys.maxsize)
         return steps

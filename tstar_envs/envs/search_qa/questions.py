@@ -76,7 +76,10 @@ class Question:
 
 def hop(world: World, entity: Entity, relation: str) -> Hop:
     """The look-up of one fact; the second query adds the kind, which tells namesakes apart."""
-    queries = (entity.name, f"{entity.name} {entity.kind if entity.type == 'work' else relation.replace('_', ' ')}")
+    queries = (
+        entity.name,
+        f"{entity.name} {entity.kind if entity.type == 'work' else relation.replace('_', ' ')}",
+    )
     return Hop(entity.name, relation, world.object_name(entity.id, relation), entity.id, queries)
 
 
@@ -132,9 +135,17 @@ class QuestionMaker:
         frames, descriptions = templates.FRAMES[final], templates.DESCRIPTIONS[relation]
         frame, description = self._template(f"{relation}-{final}", len(frames), len(descriptions))
         maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
-        described = descriptions[description].format(X=entity.name, k=entity.kind, a=maker, v=verb, t=entity.type)
+        described = descriptions[description].format(
+            X=entity.name, k=entity.kind, a=maker, v=verb, t=entity.type
+        )
         hops = (hop(self._world, entity, relation), hop(self._world, bridge, final))
-        return Question(frames[frame].format(D=described), hops[1].value, kind, f"{relation}-{final}/{frame}/{description}", hops)
+        return Question(
+            frames[frame].format(D=described),
+            hops[1].value,
+            kind,
+            f"{relation}-{final}/{frame}/{description}",
+            hops,
+        )
 
     def _comparison(self, kind: str, answer_first: bool) -> Question | None:
         type_, relation = COMPARISONS[kind]
@@ -150,7 +161,9 @@ class QuestionMaker:
             return None
         names = [f"the {e.kind} {e.name}" if type_ == "work" else e.name for e in (one, two)]
         text = forms[form].format(L=words[0].upper() + words[1:], l=words, A=names[0], B=names[1])
-        return Question(text, (one if answer_first else two).name, kind, f"compare-{relation}/{lead}/{form}", hops)
+        return Question(
+            text, (one if answer_first else two).name, kind, f"compare-{relation}/{lead}/{form}", hops
+        )
 
     def _yes_no(self, kind: str, same: bool) -> Question | None:
         type_, relation = YES_NO[kind]

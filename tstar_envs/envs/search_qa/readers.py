@@ -36,7 +36,19 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".csv", ".parque
 _IDS = ("id", "_id", "QuestionId", "question_id")
 _LONGEST_FIELD = 10_000_000  # characters; the csv module's own limit is too low for long alias lists
 # What the first line of a table with a header may name besides "question".
-_COLUMNS = {"id", "_id", "query", "input", "title", "text", "answer", "answers", "golden_answers", "possible_answers", "contents"}
+_COLUMNS = {
+    "id",
+    "_id",
+    "query",
+    "input",
+    "title",
+    "text",
+    "answer",
+    "answers",
+    "golden_answers",
+    "possible_answers",
+    "contents",
+}
 
 
 class Entry(NamedTuple):
@@ -120,7 +132,9 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     if record.get("answerable") is False:
         return None
     extra = record.get("extra_info")
-    asked = record if "question" in record or not isinstance(extra, Mapping) or "question" not in extra else extra
+    asked = (
+        record if "question" in record or not isinstance(extra, Mapping) or "question" not in extra else extra
+    )
     question = _text(asked, ("question", "Question", "input"), where)
     named = next((key for key in _IDS if record.get(key) not in (None, "")), "id")
     id_ = record.get(named) if record.get(named) not in (None, "") else unnamed
@@ -135,11 +149,19 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     if not isinstance(metadata, Mapping):
         raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
     kinds = (metadata.get("kind"), metadata.get("type"), record.get("type"), record.get("prop"))
-    source, answer_id = (value if isinstance(value := record.get(key), str) else "" for key in ("data_source", "answer_id"))
+    source, answer_id = (
+        value if isinstance(value := record.get(key), str) else "" for key in ("data_source", "answer_id")
+    )
     return Entry(
-        where, str(id_), question, answers_of(record, where, table), next((k for k in kinds if isinstance(k, str) and k), ""), metadata,
-        source, answer_id,
-    )  # fmt: skip
+        where,
+        str(id_),
+        question,
+        answers_of(record, where, table),
+        next((k for k in kinds if isinstance(k, str) and k), ""),
+        metadata,
+        source,
+        answer_id,
+    )
 
 
 def _text(record: Record, names: tuple[str, ...], where: str) -> str:
@@ -148,7 +170,9 @@ def _text(record: Record, names: tuple[str, ...], where: str) -> str:
             if not isinstance(record[name], str) or not record[name].strip():
                 raise BadData(f"{where}: field {name!r} must be a text, found {record[name]!r:.80}")
             return str(record[name])
-    raise BadData(f"{where}: field {names[0]!r} is missing; found {', '.join(map(str, record)) or 'no field'}")
+    raise BadData(
+        f"{where}: field {names[0]!r} is missing; found {', '.join(map(str, record)) or 'no field'}"
+    )
 
 
 def _records(path: Path, faults: Faults | None) -> Iterator[tuple[str, int, Any]]:
@@ -168,7 +192,9 @@ def _records(path: Path, faults: Faults | None) -> Iterator[tuple[str, int, Any]
         content = _json(text, str(path))
         entries = content.get("Data") if isinstance(content, dict) else content
         if not isinstance(entries, list):
-            raise BadData(f"{path}: expected a list of questions, or an object with one under 'Data', found {type(content).__name__}")
+            raise BadData(
+                f"{path}: expected a list of questions, or an object with one under 'Data', found {type(content).__name__}"
+            )
         for number, record in enumerate(entries, start=1):
             yield f"entry {number}", number, record
     else:
@@ -180,7 +206,9 @@ def _json(text: str, where: str) -> Any:
         return parse_json(text, where, object)
     except BadData as error:
         reason = str(error).removeprefix(f"{where}: ")
-        raise BadData(f"{where}: {reason if reason.startswith('not JSON') else f'not JSON that can be used ({reason})'}") from None
+        raise BadData(
+            f"{where}: {reason if reason.startswith('not JSON') else f'not JSON that can be used ({reason})'}"
+        ) from None
 
 
 def _is_lines(text: str) -> bool:
@@ -195,7 +223,9 @@ def _is_lines(text: str) -> bool:
     return True
 
 
-def _lines(path: Path, lines: Iterator[tuple[int, str]], faults: Faults | None) -> Iterator[tuple[str, int, Any]]:
+def _lines(
+    path: Path, lines: Iterator[tuple[int, str]], faults: Faults | None
+) -> Iterator[tuple[str, int, Any]]:
     for number, line in lines:
         if not line.strip():
             continue
@@ -215,7 +245,9 @@ def _table(path: Path, delimiter: str, faults: Faults | None) -> Iterator[tuple[
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines, "")
     header = next(csv.reader([first], delimiter=delimiter), [])
-    if delimiter == "," and "\t" in first and "question" not in (cell.strip().lower() for cell in header):  # DPR's tables end in .csv
+    if (
+        delimiter == "," and "\t" in first and "question" not in (cell.strip().lower() for cell in header)
+    ):  # DPR's tables end in .csv
         delimiter = "\t"
         header = next(csv.reader([first], delimiter=delimiter), [])
     names = _columns(header, path)

@@ -53,7 +53,9 @@ def parse_action(action: str) -> ParsedAction:
     if not argument or (verb == "search" and not _has_words(argument)):
         return ParsedAction("", "", f"{verb}[...] needs words between the brackets")
     if len(argument) > LONGEST_QUERY:
-        return ParsedAction("", "", f"{verb}[...] takes at most {LONGEST_QUERY} characters, got {len(argument)}")
+        return ParsedAction(
+            "", "", f"{verb}[...] takes at most {LONGEST_QUERY} characters, got {len(argument)}"
+        )
     return ParsedAction(verb, argument, "")
 
 
@@ -80,10 +82,14 @@ def observe(passages: Sequence[Passage], limit: int | None = None) -> str:
     """Search results as the agent reads them, cut after ``limit`` characters."""
     if not passages:
         return "No passage was found."
-    return "\n".join(f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))[:limit]
+    return "\n".join(f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))[
+        :limit
+    ]
 
 
-def after_search(state: QAState, key: str, passages: Sequence[Passage], observation: str) -> tuple[QAState, list[str]]:
+def after_search(
+    state: QAState, key: str, passages: Sequence[Passage], observation: str
+) -> tuple[QAState, list[str]]:
     """The state after a query of a new key, and the ids of the passages it brought for the first time."""
     new = sorted({p.id for p in passages} - set(state.seen))
     cache = (*state.cache, (key, observation))

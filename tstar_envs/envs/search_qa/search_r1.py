@@ -23,6 +23,7 @@ INVALID = (
     "give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
 )
 
+
 def read_reply(reply: str) -> Reply:
     r"""The first closed pair of tags after a closed thought; nothing else is an action.
 
@@ -55,5 +56,7 @@ def observe(passages: Sequence[Passage], limit: int | None) -> str:
         passages: shown with their first line as the corpus has it (wiki-18: in double quotes, those inside doubled).
         limit: most characters of the text between the tags; the tags are never cut.
     """
-    text = "\n".join(f"Doc {rank}(Title: {p.heading}) {p.text}" for rank, p in enumerate(passages, start=1)).strip()
+    text = "\n".join(
+        f"Doc {rank}(Title: {p.heading}) {p.text}" for rank, p in enumerate(passages, start=1)
+    ).strip()
     return f"\n\n<information>{text[:limit]}</information>\n\n"

@@ -69,7 +69,9 @@ class EmbeddedSearcher:
             raise MissingExtra("the embedded searcher", "retriever", "search") from error
         if isinstance(corpus, Path):
             if not corpus.is_file():
-                raise MissingData(f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl")
+                raise MissingData(
+                    f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl"
+                )
             try:
                 documents = retriever.read_corpus(corpus)
             except retriever.BadCorpus as error:
@@ -84,11 +86,16 @@ class EmbeddedSearcher:
         except retriever.BadCorpus as error:
             raise BadData(f"{corpus}: {error}" if isinstance(corpus, Path) else str(error)) from error
         self._source = (corpus, backend)
-        self._passages = {d.id: Passage(d.id, d.title, d.text, d.contents.partition("\n")[0]) for d in documents}
+        self._passages = {
+            d.id: Passage(d.id, d.title, d.text, d.contents.partition("\n")[0]) for d in documents
+        }
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
         """See ``Searcher``."""
-        return [[self._passages[hit.document.id] for hit in hits] for hits in self._index.search(list(queries), topk)]
+        return [
+            [self._passages[hit.document.id] for hit in hits]
+            for hits in self._index.search(list(queries), topk)
+        ]
 
     def digest(self) -> str:
         """A digest of all passages in their order, which decides between equally good ones; equal to ``corpus_digest`` of their file."""
@@ -100,7 +107,11 @@ class EmbeddedSearcher:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         # An index holds foreign objects that no pickle takes; it is built again (once per process) from its corpus.
         corpus, backend = self._source
-        return (open_searcher, (backend, corpus)) if isinstance(corpus, Path) else (EmbeddedSearcher, (corpus, backend))
+        return (
+            (open_searcher, (backend, corpus))
+            if isinstance(corpus, Path)
+            else (EmbeddedSearcher, (corpus, backend))
+        )
 
 
 @lru_cache(maxsize=8)
@@ -121,12 +132,18 @@ def open_searcher(retriever: str, corpus: Path, invented: bool = False) -> Searc
         from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
 
         return HttpSearcher(retriever, expected=_first_contents(corpus) if invented else ())
-    raise UnknownOption(f"retriever must be 'hashed', 'bm25' or an address starting with http://, got {retriever!r}")
+    raise UnknownOption(
+        f"retriever must be 'hashed', 'bm25' or an address starting with http://, got {retriever!r}"
+    )
 
 
 def _first_contents(corpus: Path, count: int = 3) -> tuple[str, ...]:
     """The contents of a corpus' first passages; the retriever package, which reads whole ones, may not be installed here."""
-    with gzip.open(corpus, "rt", encoding="utf-8") if corpus.suffix == ".gz" else corpus.open(encoding="utf-8") as lines:
+    with (
+        gzip.open(corpus, "rt", encoding="utf-8")
+        if corpus.suffix == ".gz"
+        else corpus.open(encoding="utf-8") as lines
+    ):
         return tuple(str(json.loads(line)["contents"]) for line in itertools.islice(lines, count))
 
 
@@ -137,6 +154,8 @@ def corpus_digest(corpus: Path) -> str:
     lines = [line for _, line in read_lines(corpus)]
     try:
         documents = [(record["id"], record["contents"].partition("\n")) for record in map(json.loads, lines)]
-        return digest_all(text for id_, (heading, _, body) in documents for text in (id_, f"{heading}\n{body}"))
+        return digest_all(
+            text for id_, (heading, _, body) in documents for text in (id_, f"{heading}\n{body}")
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return digest_all(lines)

@@ -22,11 +22,15 @@ REGIONS = {
     "valid": RegionSize(people=240, works=140, companies=28, schools=22, cities=50, countries=14, awards=14),
     "test": RegionSize(people=440, works=280, companies=50, schools=40, cities=90, countries=24, awards=24),
     # Never asked about: namesakes and like-named people and towns that a sloppy query finds instead.
-    "distractors": RegionSize(people=280, works=120, companies=28, schools=22, cities=50, countries=10, awards=12),
+    "distractors": RegionSize(
+        people=280, works=120, companies=28, schools=22, cities=50, countries=10, awards=12
+    ),
 }
 
 
-def make_second_world(seed: int | str = SEED, regions: Mapping[str, RegionSize] = REGIONS, taken: Collection[str] = ()) -> MiniWorld:
+def make_second_world(
+    seed: int | str = SEED, regions: Mapping[str, RegionSize] = REGIONS, taken: Collection[str] = ()
+) -> MiniWorld:
     """The world and its passages; ``taken`` names are avoided."""
     return generate.with_passages(build_second_world(seed, regions, taken), seed)
 
@@ -43,7 +47,9 @@ def check_aliases(world: World) -> None:
     for entity in world.entities.values():
         forms = [normalize_answer(form) for form in (entity.name, *entity.aliases)]
         if len(set(forms)) < len(forms) or "" in forms:
-            raise ProofFailed(f"two forms of {entity.title!r} are equal or empty as answers are compared: {forms}")
+            raise ProofFailed(
+                f"two forms of {entity.title!r} are equal or empty as answers are compared: {forms}"
+            )
         for form in forms:
             other = owner.setdefault(form, entity.name)
             if other != entity.name:
@@ -70,7 +76,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args()
     mini = build(arguments.seed)
-    generate.write(arguments.out, {"corpus.jsonl": generate.corpus_bytes(mini)}, arguments.seed, module="second_corpus")
+    generate.write(
+        arguments.out, {"corpus.jsonl": generate.corpus_bytes(mini)}, arguments.seed, module="second_corpus"
+    )
     print(f"{len(mini.corpus)} passages in {arguments.out}")
 
 

@@ -43,7 +43,9 @@ class Recipe:
     rejection: Callable[[ChainProver, Question], str]
     yes_no: Collection[str] = ()
 
-    def candidates(self, world: World, region: str, split: str, draw: StableRandom, kind: str) -> Iterator[Question]:
+    def candidates(
+        self, world: World, region: str, split: str, draw: StableRandom, kind: str
+    ) -> Iterator[Question]:
         """Questions of one kind, until the world seems to hold none; sides, yes and no alternate from one to the next."""
         turn = idle = 0
         while idle < PATIENCE:
@@ -86,7 +88,10 @@ def build(recipe: Recipe, seed: int = second_corpus.SEED) -> tuple[MiniWorld, di
 
 def files(splits: Mapping[str, Sequence[QATask]]) -> dict[str, bytes]:
     """File name (without ``.gz``) -> bytes."""
-    return {f"{split}.jsonl": "".join(task_to_line(t) + "\n" for t in tasks).encode() for split, tasks in splits.items()}
+    return {
+        f"{split}.jsonl": "".join(task_to_line(t) + "\n" for t in tasks).encode()
+        for split, tasks in splits.items()
+    }
 
 
 def run(recipe: Recipe) -> None:

@@ -25,10 +25,22 @@ INDEPENDENCE_YEARS = range(1700, 1900)
 MOST_POPULAR = 1_000_000
 WORKS_PER_MAKER = 2.5
 # relation -> how much likelier than others it is written down; what questions chain (families, works) counts most
-WEIGHTS = {"father": 3, "mother": 3, "spouse": 3, "birthplace": 2, "birth_year": 2, "company": 2, "year": 2, "genre": 2, "based_on": 3}
+WEIGHTS = {
+    "father": 3,
+    "mother": 3,
+    "spouse": 3,
+    "birthplace": 2,
+    "birth_year": 2,
+    "company": 2,
+    "year": 2,
+    "genre": 2,
+    "based_on": 3,
+}
 
 
-def build_second_world(seed: int | str, regions: Mapping[str, RegionSize], taken: Collection[str] = (), namesakes: float = 0.15) -> World:
+def build_second_world(
+    seed: int | str, regions: Mapping[str, RegionSize], taken: Collection[str] = (), namesakes: float = 0.15
+) -> World:
     """Draw a world.
 
     Args:
@@ -44,7 +56,10 @@ def build_second_world(seed: int | str, regions: Mapping[str, RegionSize], taken
     world = World()
     names = Names(draw, taken)
     countries = [word for word in draw.shuffled(lexicon.COUNTRY_WORDS) if word not in taken]
-    ids = {region: add_entities(world, region, size, draw, names, countries, namesakes) for region, size in regions.items()}
+    ids = {
+        region: add_entities(world, region, size, draw, names, countries, namesakes)
+        for region, size in regions.items()
+    }
     for rank, id_ in enumerate(draw.shuffled(list(world.entities)), start=1):
         world.entities[id_] = replace(world.entities[id_], popularity=MOST_POPULAR // rank)
     for members in ids.values():
@@ -95,7 +110,9 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRan
     deal("founder", organisations, people)
     deal("city", organisations, cities)
     for organisation in organisations:
-        truth[organisation]["founding_year"] = str(births[truth[organisation]["founder"]] + draw.choice(MAKER_AGES))
+        truth[organisation]["founding_year"] = str(
+            births[truth[organisation]["founder"]] + draw.choice(MAKER_AGES)
+        )
 
     works = ids["work"]
     deal("creator", works, share(people, min(1.0, len(works) / WORKS_PER_MAKER / len(people))))
@@ -104,7 +121,9 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRan
     for work in works:
         truth[work]["year"] = str(births[truth[work]["creator"]] + draw.choice(MAKER_AGES))
     twins = Counter(world.entities[work].name for work in works)
-    models = [work for work in works if twins[world.entities[work].name] == 1]  # "based on X" must say which X
+    models = [
+        work for work in works if twins[world.entities[work].name] == 1
+    ]  # "based on X" must say which X
     for work, model in zip(share(works, 0.4), draw.shuffled(models), strict=False):
         if int(truth[model]["year"]) < int(truth[work]["year"]):
             truth[work]["based_on"] = model
@@ -137,7 +156,9 @@ def _families(truth: dict[str, dict[str, str]], people: Sequence[str], draw: Sta
     size = -(-len(people) // GENERATIONS)
     for start in range(0, len(people), size):
         generation = people[start : start + size]
-        parents = draw.shuffled([couples[i % len(couples)] for i in range(len(generation))]) if couples else []
+        parents = (
+            draw.shuffled([couples[i % len(couples)] for i in range(len(generation))]) if couples else []
+        )
         family = dict(zip(generation, parents, strict=False))
         for person in generation:
             if person in family:
@@ -158,7 +179,10 @@ def _families(truth: dict[str, dict[str, str]], people: Sequence[str], draw: Sta
 def _write_down(world: World, truth: Mapping[str, Mapping[str, str]], draw: StableRandom) -> None:
     """State three, four or five facts of people and works, by popularity, and all facts of anything else."""
     ranked = sorted(truth, key=lambda id_: -world.entities[id_].popularity)
-    allowance = {id_: 5 if 5 * rank < len(ranked) else 4 if 5 * rank < 3 * len(ranked) else 3 for rank, id_ in enumerate(ranked)}
+    allowance = {
+        id_: 5 if 5 * rank < len(ranked) else 4 if 5 * rank < 3 * len(ranked) else 3
+        for rank, id_ in enumerate(ranked)
+    }
     for id_, known in truth.items():
         stated = list(known)
         if world.entities[id_].type in ("person", "work"):

@@ -20,7 +20,13 @@ MINI_FOLDER = Path(__file__).parent / "data"
 SECOND_FOLDER = MINI_FOLDER / "world2"
 CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
 ALIASES = "id_aliases.json"
-SECOND_WORLD = ("triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle")  # sets of the mini tier over the second corpus
+SECOND_WORLD = (
+    "triviaqa",
+    "popqa",
+    "2wikimultihopqa",
+    "musique",
+    "bamboogle",
+)  # sets of the mini tier over the second corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +72,29 @@ class QASet:
 def task_from_question(id_: str, split: str, question: Question) -> QATask:
     """A task straight from the generator."""
     golden = (question.answer, *question.aliases)
-    return QATask(id_, split, question.text, golden, question.kind, question.template, question.hops, question.popularity)
+    return QATask(
+        id_,
+        split,
+        question.text,
+        golden,
+        question.kind,
+        question.template,
+        question.hops,
+        question.popularity,
+    )
 
 
 def task_to_line(task: QATask) -> str:
     """A task as a line of the shipped files: FlashRAG's fields, the rest under ``metadata``."""
     hops = [
-        {"entity": h.entity, "relation": h.relation, "value": h.value, "passage": h.passage, "queries": list(h.queries)} for h in task.hops
+        {
+            "entity": h.entity,
+            "relation": h.relation,
+            "value": h.value,
+            "passage": h.passage,
+            "queries": list(h.queries),
+        }
+        for h in task.hops
     ]
     record: dict[str, Any] = {
         "id": task.id,
@@ -88,7 +110,8 @@ def task_to_line(task: QATask) -> str:
 def _task(entry: Entry, split: str) -> QATask:
     try:
         hops = tuple(
-            Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"])) for h in entry.metadata.get("hops", ())
+            Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"]))
+            for h in entry.metadata.get("hops", ())
         )
     except (KeyError, TypeError) as error:
         raise BadData(
@@ -96,8 +119,19 @@ def _task(entry: Entry, split: str) -> QATask:
         ) from error
     popularity = entry.metadata.get("popularity", 0)
     if isinstance(popularity, bool) or not isinstance(popularity, int):
-        raise BadData(f"{entry.where}: field 'metadata.popularity' must be a whole number, found {popularity!r:.80}")
-    return QATask(entry.id, split, entry.question, entry.answers, entry.kind, str(entry.metadata.get("template", "")), hops, popularity)
+        raise BadData(
+            f"{entry.where}: field 'metadata.popularity' must be a whole number, found {popularity!r:.80}"
+        )
+    return QATask(
+        entry.id,
+        split,
+        entry.question,
+        entry.answers,
+        entry.kind,
+        str(entry.metadata.get("template", "")),
+        hops,
+        popularity,
+    )
 
 
 def _corpus(folder: Path) -> Path | None:
@@ -113,7 +147,9 @@ def _question_file(folder: Path, name: str, split: str) -> Path | None:
 
     def find(part: str) -> Path | None:
         stems = (folder / f"{name}.{part}", folder / name / part, folder / part)
-        return next((p for stem in stems for s in SUFFIXES if (p := stem.with_name(stem.name + s)).is_file()), None)
+        return next(
+            (p for stem in stems for s in SUFFIXES if (p := stem.with_name(stem.name + s)).is_file()), None
+        )
 
     if split == "test":
         return find("test") or find("dev")
@@ -130,8 +166,15 @@ def published_questions(name: str) -> tuple[Published, ...]:
     """The passages and the questions of a set's full tier; ``auto`` takes them when both are there."""
     full = _full_folder()
     return (
-        Published("passages of the public question sets", _corpus(full), (full,), "scripts/fetch_data wiki18"),
-        Published(f"public questions of {name}", _question_file(full, name, "test"), (full,), f"scripts/fetch_data {name}"),
+        Published(
+            "passages of the public question sets", _corpus(full), (full,), "scripts/fetch_data wiki18"
+        ),
+        Published(
+            f"public questions of {name}",
+            _question_file(full, name, "test"),
+            (full,),
+            f"scripts/fetch_data {name}",
+        ),
     )
 
 
@@ -158,7 +201,9 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
         data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
     tier = str(data) if data in ("mini", "full") else "path"
     if tier == "path":
-        folder = existing(data, "data", "a folder with a corpus and question files; data='mini' works without any files")
+        folder = existing(
+            data, "data", "a folder with a corpus and question files; data='mini' works without any files"
+        )
     else:
         folder = full if tier == "full" else SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
     corpus = _corpus(folder)
@@ -177,7 +222,15 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
 
 
 @lru_cache(maxsize=16)
-def _read_set(name: str, tier: str, corpus: Path, splits: tuple[str, ...], files: Stamped, aliases: Stamped, skip_bad: bool) -> QASet:
+def _read_set(
+    name: str,
+    tier: str,
+    corpus: Path,
+    splits: tuple[str, ...],
+    files: Stamped,
+    aliases: Stamped,
+    skip_bad: bool,
+) -> QASet:
     faults = Faults(skip_bad)
     tasks: dict[str, QATask] = {}
     by_split: dict[str, tuple[str, ...]] = dict.fromkeys(SPLITS, ())
@@ -203,7 +256,10 @@ def _of_set(entries: list[Entry], name: str) -> list[Entry]:
     if len(sources) < 2:
         return entries
     ours = [entry for entry in entries if entry.source.lower().removeprefix("searchr1_") == name]
-    return [entry._replace(id=f"{entry.source}/{entry.id}") if entry.source else entry for entry in ours or entries]
+    return [
+        entry._replace(id=f"{entry.source}/{entry.id}") if entry.source else entry
+        for entry in ours or entries
+    ]
 
 
 def _with_aliases(entries: list[Entry], aliases: Stamped) -> list[Entry]:
@@ -211,4 +267,7 @@ def _with_aliases(entries: list[Entry], aliases: Stamped) -> list[Entry]:
     if not wanted or not aliases:
         return entries
     names = read_aliases(aliases[0][0], wanted)
-    return [entry._replace(answers=tuple(dict.fromkeys((*entry.answers, *names.get(entry.answer_id, ()))))) for entry in entries]
+    return [
+        entry._replace(answers=tuple(dict.fromkeys((*entry.answers, *names.get(entry.answer_id, ())))))
+        for entry in entries
+    ]

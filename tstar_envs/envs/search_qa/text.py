@@ -64,9 +64,21 @@ FACTS: dict[str, tuple[str, ...]] = {
     "first_year": ("the {e} was first given in {v}", "{v} is the first year of the {e}"),
 }
 _START = ("I need to find {e} first.", "First I look up {e}.", "The question starts from {e}.")
-_NEXT_BRIDGE = ("{f}, so I look that up next.", "{f}. That is what I need next.", "{f}, which I search for now.")
-_NEXT_COMPARISON = ("{f}. Now I need the other one.", "{f}; next comes the other one.", "{f}, so I look up the other one.")
-_NEXT_JOIN = ("{f}. Now I search for {e} together.", "{f}, so I look for what has {e}.", "{f}; next I look up {e} at once.")
+_NEXT_BRIDGE = (
+    "{f}, so I look that up next.",
+    "{f}. That is what I need next.",
+    "{f}, which I search for now.",
+)
+_NEXT_COMPARISON = (
+    "{f}. Now I need the other one.",
+    "{f}; next comes the other one.",
+    "{f}, so I look up the other one.",
+)
+_NEXT_JOIN = (
+    "{f}. Now I search for {e} together.",
+    "{f}, so I look for what has {e}.",
+    "{f}; next I look up {e} at once.",
+)
 _AGAIN = ("That was not {e}, so I search with other words.", "I still need {e}; I try other words.")
 _ANSWER_BRIDGE = ("{f}, which is the answer.", "{f}. That answers the question.", "{f}, and that was asked.")
 _ANSWER_COMPARISON = ("{f}, so the answer is {a}.", "{f}. The answer is {a}.", "{f}, which makes it {a}.")
@@ -83,7 +95,9 @@ def fact(hop: Hop, draw: StableRandom) -> str:
     return clause[0].upper() + clause[1:]
 
 
-def thought(kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, draw: StableRandom) -> str:
+def thought(
+    kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, draw: StableRandom
+) -> str:
     """What the oracle thinks before it looks up hop ``position`` (or answers, where that is the number of hops).
 
     Args:
@@ -106,5 +120,7 @@ def thought(kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer
         return draw.choice(_AGAIN).format(e=entity)
     if position == 0:
         return draw.choice(_START).format(e=entity)
-    wordings = _NEXT_JOIN if joins else _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
+    wordings = (
+        _NEXT_JOIN if joins else _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
+    )
     return draw.choice(wordings).format(f=fact(hops[position - 1], draw), e=entity)

@@ -31,7 +31,11 @@ FEWEST_ANSWERS = 3
 CLUES: dict[str, dict[str, tuple[str, str, str]]] = {
     "person": {
         "birthplace": ("was born in {o}", "came from {o}", "was a native of {o}"),
-        "birth_year": ("was born in the year {o}", "came into the world in {o}", "was a child of the year {o}"),
+        "birth_year": (
+            "was born in the year {o}",
+            "came into the world in {o}",
+            "was a child of the year {o}",
+        ),
         "death_year": ("died in {o}", "lived until {o}", "passed away in {o}"),
         "occupation": ("worked as {o}", "was {o} by trade", "made a name as {o}"),
         "school": ("studied at {o}", "attended {o}", "was educated at {o}"),
@@ -64,9 +68,13 @@ CLUES: dict[str, dict[str, tuple[str, str, str]]] = {
 }
 CLUES["school"] = CLUES["company"]
 FRAMES = (
-    "Which {n} {c}?", "What is the name of the {n} that {c}?", "Name the {n} that {c}.", "Can you name the {n} that {c}?",
-    "A quiz question asks for the {n} that {c}: what is the answer?", "One {n} {c}. Which one?",
-)  # fmt: skip
+    "Which {n} {c}?",
+    "What is the name of the {n} that {c}?",
+    "Name the {n} that {c}.",
+    "Can you name the {n} that {c}?",
+    "A quiz question asks for the {n} that {c}: what is the answer?",
+    "One {n} {c}. Which one?",
+)
 
 
 class ClueIndex:
@@ -90,13 +98,14 @@ class ClueIndex:
         fewer = (self.fitting(kind, [c for c in clues if c != left_out]) for left_out in clues)
         return self.fitting(kind, clues) == {id_} and all(len(found) > 1 for found in fewer)
 
-
     def needs_kind(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
         """Whether the kind of a work is a clue that cannot be left out: another kind of work fits the others too."""
         return self.fitting(self._entities[id_].type, clues) != {id_}
 
 
-def conjunctions(mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom) -> Iterator[tuple[str, tuple[str, ...]]]:
+def conjunctions(
+    mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every (entity, relations) of a region whose facts together tell which it is, in random order."""
     found = []
     for entity in mini.world.entities.values():
@@ -110,26 +119,39 @@ def conjunctions(mini: MiniWorld, index: ClueIndex, region: str, draw: StableRan
 
 
 def question(
-    mini: MiniWorld, index: ClueIndex, answers: Callable[[str], tuple[str, ...]], id_: str, relations: Sequence[str], split: str,
+    mini: MiniWorld,
+    index: ClueIndex,
+    answers: Callable[[str], tuple[str, ...]],
+    id_: str,
+    relations: Sequence[str],
+    split: str,
     draw: StableRandom,
-) -> Question:  # fmt: skip
+) -> Question:
     """One conjunction as a question in the wordings of one split; its kind says how many clues are needed."""
     entity = mini.world.entities[id_]
     ordered = draw.shuffled(relations)
     family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
-    frame, way = draw.choice(templates.split_templates(family, len(FRAMES), len(CLUES["person"]["school"]))[split])
+    frame, way = draw.choice(
+        templates.split_templates(family, len(FRAMES), len(CLUES["person"]["school"]))[split]
+    )
     objects = [mini.world.object_name(id_, relation) for relation in ordered]
     put = [CLUES[entity.type][r][way].format(o=_spoken(r, o)) for r, o in zip(ordered, objects, strict=True)]
     noun = entity.kind if entity.type == "work" else entity.type
     text = FRAMES[frame].format(n=noun, c=f"{', '.join(put[:-1])} and {put[-1]}")
     told = [f"{relation.replace('_', ' ')} {value}" for relation, value in zip(ordered, objects, strict=True)]
     described = f"{noun} " if entity.type == "work" else ""
-    clues = [noun, *objects] if index.needs_kind(id_, [(r, mini.world.facts[id_, r]) for r in relations]) else objects
+    clues = (
+        [noun, *objects]
+        if index.needs_kind(id_, [(r, mini.world.facts[id_, r]) for r in relations])
+        else objects
+    )
     # Three ways to search; a question ships with two of them.
     queries = (" ".join(clues), described + " ".join(told), described + " ".join(put))
     name, *others = answers(id_)
     look_up = Hop(" and ".join(clues), "clues", name, id_, queries)
-    return Question(text, name, f"{entity.type}-{len(clues)}", f"{family}/{frame}/{way}", (look_up,), tuple(others))
+    return Question(
+        text, name, f"{entity.type}-{len(clues)}", f"{family}/{frame}/{way}", (look_up,), tuple(others)
+    )
 
 
 def _spoken(relation: str, value: str) -> str:
@@ -143,7 +165,9 @@ def with_two_queries(asked: Question) -> Iterator[Question]:
         yield replace(asked, hops=(replace(only, queries=queries),))
 
 
-def rejection(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]) -> str:
+def rejection(
+    mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]
+) -> str:
     """Why a question must not ship, "" if it may.
 
     Proved: the graph gives one entity for all clues together, and several where any one is left out; no other passage holds all
@@ -165,12 +189,16 @@ def rejection(mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question
     return prover.conjunction_rejection(asked, only.entity.split(" and "), HORIZONS["triviaqa"])
 
 
-def questions(mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
+def questions(
+    mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom
+) -> Iterator[Question]:
     """Every question about a region that passes the proofs with two of its ways to search, in random order."""
     index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
     for id_, relations in conjunctions(mini, index, region, draw):
         asked = question(mini, index, answers, id_, relations, split, draw)
-        yield from itertools.islice((q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1)
+        yield from itertools.islice(
+            (q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1
+        )
 
 
 def build(seed: int = second_corpus.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:

@@ -18,13 +18,20 @@ from tstar_envs.stable_random import StableRandom
 NAME = "2wikimultihopqa"
 # kind of draw -> share; what is shipped as kind is the part before the colon
 SHARES = {
-    "compositional": 0.44, "inference": 0.12, "comparison": 0.16, "comparison:yes-no": 0.08, "bridge_comparison": 0.14,
+    "compositional": 0.44,
+    "inference": 0.12,
+    "comparison": 0.16,
+    "comparison:yes-no": 0.08,
+    "bridge_comparison": 0.14,
     "bridge_comparison:yes-no": 0.06,
-}  # fmt: skip
+}
 _LIFE = ("birthplace", "birth_year", "death_year", "school", "employer", "award")
 # type of the first entity -> its relation -> what is asked of its object
 COMPOSITIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    "work": {"creator": (*_LIFE, "spouse", "father", "mother"), "company": ("founder", "city", "founding_year")},
+    "work": {
+        "creator": (*_LIFE, "spouse", "father", "mother"),
+        "company": ("founder", "city", "founding_year"),
+    },
     "person": {"father": _LIFE, "mother": _LIFE, "spouse": _LIFE},
     "company": {"founder": (*_LIFE, "spouse", "father", "mother")},
     "school": {"founder": (*_LIFE, "spouse", "father", "mother")},
@@ -38,47 +45,105 @@ INFERENCES = {
     ("spouse", "mother"): ("mother-in-law", "mother by marriage"),
 }
 INFERENCE_FRAMES = (
-    "Who is the {n} of {X}?", "Who is {X}'s {n}?", "Who was the {n} of {X}?", "Who was {X}'s {n}?",
-    "What is the name of the {n} of {X}?", "What is the name of {X}'s {n}?",
-)  # fmt: skip
-NOUNS = {"creator": "{a}", "company": "publisher", "father": "father", "mother": "mother", "spouse": "spouse", "founder": "founder"}
-DESCRIPTIONS = ("the {n} of {D}", "{D}'s {n}", "the person who was the {n} of {D}", "the one who was {D}'s {n}")
-COMPANY_DESCRIPTIONS = ("the {n} of {D}", "{D}'s {n}", "the company that was the {n} of {D}", "the company behind {D}")
+    "Who is the {n} of {X}?",
+    "Who is {X}'s {n}?",
+    "Who was the {n} of {X}?",
+    "Who was {X}'s {n}?",
+    "What is the name of the {n} of {X}?",
+    "What is the name of {X}'s {n}?",
+)
+NOUNS = {
+    "creator": "{a}",
+    "company": "publisher",
+    "father": "father",
+    "mother": "mother",
+    "spouse": "spouse",
+    "founder": "founder",
+}
+DESCRIPTIONS = (
+    "the {n} of {D}",
+    "{D}'s {n}",
+    "the person who was the {n} of {D}",
+    "the one who was {D}'s {n}",
+)
+COMPANY_DESCRIPTIONS = (
+    "the {n} of {D}",
+    "{D}'s {n}",
+    "the company that was the {n} of {D}",
+    "the company behind {D}",
+)
 
 # (type, relations) -> leads and whether the smaller value wins; {n} what the compared are, {a} maker noun
 LEADS: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, bool], ...]] = {
     ("person", ("birth_year",)): templates.LEADS["birth_year"],
     ("person", ("death_year",)): (
-        ("who died first", True), ("who died earlier", True), ("who passed away first", True), ("who died later", False),
-        ("who died last", False), ("who passed away later", False)),
+        ("who died first", True),
+        ("who died earlier", True),
+        ("who passed away first", True),
+        ("who died later", False),
+        ("who died last", False),
+        ("who passed away later", False),
+    ),
     ("work", ("year",)): (
-        ("which {n} came out first", True), ("which {n} was released earlier", True), ("which {n} is older", True),
-        ("which {n} came out later", False), ("which {n} was released last", False), ("which {n} is newer", False)),
+        ("which {n} came out first", True),
+        ("which {n} was released earlier", True),
+        ("which {n} is older", True),
+        ("which {n} came out later", False),
+        ("which {n} was released last", False),
+        ("which {n} is newer", False),
+    ),
     ("company", ("founding_year",)): (
-        ("which {n} was founded first", True), ("which {n} opened earlier", True), ("which {n} is older", True),
-        ("which {n} was founded later", False), ("which {n} opened last", False), ("which {n} is younger", False)),
+        ("which {n} was founded first", True),
+        ("which {n} opened earlier", True),
+        ("which {n} is older", True),
+        ("which {n} was founded later", False),
+        ("which {n} opened last", False),
+        ("which {n} is younger", False),
+    ),
     ("work", ("creator", "birth_year")): (
-        ("which {n} has the {a} who was born earlier", True), ("which {n} has the {a} who was born first", True),
-        ("which {n} has the older {a}", True), ("which {n} has the {a} who was born later", False),
-        ("which {n} has the {a} who was born last", False), ("which {n} has the younger {a}", False)),
+        ("which {n} has the {a} who was born earlier", True),
+        ("which {n} has the {a} who was born first", True),
+        ("which {n} has the older {a}", True),
+        ("which {n} has the {a} who was born later", False),
+        ("which {n} has the {a} who was born last", False),
+        ("which {n} has the younger {a}", False),
+    ),
     ("work", ("creator", "death_year")): (
-        ("which {n} has the {a} who died earlier", True), ("which {n} has the {a} who died first", True),
-        ("which {n} has the {a} who passed away first", True), ("which {n} has the {a} who died later", False),
-        ("which {n} has the {a} who died last", False), ("which {n} has the {a} who passed away later", False)),
+        ("which {n} has the {a} who died earlier", True),
+        ("which {n} has the {a} who died first", True),
+        ("which {n} has the {a} who passed away first", True),
+        ("which {n} has the {a} who died later", False),
+        ("which {n} has the {a} who died last", False),
+        ("which {n} has the {a} who passed away later", False),
+    ),
     ("company", ("founder", "birth_year")): (
-        ("which {n} has the founder who was born earlier", True), ("which {n} has the founder who was born first", True),
-        ("which {n} has the older founder", True), ("which {n} has the founder who was born later", False),
-        ("which {n} has the founder who was born last", False), ("which {n} has the younger founder", False)),
-}  # fmt: skip
+        ("which {n} has the founder who was born earlier", True),
+        ("which {n} has the founder who was born first", True),
+        ("which {n} has the older founder", True),
+        ("which {n} has the founder who was born later", False),
+        ("which {n} has the founder who was born last", False),
+        ("which {n} has the younger founder", False),
+    ),
+}
 # (type, relations) -> predicates
 PREDICATES: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
     ("person", ("occupation",)): templates.PREDICATES["occupation"],
     ("work", ("genre",)): (
-        "belong to the same genre", "have the same genre", "share a genre", "share the same genre", "fall into the same genre"),
+        "belong to the same genre",
+        "have the same genre",
+        "share a genre",
+        "share the same genre",
+        "fall into the same genre",
+    ),
     ("work", ("creator", "occupation")): templates.PREDICATES["occupation"],
     ("work", ("creator", "birthplace")): (
-        "come from the same city", "have the same place of birth", "share a birthplace", "have the same home town", "share a home town"),
-}  # fmt: skip
+        "come from the same city",
+        "have the same place of birth",
+        "share a birthplace",
+        "have the same home town",
+        "share a home town",
+    ),
+}
 
 
 def named(entity: Entity) -> str:
@@ -86,7 +151,9 @@ def named(entity: Entity) -> str:
     return f"{entity.kind} {entity.name}" if entity.type == "work" else entity.name
 
 
-def draw_question(world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int) -> Question | None:
+def draw_question(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int
+) -> Question | None:
     """See ``second_sets.Draw``."""
     if kind == "compositional":
         return _compositional(world, region, split, draw)
@@ -105,11 +172,20 @@ def _compositional(world: World, region: str, split: str, draw: StableRandom) ->
     if path is None:
         return None
     start = path.subjects[0]
-    frames, descriptions = second_templates.FRAMES[final], COMPANY_DESCRIPTIONS if relation == "company" else DESCRIPTIONS
+    frames, descriptions = (
+        second_templates.FRAMES[final],
+        COMPANY_DESCRIPTIONS if relation == "company" else DESCRIPTIONS,
+    )
     frame, description = deal(f"2wiki/{relation}-{final}", split, frames, descriptions, draw)
     noun = NOUNS[relation].format(**made(start))
     described = descriptions[description].format(n=noun, D=named(start))
-    return _chain(world, path, "compositional", frames[frame].format(D=described), f"{relation}-{final}/{frame}/{description}")
+    return _chain(
+        world,
+        path,
+        "compositional",
+        frames[frame].format(D=described),
+        f"{relation}-{final}/{frame}/{description}",
+    )
 
 
 def _inference(world: World, region: str, split: str, draw: StableRandom) -> Question | None:
@@ -125,10 +201,14 @@ def _inference(world: World, region: str, split: str, draw: StableRandom) -> Que
 
 def _chain(world: World, path: Path, kind: str, asked: str, template: str) -> Question:
     # One golden answer, as in 2WikiMultihopQA's question files.
-    return Question(asked[0].upper() + asked[1:], answers_as(world, path)[0], kind, f"2wiki/{template}", path.hops(world))
+    return Question(
+        asked[0].upper() + asked[1:], answers_as(world, path)[0], kind, f"2wiki/{template}", path.hops(world)
+    )
 
 
-def _choice(world: World, region: str, split: str, draw: StableRandom, kind: str, answer_first: bool) -> Question | None:
+def _choice(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, answer_first: bool
+) -> Question | None:
     deep = kind == "bridge_comparison"
     type_, relations = draw.choice([key for key in LEADS if (len(key[1]) == 2) == deep])
     pair = _pair(world, region, draw, type_, relations)
@@ -148,7 +228,9 @@ def _choice(world: World, region: str, split: str, draw: StableRandom, kind: str
     return Question(asked, (one if answer_first else two).name, kind, f"2wiki/{family}/{lead}/{form}", hops)
 
 
-def _yes_no(world: World, region: str, split: str, draw: StableRandom, kind: str, same: bool) -> Question | None:
+def _yes_no(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, same: bool
+) -> Question | None:
     deep = kind == "bridge_comparison"
     type_, relations = draw.choice([key for key in PREDICATES if (len(key[1]) == 2) == deep])
     pair = _pair(world, region, draw, type_, relations, same)
@@ -160,13 +242,21 @@ def _yes_no(world: World, region: str, split: str, draw: StableRandom, kind: str
     predicate, opening = deal(f"2wiki/{family}", split, predicates, openings, draw)
     names = [named(path.subjects[0]) for path in pair]
     if deep:
-        names = [f"the {NOUNS[relations[0]].format(**made(p.subjects[0]))} of {name}" for p, name in zip(pair, names, strict=True)]
+        names = [
+            f"the {NOUNS[relations[0]].format(**made(p.subjects[0]))} of {name}"
+            for p, name in zip(pair, names, strict=True)
+        ]
     asked = openings[opening].format(A=names[0], B=names[1], p=predicates[predicate])
     return Question(asked, "yes" if same else "no", kind, f"2wiki/{family}/{predicate}/{opening}", hops)
 
 
 def _pair(
-    world: World, region: str, draw: StableRandom, type_: str, relations: tuple[str, ...], same: bool | None = None
+    world: World,
+    region: str,
+    draw: StableRandom,
+    type_: str,
+    relations: tuple[str, ...],
+    same: bool | None = None,
 ) -> tuple[Path, Path] | None:
     """Two paths that share no entity before their ends, which are equal or not (None: either).
 
@@ -177,7 +267,12 @@ def _pair(
     # Two random ends are hardly ever the same, so a partner is looked for.
     for entity in draw.shuffled(entities) if one else ():
         two = follow(world, entity, relations)
-        if one is None or two is None or one.subjects[0].kind != entity.kind or {*one.subjects} & {*two.subjects}:
+        if (
+            one is None
+            or two is None
+            or one.subjects[0].kind != entity.kind
+            or {*one.subjects} & {*two.subjects}
+        ):
             continue
         if same is None or (one.end(world) == two.end(world)) == same:
             return (one, two) if one.subjects[0].name != entity.name else None
@@ -191,13 +286,23 @@ def rejection(prover: ChainProver, asked: Question) -> str:
         sides = runs(asked.hops)
         one, two = (side[-1].value for side in sides)
         names = [side[0].entity for side in sides]
-        if asked.answer != ("yes" if one == two else "no") and (asked.answer not in names or abs(int(one) - int(two)) < SMALLEST_MARGIN):
+        if asked.answer != ("yes" if one == two else "no") and (
+            asked.answer not in names or abs(int(one) - int(two)) < SMALLEST_MARGIN
+        ):
             return "answer does not follow"
     return prover.chain_rejection(asked, HORIZONS[NAME], compares)
 
 
 SIZES = {"train": 2000, "valid": 500, "test": 1000}
-RECIPE = Recipe(NAME, "two_wiki", SHARES, SIZES, draw_question, rejection, ("comparison:yes-no", "bridge_comparison:yes-no"))
+RECIPE = Recipe(
+    NAME,
+    "two_wiki",
+    SHARES,
+    SIZES,
+    draw_question,
+    rejection,
+    ("comparison:yes-no", "bridge_comparison:yes-no"),
+)
 
 if __name__ == "__main__":
     second_sets.run(RECIPE)

@@ -22,7 +22,13 @@ WORK_KINDS: dict[str, tuple[str, str]] = {  # kind -> (who makes it, what that p
     "album": ("singer", "recorded"),
     "fresco": ("painter", "painted"),
 }
-PARTICIPLES = {"wrote": "written", "directed": "directed", "composed": "composed", "recorded": "recorded", "painted": "painted"}
+PARTICIPLES = {
+    "wrote": "written",
+    "directed": "directed",
+    "composed": "composed",
+    "recorded": "recorded",
+    "painted": "painted",
+}
 BIRTH_YEARS = range(1860, 1940)
 WORK_YEARS = range(1890, 1990)
 FOUNDING_YEARS = range(1850, 1950)
@@ -140,7 +146,9 @@ class Names:
         raise ValueError(f"no free name left for pattern {pattern!r}: ask for fewer entities")
 
 
-def build_world(seed: int | str, regions: dict[str, RegionSize], taken: Collection[str] = (), namesakes: float = 0.15) -> World:
+def build_world(
+    seed: int | str, regions: dict[str, RegionSize], taken: Collection[str] = (), namesakes: float = 0.15
+) -> World:
     """Draw a world.
 
     Args:
@@ -165,7 +173,13 @@ def dealt(draw: StableRandom, items: Sequence[str], count: int) -> list[str]:
 
 
 def add_entities(
-    world: World, region: str, size: RegionSize, draw: StableRandom, names: Names, countries: list[str], namesakes: float
+    world: World,
+    region: str,
+    size: RegionSize,
+    draw: StableRandom,
+    names: Names,
+    countries: list[str],
+    namesakes: float,
 ) -> dict[str, list[str]]:
     """The entities of a region, without facts.
 
@@ -185,7 +199,9 @@ def add_entities(
         ValueError: names or words for countries run out.
     """
     if len(countries) < size.countries:
-        raise ValueError(f"{size.countries} countries wanted for region {region!r}, {len(countries)} country words left")
+        raise ValueError(
+            f"{size.countries} countries wanted for region {region!r}, {len(countries)} country words left"
+        )
 
     def many(type_: str, count: int, *words: tuple[str, ...]) -> list[str]:
         return [world.add(type_, names.new("{} {}", *words), region) for _ in range(count)]
@@ -209,7 +225,13 @@ def add_entities(
 
 
 def _build_region(
-    world: World, region: str, size: RegionSize, draw: StableRandom, names: Names, countries: list[str], namesakes: float
+    world: World,
+    region: str,
+    size: RegionSize,
+    draw: StableRandom,
+    names: Names,
+    countries: list[str],
+    namesakes: float,
 ) -> None:
     ids = add_entities(world, region, size, draw, names, countries, namesakes)
     country_ids, city_ids, person_ids = ids["country"], ids["city"], ids["person"]
@@ -228,10 +250,14 @@ def _build_region(
     couples = draw.shuffled(person_ids)
     for one, other in zip(couples[0::2], couples[1::2], strict=False):
         facts[one, "spouse"] = other
-    for organisation, founder in zip(company_ids + school_ids, dealt(draw, person_ids, len(company_ids) + len(school_ids)), strict=True):
+    for organisation, founder in zip(
+        company_ids + school_ids, dealt(draw, person_ids, len(company_ids) + len(school_ids)), strict=True
+    ):
         facts[organisation, "founder"] = founder
         facts[organisation, "founding_year"] = str(draw.choice(FOUNDING_YEARS))
-    for organisation, city in zip(company_ids + school_ids, dealt(draw, city_ids, len(company_ids) + len(school_ids)), strict=True):
+    for organisation, city in zip(
+        company_ids + school_ids, dealt(draw, city_ids, len(company_ids) + len(school_ids)), strict=True
+    ):
         facts[organisation, "city"] = city
     for work, creator in zip(work_ids, dealt(draw, person_ids, len(work_ids)), strict=True):
         facts[work, "creator"] = creator

@@ -29,7 +29,9 @@ class Assignment:
         self._pushes = pushes
         self._in_time = in_time
         self._number = {cell: number for number, cell in enumerate(wanted)}
-        self._rows: dict[int, Pushes] = {}  # the same with numbers for the wanted cells, as far as they were asked for
+        self._rows: dict[
+            int, Pushes
+        ] = {}  # the same with numbers for the wanted cells, as far as they were asked for
         self._wanted = len(wanted)
         self._prices = [0] * len(wanted)
 
@@ -42,7 +44,9 @@ class Assignment:
             cell = lowest.bit_length() - 1
             row = self._rows.get(cell)
             if row is None:
-                row = self._rows[cell] = tuple((self._number[wanted], cost) for wanted, cost in self._pushes.get(cell, ()))
+                row = self._rows[cell] = tuple(
+                    (self._number[wanted], cost) for wanted, cost in self._pushes.get(cell, ())
+                )
             if not row:
                 return LOST
             rows.append(row)

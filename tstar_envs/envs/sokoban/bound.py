@@ -22,7 +22,10 @@ class PushBound:
     """
 
     def __init__(
-        self, pushes: Mapping[int, Pushes], frozen: FrozenBoxes | None = None, in_time: Callable[[], None] = lambda: None
+        self,
+        pushes: Mapping[int, Pushes],
+        frozen: FrozenBoxes | None = None,
+        in_time: Callable[[], None] = lambda: None,
     ) -> None:
         self._assignment = Assignment(pushes, in_time)
         self._frozen = frozen
@@ -65,7 +68,9 @@ class FrozenBoxes:
         together = here
         for offset in (1, self._room.width):
             sides = (1 << cell - offset, 1 << cell + offset)
-            blocked = any(side & (walled | ~self._room.floor) for side in sides) or not any(side & self._alive for side in sides)
+            blocked = any(side & (walled | ~self._room.floor) for side in sides) or not any(
+                side & self._alive for side in sides
+            )
             for side in sides:
                 if not blocked and boxes & side:
                     neighbours = self._freeze(boxes, side.bit_length() - 1, walled | here)
@@ -106,7 +111,9 @@ def pushes_from(room: Room, boxes: int, in_time: Callable[[], None] = lambda: No
     return _lone_pushes(room, cells(boxes), 1, in_time)
 
 
-def _lone_pushes(room: Room, ends: Iterable[int], sign: int, in_time: Callable[[], None]) -> dict[int, Pushes]:
+def _lone_pushes(
+    room: Room, ends: Iterable[int], sign: int, in_time: Callable[[], None]
+) -> dict[int, Pushes]:
     """Pushes of a lone box between each cell and each of ``ends``: from there with sign 1, to there with -1."""
     table: dict[int, list[tuple[int, int]]] = {}
     for end in ends:

@@ -121,7 +121,12 @@ def _place(draw: StableRandom, tier: Tier, floor: int, size: int) -> tuple[Room,
         return None
     length = tier.shortest + draw.below(len(table.layers) - tier.shortest)
     layer = table.layers[length].items()
-    starts = [(layout, player) for layout, players in layer if not layout & room.targets for player in cells(players)]
+    starts = [
+        (layout, player)
+        for layout, players in layer
+        if not layout & room.targets
+        for player in cells(players)
+    ]
     if not starts:
         return None
     start = draw.choice(starts)

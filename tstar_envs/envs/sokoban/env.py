@@ -99,15 +99,31 @@ class SokobanEnv(TextEnv[LevelView, State]):
     # Arrow keys too, as a terminal writes them in a line.
     tools = (
         tool(
-            "move", "Walk one cell, or push the box that is there.", "{direction}",
-            {"direction": ("Up", "Down", "Left", "Right")}, direction="where to",
+            "move",
+            "Walk one cell, or push the box that is there.",
+            "{direction}",
+            {"direction": ("Up", "Down", "Left", "Right")},
+            direction="where to",
         ),
-    )  # fmt: skip
+    )
     keys: Mapping[str, str] = {
-        "w": "Up", "s": "Down", "a": "Left", "d": "Right",
-        "\x1b[a": "Up", "\x1b[b": "Down", "\x1b[d": "Left", "\x1b[c": "Right",
-        "\x1boa": "Up", "\x1bob": "Down", "\x1bod": "Left", "\x1boc": "Right", "↑": "Up", "↓": "Down", "←": "Left", "→": "Right",
-    }  # fmt: skip
+        "w": "Up",
+        "s": "Down",
+        "a": "Left",
+        "d": "Right",
+        "\x1b[a": "Up",
+        "\x1b[b": "Down",
+        "\x1b[d": "Left",
+        "\x1b[c": "Right",
+        "\x1boa": "Up",
+        "\x1bob": "Down",
+        "\x1bod": "Left",
+        "\x1boc": "Right",
+        "↑": "Up",
+        "↓": "Down",
+        "←": "Left",
+        "→": "Right",
+    }
 
     def __init__(
         self,
@@ -132,18 +148,32 @@ class SokobanEnv(TextEnv[LevelView, State]):
         check_option("observation", observation, text.OBSERVATIONS)
         check_option("reward", reward, REWARDS)
         check_option("state_key", state_key, STATE_KEYS)
-        for name, value in (("multi_action", multi_action), ("show_dead", show_dead), ("end_when_lost", end_when_lost)):
+        for name, value in (
+            ("multi_action", multi_action),
+            ("show_dead", show_dead),
+            ("end_when_lost", end_when_lost),
+        ):
             if not isinstance(value, bool):
                 raise UnknownOption(f"{name} must be True or False, got {value!r}")
         check_solver_bounds(solver_states, solver_seconds)
         self.default_horizon = TIERS[difficulty].horizon
         super().__init__(**options)
         bounds = (solver_states, float(solver_seconds))
-        self._look = Look(observation, multi_action, reward == "shaped", state_key == "region", show_dead, end_when_lost, *bounds)
+        self._look = Look(
+            observation,
+            multi_action,
+            reward == "shaped",
+            state_key == "region",
+            show_dead,
+            end_when_lost,
+            *bounds,
+        )
         check_skip_bad(skip_bad)
         path = chosen_path(data, levels, "levels")
         option = "levels" if levels is not None else "data"
-        self._set = level_set or (load_mini(difficulty) if path is None else load_path(path, option, skip_bad))
+        self._set = level_set or (
+            load_mini(difficulty) if path is None else load_path(path, option, skip_bad)
+        )
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
         if path is not None and options.get("horizon") is None and not multi_action:
             tell_if_short(self, path)
@@ -198,7 +228,9 @@ class SokobanEnv(TextEnv[LevelView, State]):
         from tstar_envs.envs.sokoban.practice import practice_set
 
         check_option("difficulty", difficulty, tuple(TIERS))
-        return cls(difficulty=difficulty, level_set=practice_set(seed, difficulty), **{"split": "train", **options})
+        return cls(
+            difficulty=difficulty, level_set=practice_set(seed, difficulty), **{"split": "train", **options}
+        )
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
         """See ``tstar_envs.horizon.reach``; moves, of which a turn may have several with ``multi_action``."""
@@ -223,7 +255,12 @@ class SokobanEnv(TextEnv[LevelView, State]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(style, self._look.observation, self._look.multi_action, None if self.horizon_varies else self.horizon)
+        return text.prompt(
+            style,
+            self._look.observation,
+            self._look.multi_action,
+            None if self.horizon_varies else self.horizon,
+        )
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
         """See ``TextEnv``."""

@@ -46,7 +46,11 @@ def stream(difficulty: str, split: str, seed: int = SEED) -> Iterator[Level]:
 
 def build(difficulty: str, sizes: Mapping[str, int], seed: int = SEED) -> bytes:
     """The file of a difficulty, uncompressed, with so many levels of each split."""
-    lines = (level_to_line(level) + "\n" for split, size in sizes.items() for level in islice(stream(difficulty, split, seed), size))
+    lines = (
+        level_to_line(level) + "\n"
+        for split, size in sizes.items()
+        for level in islice(stream(difficulty, split, seed), size)
+    )
     return "".join(lines).encode("ascii")
 
 

@@ -94,7 +94,11 @@ def _read_line(number: int, line: str, block: list[_Line]) -> _Line | None:
         # Python turns no text of thousands of digits into a number.
         size = sum(10**10 if len(count) > 10 else int(count or 1) for count, _ in _RUN.findall(line))
         if size > LEVEL_CELLS.value() and ("|" in line or " " not in line):  # else a title, such as "20000 #"
-            return _Line(number, [line[:80]], f"a run-length encoded row of {size:,} cells; {LEVEL_CELLS.variable} allows more")
+            return _Line(
+                number,
+                [line[:80]],
+                f"a run-length encoded row of {size:,} cells; {LEVEL_CELLS.variable} allows more",
+            )
         rows = _unpacked(line) if size <= LEVEL_CELLS.value() else None
         if rows is not None:
             return _Line(number, rows)
@@ -103,7 +107,9 @@ def _read_line(number: int, line: str, block: list[_Line]) -> _Line | None:
     wrong = "" if block and _is_number_in_a_banner(line, block) else _wrong_symbol(line, bool(block))
     if not wrong:
         return None
-    advice = "; a tab may stand for any number of spaces: write them out (expand FILE)" if wrong == "\t" else ""
+    advice = (
+        "; a tab may stand for any number of spaces: write them out (expand FILE)" if wrong == "\t" else ""
+    )
     return _Line(number, [line], f"a level row holds {wrong!r}; {VALID_SYMBOLS}{advice}")
 
 
@@ -132,7 +138,11 @@ def _wrong_symbol(line: str, inside: bool) -> str:
     if not bare.startswith("#") or 2 * sum(map(str.isalpha, line)) > len("".join(line.split())):
         return ""  # letters are more than half of what prose shows, which no row with a fault in it is likely to be
     foreign = [symbol for symbol in line if symbol not in XSB_SYMBOLS]
-    is_row = not _SIGNS.isdisjoint(line) or set(foreign) == {"\t"} or (inside and bare.endswith("#") and len(bare) > 1)
+    is_row = (
+        not _SIGNS.isdisjoint(line)
+        or set(foreign) == {"\t"}
+        or (inside and bare.endswith("#") and len(bare) > 1)
+    )
     return foreign[0] if is_row and foreign else ""
 
 

@@ -17,9 +17,21 @@ from tstar_envs.errors import BadData
 
 # XSB symbol -> (box, target, player); "-" and "_" are other ways to write floor, and some programs write letters for signs.
 _CONTENTS = {
-    " ": (0, 0, 0), "-": (0, 0, 0), "_": (0, 0, 0), "$": (1, 0, 0), ".": (0, 1, 0), "*": (1, 1, 0), "@": (0, 0, 1), "+": (0, 1, 1),
-    "b": (1, 0, 0), "o": (0, 1, 0), "O": (0, 1, 0), "B": (1, 1, 0), "p": (0, 0, 1), "P": (0, 1, 1),
-}  # fmt: skip
+    " ": (0, 0, 0),
+    "-": (0, 0, 0),
+    "_": (0, 0, 0),
+    "$": (1, 0, 0),
+    ".": (0, 1, 0),
+    "*": (1, 1, 0),
+    "@": (0, 0, 1),
+    "+": (0, 1, 1),
+    "b": (1, 0, 0),
+    "o": (0, 1, 0),
+    "O": (0, 1, 0),
+    "B": (1, 1, 0),
+    "p": (0, 0, 1),
+    "P": (0, 1, 1),
+}
 XSB_LETTERS = "bBoOpP"
 XSB_SYMBOLS = frozenset(_CONTENTS) - set(XSB_LETTERS) | {"#"}
 FLOOR_SYMBOLS = frozenset(" -_")
@@ -27,7 +39,12 @@ VALID_SYMBOLS = "valid symbols: # $ . * @ + and space, - or _ (or b o B p P for 
 _READABLE = frozenset(_CONTENTS) | {"#"}
 # Tables from a symbol to 1 or 0: not a wall, box, target, player.
 _BITS = [
-    str.maketrans({symbol: str(bits[kind]) for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in _CONTENTS.items())]})
+    str.maketrans(
+        {
+            symbol: str(bits[kind])
+            for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in _CONTENTS.items())]
+        }
+    )
     for kind in range(4)
 ]
 _WRITTEN = {contents: symbol for symbol, contents in reversed(_CONTENTS.items())}
@@ -88,10 +105,14 @@ _LONG = 4096  # bits
 
 def cells(bits: int) -> Iterator[int]:
     """The cells of a bit set, ascending."""
-    if bits.bit_length() > _LONG:  # taking cells out of millions of bits one by one would take the square of their number
+    if (
+        bits.bit_length() > _LONG
+    ):  # taking cells out of millions of bits one by one would take the square of their number
         data = bits.to_bytes(bits.bit_length() // 8 + 1, "little")
         for start in range(0, len(data), _LONG // 8):
-            yield from (8 * start + cell for cell in cells(int.from_bytes(data[start : start + _LONG // 8], "little")))
+            yield from (
+                8 * start + cell for cell in cells(int.from_bytes(data[start : start + _LONG // 8], "little"))
+            )
         return
     while bits:
         lowest = bits & -bits
@@ -170,7 +191,11 @@ def _bits(grid: str) -> list[int]:
 @lru_cache(maxsize=256)
 def _edge(height: int, width: int) -> int:
     """The outermost cells of a grid."""
-    return sum(1 << cell for cell in range(height * width) if cell // width in (0, height - 1) or cell % width in (0, width - 1))
+    return sum(
+        1 << cell
+        for cell in range(height * width)
+        if cell // width in (0, height - 1) or cell % width in (0, width - 1)
+    )
 
 
 def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:

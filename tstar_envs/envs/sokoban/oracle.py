@@ -23,7 +23,11 @@ class Expert:
     """
 
     def __init__(
-        self, level: Level, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS, several: bool = False
+        self,
+        level: Level,
+        solver_states: int = SOLVER_STATES,
+        solver_seconds: float = SOLVER_SECONDS,
+        several: bool = False,
     ) -> None:
         self._level = level
         self._several = several
@@ -72,12 +76,21 @@ class Expert:
             step = "to " + ", ".join(text.place(room, cell) for cell in walked[1 : rules.MOST_ACTIONS + 1])
             if pushes:
                 way += f" to {text.place(room, pushed + pushes * offset)}"
-        distances, _ = push_distances(room)  # it ends on the target, so it can be pushed there from both cells
+        distances, _ = push_distances(
+            room
+        )  # it ends on the target, so it can be pushed there from both cells
         now, then = (dict(distances[cell])[target] for cell in (pushed, pushed + max(pushes, 1) * offset))
         thought = text.expert_thought(
-            box=text.place(room, pushed), way=way, stand=text.place(room, walked[-1]), player=text.place(room, state[1]),
-            target=text.place(room, target), step=step, pushes=walk == 0, away=then > now, wording=wording,
-        )  # fmt: skip
+            box=text.place(room, pushed),
+            way=way,
+            stand=text.place(room, walked[-1]),
+            player=text.place(room, state[1]),
+            target=text.place(room, target),
+            step=step,
+            pushes=walk == 0,
+            away=then > now,
+            wording=wording,
+        )
         return thought, " || ".join(DIRECTIONS[LETTERS.index(letter)] for letter in turn)
 
     def _next_push(self, state: State, moves: str) -> tuple[list[int], int, int]:
@@ -113,8 +126,11 @@ class Expert:
         ahead = player + room.offsets[direction]
         pushes = bool(boxes >> ahead & 1)
         thought = text.wrong_thought(
-            box=text.place(room, ahead if pushes else draw.choice(list(cells(boxes)))), way=DIRECTIONS[direction].lower(),
-            player=text.place(room, player), target=text.place(room, draw.choice(list(cells(room.targets)))),
-            pushes=pushes, wording=draw.below(2),
-        )  # fmt: skip
+            box=text.place(room, ahead if pushes else draw.choice(list(cells(boxes)))),
+            way=DIRECTIONS[direction].lower(),
+            player=text.place(room, player),
+            target=text.place(room, draw.choice(list(cells(room.targets)))),
+            pushes=pushes,
+            wording=draw.below(2),
+        )
         return thought, DIRECTIONS[direction]

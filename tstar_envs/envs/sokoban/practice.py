@@ -29,5 +29,13 @@ def practice_set(seed: int | str, difficulty: str, levels: int = LEVELS) -> Leve
             continue
         rooms.add(room)
         task_id = f"sokoban-{difficulty}-practice-{seed}-{len(rows):04d}"
-        rows.append((task_id, "train", print_level(level.room, level.start), level.moves, f"practice level {number} of seed {seed!r}"))
+        rows.append(
+            (
+                task_id,
+                "train",
+                print_level(level.room, level.start),
+                level.moves,
+                f"practice level {number} of seed {seed!r}",
+            )
+        )
     return level_set(f"Sokoban-{difficulty}", "practice", rows)

@@ -40,11 +40,17 @@ def parse_action(action: str, multi_action: bool = False) -> Parsed:
     moves = tuple(_NUMBER.get(word.strip(AROUND_ACTION).lower(), -1) for word in words)
     if multi_action:
         if -1 in moves:
-            return _refused("the action must be Up, Down, Left or Right, or several of them joined by || or commas")
+            return _refused(
+                "the action must be Up, Down, Left or Right, or several of them joined by || or commas"
+            )
         if len(moves) > MOST_ACTIONS:
             return _refused(f"a turn takes at most {MOST_ACTIONS} moves, got {len(moves)}")
     elif len(moves) > 1 or moves == (-1,):
-        reason = "" if -1 in moves else f"a turn takes one move, got {len(moves)}; the option multi_action allows several"
+        reason = (
+            ""
+            if -1 in moves
+            else f"a turn takes one move, got {len(moves)}; the option multi_action allows several"
+        )
         return _refused("the action must be Up, Down, Left or Right", reason)
     return Parsed(moves, "")
 

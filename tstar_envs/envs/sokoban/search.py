@@ -28,7 +28,9 @@ from tstar_envs.envs.sokoban.steps import Step, after_a_push, before_the_push, j
 from tstar_envs.errors import SolverLimit
 
 ALONE = 500  # states after which the search from the other end begins
-MOST_ENTRIES = 4_000_000  # pairs of a target and a cell, of each a number of pushes; for every million of states so many
+MOST_ENTRIES = (
+    4_000_000  # pairs of a target and a cell, of each a number of pushes; for every million of states so many
+)
 MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) it never does
 
 Neighbours: TypeAlias = Callable[[State, int, dict[State, int]], list[Step]]  # see ``steps``
@@ -61,7 +63,11 @@ class _End:
         keys = [key for key in self.waiting if key[1] <= length]
         if not keys:
             return None
-        first_gone, last_gone, first_total = min(key[0] for key in keys), max(key[0] for key in keys), min(key[1] for key in keys)
+        first_gone, last_gone, first_total = (
+            min(key[0] for key in keys),
+            max(key[0] for key in keys),
+            min(key[1] for key in keys),
+        )
         # By moves gone and total: the least surplus of the waiting nodes with no more of either.
         least = [[LOST] * (length - first_total + 1) for _ in range(first_gone, last_gone + 1)]
         for gone, total, surplus in keys:
@@ -77,7 +83,9 @@ class _End:
 
         def fits(gone: int, total: int, surplus: int) -> bool:
             left, most = length - gone - first_gone, length - surplus - first_total
-            return left >= 0 and most >= 0 and least[min(left, last_gone - first_gone)][most] <= length - total
+            return (
+                left >= 0 and most >= 0 and least[min(left, last_gone - first_gone)][most] <= length - total
+            )
 
         return fits
 
@@ -140,7 +148,9 @@ class Search:
     def _other_end(self) -> _End:
         """The end at the solved states."""
         room, boxes = self._room, self._start[0].bit_count()
-        from_start = self._forward.behind = PushBound(pushes_from(room, self._start[0], self._in_time), None, self._in_time)
+        from_start = self._forward.behind = PushBound(
+            pushes_from(room, self._start[0], self._in_time), None, self._in_time
+        )
         back = _End(partial(before_the_push, room), from_start, self._left)
         for chosen in combinations(cells(room.targets), boxes):
             self._in_time()
@@ -151,7 +161,11 @@ class Search:
 
     def _expand(self, end: _End, other: _End | None, length: int) -> None:
         """Expand what could be on a way of ``length`` moves with a node that waits at the other end."""
-        fits = other.partners(length, self._in_time) if other is not None else lambda gone, total, surplus: total <= length
+        fits = (
+            other.partners(length, self._in_time)
+            if other is not None
+            else lambda gone, total, surplus: total <= length
+        )
         if fits is None:
             return
         ready: list[list[State]] = [[] for _ in range(length + 1)]
@@ -190,10 +204,14 @@ class Search:
             self._give_up(f"after {self._seconds:g} seconds", "solver_seconds")
 
     def _give_up(self, when: str, option: str) -> NoReturn:
-        level = f"this level of {self._start[0].bit_count()} boxes on {self._room.floor.bit_count()} floor cells"
+        level = (
+            f"this level of {self._start[0].bit_count()} boxes on {self._room.floor.bit_count()} floor cells"
+        )
         memory = " (a million states take about 300 MB)" if option == "solver_states" else ""
         advice = f"raise {option}{memory}, or take a smaller level"
-        error = SolverLimit(f"{level} is neither solved nor shown to be lost {when}, the bound of the search; {advice}")
+        error = SolverLimit(
+            f"{level} is neither solved nor shown to be lost {when}, the bound of the search; {advice}"
+        )
         error.at_least = min(self._at_least, self._shortest)
         raise error
 

@@ -31,7 +31,9 @@ def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
         reader.parser.Parse(data, True)
     except expat.ExpatError as error:
         what = expat.ErrorString(error.code)
-        raise BadData(f"{where}, line {error.lineno}: not well-formed XML ({what} at column {error.offset})") from None
+        raise BadData(
+            f"{where}, line {error.lineno}: not well-formed XML ({what} at column {error.offset})"
+        ) from None
     except BadData:
         raise
     except (LookupError, ValueError) as error:  # an encoding that nobody knows
@@ -76,4 +78,6 @@ class _Reader:
             self._row.append(data)
 
     def _refuse(self, name: str, *_: object) -> None:
-        raise BadData(f"{self._where}, line {self.parser.CurrentLineNumber}: the XML defines an entity ({name!r:.40}), which is not read")
+        raise BadData(
+            f"{self._where}, line {self.parser.CurrentLineNumber}: the XML defines an entity ({name!r:.40}), which is not read"
+        )

@@ -14,7 +14,9 @@ SOLVER_STATES = 1_000_000  # about 300 MB; ten seconds with four boxes, a minute
 SOLVER_SECONDS = 120.0
 
 
-def solve(level_text: str, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS) -> list[str] | None:
+def solve(
+    level_text: str, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS
+) -> list[str] | None:
     """An optimal solution, in moves, of a level in XSB text.
 
     Args:
@@ -45,7 +47,9 @@ def check_solver_bounds(states: object, seconds: object) -> None:
     check_seconds(seconds)
 
 
-def solve_state(room: Room, state: State, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS) -> str | None:
+def solve_state(
+    room: Room, state: State, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS
+) -> str | None:
     """The solution of a state as UDLR letters, None if it is lost; see ``solve``."""
     found = Search(room, state, solver_states, solver_seconds).run()
     return None if found is None else solution(room, state, *found)

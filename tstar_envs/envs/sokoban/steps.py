@@ -11,7 +11,9 @@ from typing import TypeAlias
 from tstar_envs.envs.sokoban.assignment import LOST
 from tstar_envs.envs.sokoban.levels import Room, State, shift
 
-Step: TypeAlias = tuple[int, State, int]  # moves gone, the node, and the cell of the box that was pushed (-1 backwards)
+Step: TypeAlias = tuple[
+    int, State, int
+]  # moves gone, the node, and the cell of the box that was pushed (-1 backwards)
 
 
 def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[State, int]) -> list[Step]:
@@ -86,5 +88,10 @@ def just_pushed(room: Room, boxes: int) -> int:
     """The cells where a player who has just pushed one of the boxes may stand."""
     width = room.width
     free = room.floor & ~boxes
-    beside = boxes >> width & free << width | boxes << width & free >> width | boxes >> 1 & free << 1 | boxes << 1 & free >> 1
+    beside = (
+        boxes >> width & free << width
+        | boxes << width & free >> width
+        | boxes >> 1 & free << 1
+        | boxes << 1 & free >> 1
+    )
     return beside & free

@@ -63,7 +63,9 @@ class LevelSet:
         try:
             split, text, moves, where = self.texts[task_id]
         except KeyError:
-            raise UnknownTask(f"no task {task_id!r} in {self.name} ({self.tier}); see env.unwrapped.task_ids(split)") from None
+            raise UnknownTask(
+                f"no task {task_id!r} in {self.name} ({self.tier}); see env.unwrapped.task_ids(split)"
+            ) from None
         # Only a text by path may be anything but what print_level writes.
         room, start = parse_level(text, where) if self.tier == "path" else read_level(text)
         level = self.read[task_id] = Level(task_id, split, room, start, moves)
@@ -83,7 +85,9 @@ def level_set(name: str, tier: str, levels: Iterable[tuple[str, str, str, str, s
 def level_to_line(level: Level) -> str:
     """A level as a line of the shipped files."""
     text = "\n".join(level_rows(level.room, level.start))
-    return json.dumps({"split": level.split, "level": text, "optimal": len(level.moves), "moves": level.moves})
+    return json.dumps(
+        {"split": level.split, "level": text, "optimal": len(level.moves), "moves": level.moves}
+    )
 
 
 @lru_cache(maxsize=8)
@@ -122,7 +126,9 @@ def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) ->
     root = existing(path, option, f"an XSB or Boxoban text file, or a folder of files that end in {endings}")
     files = find_files(root, LEVEL_SUFFIXES) if root.is_dir() else [root]
     if not files:
-        raise MissingData(f"{option}={os.fspath(path)!r}: no XSB or Boxoban file in this folder, none ends in {endings}")
+        raise MissingData(
+            f"{option}={os.fspath(path)!r}: no XSB or Boxoban file in this folder, none ends in {endings}"
+        )
     return _read_files(root, stamped(files), skip_bad)
 
 
@@ -142,14 +148,18 @@ def _read_files(root: Path, files: Stamped, skip_bad: bool) -> LevelSet:
                     continue
                 where = f"{file}, line {found.line}"
                 with faults.collect(where):
-                    room, state = parse_level(found.text, where)  # a bad level is named now, not in the middle of a run
+                    room, state = parse_level(
+                        found.text, where
+                    )  # a bad level is named now, not in the middle of a run
                     task_id = f"{'/'.join(parts)}:{number}"
                     rows.append((task_id, split, found.text, "", where))
                     if is_solved(room, state):
                         solved.append(task_id)
     left_out = faults.settle(len(rows), "levels")
     if not rows:
-        raise MissingData(f"{str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)")
+        raise MissingData(
+            f"{str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)"
+        )
     return replace(level_set(str(root), "path", rows), solved=tuple(solved), left_out=left_out)
 
 

@@ -72,13 +72,25 @@ _PUSH_ROUND = (
     "Next I push the box at {box} {way}, though that is away from {target}. I am at {stand}, so I can push now.",
     "The box at {box} goes to {target} in the end, but now {way}. I stand at {stand}, so {way} comes next.",
 )
-_WRONG_PUSH = ("The box at {box} belongs on {target}, so I push it {way}.", "I push the box at {box} {way}, on its way to {target}.")
-_WRONG_WALK = ("I go {way} to get behind the box at {box}.", "The box at {box} belongs on {target}, so from {player} I go {way}.")
+_WRONG_PUSH = (
+    "The box at {box} belongs on {target}, so I push it {way}.",
+    "I push the box at {box} {way}, on its way to {target}.",
+)
+_WRONG_WALK = (
+    "I go {way} to get behind the box at {box}.",
+    "The box at {box} belongs on {target}, so from {player} I go {way}.",
+)
 _TARGET, _BOX, _BOX_ON = b"OX*"  # the star becomes a check mark, which is no ASCII
 # Colours of the symbols in a terminal, and the lines that are rows of a grid.
 _STYLES = {
-    "#": "dim default", "_": "dim default", "O": "bold magenta", "X": "bold yellow", "√": "bold green", "P": "bold cyan", "S": "bold cyan",
-}  # fmt: skip
+    "#": "dim default",
+    "_": "dim default",
+    "O": "bold magenta",
+    "X": "bold yellow",
+    "√": "bold green",
+    "P": "bold cyan",
+    "S": "bold cyan",
+}
 _GRID_ROW = re.compile(f"^[{''.join(_STYLES)}]+$", re.MULTILINE)
 _RUN = re.compile("[#_]+|O+|X+|√+|P|S")
 _FLOOR_SYMBOLS = str.maketrans("01", "#_")
@@ -115,7 +127,9 @@ class Painter:
         if observation != "grid":
             self._fixed = f"Targets: {places(room, room.targets)}"
         if observation == "coords":
-            self._fixed = f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._fixed}"
+            self._fixed = (
+                f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{self._fixed}"
+            )
 
     def boxes(self, boxes: int) -> tuple[str, str]:
         """What all states of one box layout have in common: the grid without the player, and the lists."""
@@ -172,8 +186,17 @@ def _floor_runs(room: Room) -> str:
 
 
 def expert_thought(
-    *, box: str, way: str, stand: str, player: str, target: str, step: str, pushes: bool, away: bool, wording: int
-) -> str:  # fmt: skip
+    *,
+    box: str,
+    way: str,
+    stand: str,
+    player: str,
+    target: str,
+    step: str,
+    pushes: bool,
+    away: bool,
+    wording: int,
+) -> str:
     """What the expert thinks before a move; see the templates. A target that is the box's own cell: it leaves and comes back."""
     if target == box:
         templates = _PUSH_OFF if pushes else _WALK_OFF
@@ -181,7 +204,9 @@ def expert_thought(
         templates = _PUSH_ROUND if pushes else _WALK_ROUND
     else:
         templates = _PUSH if pushes else _WALK
-    return templates[wording % len(templates)].format(box=box, way=way, stand=stand, player=player, target=target, step=step)
+    return templates[wording % len(templates)].format(
+        box=box, way=way, stand=stand, player=player, target=target, step=step
+    )
 
 
 def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, wording: int) -> str:

@@ -25,7 +25,11 @@ from tstar_envs.state_hash import hash_state, state_hasher
 MOST_LEVELS = 512
 MOST_STATES = 512  # of one level; about a kilobyte each
 _NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
-_NAMES = {moves: tuple(DIRECTIONS[d] for d in moves) for count in range(5) for moves in combinations(range(4), count)}
+_NAMES = {
+    moves: tuple(DIRECTIONS[d] for d in moves)
+    for count in range(5)
+    for moves in combinations(range(4), count)
+}
 
 
 @lru_cache(maxsize=64)
@@ -60,9 +64,21 @@ class LevelView:
 
     # Slots: many views are alive at a time, and a garbage collection walks over every dictionary of them.
     __slots__ = (
-        "_cross", "_expert", "_hasher", "_layouts", "_levels", "_names_into", "_painter", "_region_key", "_room", "_show_dead", "_sights",
-        "_won", "level", "look",
-    )  # fmt: skip
+        "_cross",
+        "_expert",
+        "_hasher",
+        "_layouts",
+        "_levels",
+        "_names_into",
+        "_painter",
+        "_region_key",
+        "_room",
+        "_show_dead",
+        "_sights",
+        "_won",
+        "level",
+        "look",
+    )
 
     def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
         self.level = levels.level(task_id)
@@ -85,7 +101,9 @@ class LevelView:
     def expert(self) -> Expert:
         """Plays the level; made when it is first asked for, since most episodes never do."""
         if self._expert is None:
-            self._expert = Expert(self.level, self.look.solver_states, self.look.solver_seconds, self.look.multi_action)
+            self._expert = Expert(
+                self.level, self.look.solver_states, self.look.solver_seconds, self.look.multi_action
+            )
         return self._expert
 
     def sight(self, state: State) -> Sight:
@@ -148,13 +166,29 @@ class LevelView:
         if parsed.problem:
             text, admissible, key, extra = self.sight(state)
             observation = f"Invalid action: {parsed.problem}.\n{text}"
-            return Outcome(state, observation, "", invalid_reason=parsed.reason, extra=extra, admissible=admissible, state_key=key)
+            return Outcome(
+                state,
+                observation,
+                "",
+                invalid_reason=parsed.reason,
+                extra=extra,
+                admissible=admissible,
+                state_key=key,
+            )
         if self._won:  # at the start: any move ends the episode, and none spoils it
             text, admissible, key, extra = self.sight(state)
             moves = " || ".join(DIRECTIONS[direction] for direction in parsed.moves)
             return Outcome(
-                state, text, moves, terminated=True, success=True, score=1.0, extra=extra, admissible=admissible, state_key=key
-            )  # fmt: skip
+                state,
+                text,
+                moves,
+                terminated=True,
+                success=True,
+                score=1.0,
+                extra=extra,
+                admissible=admissible,
+                state_key=key,
+            )
         if len(parsed.moves) > 1:
             return self._move_on(state, parsed.moves)
         return self.outcome(state, DIRECTIONS[parsed.moves[0]])
@@ -166,10 +200,25 @@ class LevelView:
         lost = self.look.end_when_lost and not solved and self.expert.plan(after) is None
         shaping = 0.0
         if self.look.shaped:
-            shaping = ((after[0] & room.targets).bit_count() - (before[0] & room.targets).bit_count()) / after[0].bit_count()
+            shaping = (
+                (after[0] & room.targets).bit_count() - (before[0] & room.targets).bit_count()
+            ) / after[0].bit_count()
         text, admissible, key, extra = self.sight(after)
         effect = f"push:{row},{column}:{action}"
-        return after, text, action, "", effect, solved or lost, solved, float(solved), extra, shaping, admissible, key
+        return (
+            after,
+            text,
+            action,
+            "",
+            effect,
+            solved or lost,
+            solved,
+            float(solved),
+            extra,
+            shaping,
+            admissible,
+            key,
+        )
 
     def _move_on(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
         """Several moves of one turn; the game stops at success."""

@@ -25,21 +25,67 @@ _TOKEN = re.compile(
 )
 _VOWELS = "aeiou"
 _STEP_2 = (
-    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"), ("alli", "al"),
-    ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"), ("ator", "ate"), ("alism", "al"),
-    ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"), ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble"), ("logi", "log"),
-)  # fmt: skip
-_STEP_3 = (("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""))
+    ("ational", "ate"),
+    ("tional", "tion"),
+    ("enci", "ence"),
+    ("anci", "ance"),
+    ("izer", "ize"),
+    ("bli", "ble"),
+    ("alli", "al"),
+    ("entli", "ent"),
+    ("eli", "e"),
+    ("ousli", "ous"),
+    ("ization", "ize"),
+    ("ation", "ate"),
+    ("ator", "ate"),
+    ("alism", "al"),
+    ("iveness", "ive"),
+    ("fulness", "ful"),
+    ("ousness", "ous"),
+    ("aliti", "al"),
+    ("iviti", "ive"),
+    ("biliti", "ble"),
+    ("logi", "log"),
+)
+_STEP_3 = (
+    ("icate", "ic"),
+    ("ative", ""),
+    ("alize", "al"),
+    ("iciti", "ic"),
+    ("ical", "ic"),
+    ("ful", ""),
+    ("ness", ""),
+)
 _STEP_4 = (
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti", "ous", "ive", "ize",
-)  # fmt: skip
+    "al",
+    "ance",
+    "ence",
+    "er",
+    "ic",
+    "able",
+    "ible",
+    "ant",
+    "ement",
+    "ment",
+    "ent",
+    "ion",
+    "ou",
+    "ism",
+    "ate",
+    "iti",
+    "ous",
+    "ive",
+    "ize",
+)
 
 
 def tokenize(text: str) -> list[str]:
     """The tokens of a lower-cased text before stop words and stemming."""
     tokens = [token for token in _TOKEN.findall(text) if token.strip("_")]
     if any(len(token) > LONGEST_TOKEN for token in tokens):
-        tokens = [token[i : i + LONGEST_TOKEN] for token in tokens for i in range(0, len(token), LONGEST_TOKEN)]
+        tokens = [
+            token[i : i + LONGEST_TOKEN] for token in tokens for i in range(0, len(token), LONGEST_TOKEN)
+        ]
     return tokens
 
 
@@ -87,7 +133,13 @@ def _short_end(word: str) -> bool:
     i = len(word) - 1
     if i == 0:
         return False
-    return i >= 2 and _is_consonant(word, i) and not _is_consonant(word, i - 1) and _is_consonant(word, i - 2) and word[i] not in "wxy"
+    return (
+        i >= 2
+        and _is_consonant(word, i)
+        and not _is_consonant(word, i - 1)
+        and _is_consonant(word, i - 2)
+        and word[i] not in "wxy"
+    )
 
 
 def stem(word: str) -> str:

@@ -21,7 +21,9 @@ BATCH = 20_000  # documents: what an interrupted build loses at most, and what i
 META = "meta.json"
 
 
-def collect(products: Iterable[Product], price: Callable[[Product], float], tagger: str, by_asin: bool = False) -> Catalogue:
+def collect(
+    products: Iterable[Product], price: Callable[[Product], float], tagger: str, by_asin: bool = False
+) -> Catalogue:
     """Keep products, whose nouns ``tagger`` found, in memory."""
     kept = list(products)
     numbers: dict[str, int] = {}
@@ -78,16 +80,26 @@ def build_store(
 
 
 def _build_batch(
-    stem: Path, chunk: list[Product], first: int, price: Callable[[Product], float], tagger: Tagger, numbers: dict[str, int]
+    stem: Path,
+    chunk: list[Product],
+    first: int,
+    price: Callable[[Product], float],
+    tagger: Tagger,
+    numbers: dict[str, int],
 ) -> None:
     known = len(numbers)
     for product in chunk:
         add_nouns(product, tagger)
-    postings.make_batch((_term_numbers(product, numbers) for product in chunk), first).save(stem.with_suffix(".npz"))
+    postings.make_batch((_term_numbers(product, numbers) for product in chunk), first).save(
+        stem.with_suffix(".npz")
+    )
     Blobs.collect(map(encode, chunk)).save(stem.parent, stem.name)
     np.save(stem.with_suffix(".prices.npy"), np.array([price(product) for product in chunk], np.float64))
     new = dict(islice(numbers.items(), known, None))
-    write_whole(stem.with_suffix(".done"), [json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]})])
+    write_whole(
+        stem.with_suffix(".done"),
+        [json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]})],
+    )
 
 
 def add_nouns(product: Product, tagger: Tagger) -> None:
@@ -112,7 +124,10 @@ def _join(partial: Path, stems: list[Path], numbers: dict[str, int], asins: dict
     for stem in stems:
         _renumber(Batch.load(stem.with_suffix(".npz")), lookup).save(stem.with_suffix(".terms.npz"))
     postings.merge([stem.with_suffix(".terms.npz") for stem in stems], len(terms.keys), partial)
-    np.save(partial / "prices.npy", np.concatenate([np.zeros(0), *(np.load(stem.with_suffix(".prices.npy")) for stem in stems)]))
+    np.save(
+        partial / "prices.npy",
+        np.concatenate([np.zeros(0), *(np.load(stem.with_suffix(".prices.npy")) for stem in stems)]),
+    )
     starts = [np.zeros(1, np.int64)]
     with open(partial / "products.bin", "wb") as handle:
         for stem in stems:
@@ -148,4 +163,9 @@ def _renumber(batch: Batch, lookup: Array) -> Batch:
     keys = lookup[batch.terms].astype(np.uint64) << np.uint64(32) | batch.documents.astype(np.uint64)
     unique, where = np.unique(keys, return_inverse=True)
     counts = np.bincount(where, weights=batch.counts, minlength=len(unique)).astype(np.uint32)
-    return Batch((unique >> np.uint64(32)).astype(np.uint32), (unique & np.uint64(0xFFFFFFFF)).astype(np.uint32), counts, batch.lengths)
+    return Batch(
+        (unique >> np.uint64(32)).astype(np.uint32),
+        (unique & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+        counts,
+        batch.lengths,
+    )

@@ -51,11 +51,22 @@ class Catalogue:
         by_asin: bool = False,
     ) -> None:
         index = replace(index, order=asins.places()) if by_asin else index
-        self._products, self._asins, self._prices, self._terms, self._index, self._note = products, asins, prices, terms, index, note
+        self._products, self._asins, self._prices, self._terms, self._index, self._note = (
+            products,
+            asins,
+            prices,
+            terms,
+            index,
+            note,
+        )
         self.tagger = tagger
         self.product: Callable[[int], Product] = lru_cache(_REMEMBERED_PRODUCTS)(self._decode)
-        self._search_short: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(_REMEMBERED_SEARCHES)(self._search)
-        self._search_long: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(1)(self._search)  # a page asks several times
+        self._search_short: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(_REMEMBERED_SEARCHES)(
+            self._search
+        )
+        self._search_long: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(1)(
+            self._search
+        )  # a page asks several times
 
     def __len__(self) -> int:
         return len(self._products)
@@ -79,7 +90,9 @@ class Catalogue:
 
     def search_terms(self, terms: tuple[str, ...]) -> tuple[int, ...]:
         """The best 50 products for an analysed query."""
-        return (self._search_short if sum(map(len, terms)) <= _LONGEST_REMEMBERED else self._search_long)(terms)
+        return (self._search_short if sum(map(len, terms)) <= _LONGEST_REMEMBERED else self._search_long)(
+            terms
+        )
 
     def _search(self, terms: tuple[str, ...]) -> tuple[int, ...]:
         found = (self._terms.find(term.encode("utf-8", "surrogatepass")) for term in terms)
@@ -98,10 +111,18 @@ class Catalogue:
         """Map a store that ``building.build_store`` made."""
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         files = MappedFiles(folder)
-        starts, documents, impacts, bounds = (files.array(name) for name in ("starts", "documents", "impacts", "bounds"))
+        starts, documents, impacts, bounds = (
+            files.array(name) for name in ("starts", "documents", "impacts", "bounds")
+        )
         index = Postings(starts, documents, impacts, bounds, meta["products"])
-        products, asins, terms = Blobs.open(files, "products"), SortedKeys.open(files, "asins"), SortedKeys.open(files, "terms")
-        return Catalogue(products, asins, files.array("prices"), terms, index, meta["tagger"], files.note, by_asin)
+        products, asins, terms = (
+            Blobs.open(files, "products"),
+            SortedKeys.open(files, "asins"),
+            SortedKeys.open(files, "terms"),
+        )
+        return Catalogue(
+            products, asins, files.array("prices"), terms, index, meta["tagger"], files.note, by_asin
+        )
 
 
 def query_terms(text: str) -> tuple[str, ...]:
@@ -130,4 +151,6 @@ def encode(product: Product) -> bytes:
 def indexed_text(product: Product) -> str:
     """What the original indexes: title, description, first bullet point and options."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product["options"].items())
-    return " ".join([product["name"], product["Description"], (product["BulletPoints"] or [""])[0], options]).lower()
+    return " ".join(
+        [product["name"], product["Description"], (product["BulletPoints"] or [""])[0], options]
+    ).lower()

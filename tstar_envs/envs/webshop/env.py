@@ -78,24 +78,47 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     tools = (
-        tool("search", "Search for products; works where the page has a search button.", "search[{query}]", query="keywords"),
-        tool("click", "Click something that the page shows.", "click[{target}]", target="a button, a product's code, or an option value"),
+        tool(
+            "search",
+            "Search for products; works where the page has a search button.",
+            "search[{query}]",
+            query="keywords",
+        ),
+        tool(
+            "click",
+            "Click something that the page shows.",
+            "click[{target}]",
+            target="a button, a product's code, or an option value",
+        ),
     )
     default_horizon = 15
     answers = False
     longest_observation = 200_000
 
     def __init__(
-        self, *, data: PathLike = "auto", skip_bad: bool = False, observation: str = "text_options", seed_prices: int = 0,
-        page_size: int = rules.PAGE_SIZE, shop: Shop | None = None, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        data: PathLike = "auto",
+        skip_bad: bool = False,
+        observation: str = "text_options",
+        seed_prices: int = 0,
+        page_size: int = rules.PAGE_SIZE,
+        shop: Shop | None = None,
+        **options: Any,
+    ) -> None:
         """See the class. ``shop`` replaces the files by a shop in memory."""
         super().__init__(**options)
         check_option("observation", observation, pages.OBSERVATIONS)
         if isinstance(seed_prices, bool) or not isinstance(seed_prices, int):
             raise UnknownOption(f"seed_prices must be a whole number, got {seed_prices!r}")
-        if isinstance(page_size, bool) or not isinstance(page_size, int) or not 1 <= page_size <= SEARCH_LIMIT:
-            raise UnknownOption(f"page_size must be a whole number from 1 to {SEARCH_LIMIT}, got {page_size!r}")
+        if (
+            isinstance(page_size, bool)
+            or not isinstance(page_size, int)
+            or not 1 <= page_size <= SEARCH_LIMIT
+        ):
+            raise UnknownOption(
+                f"page_size must be a whole number from 1 to {SEARCH_LIMIT}, got {page_size!r}"
+            )
         if find_spec("rapidfuzz") is None:
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
         self._shop = shop or load_shop(data, seed_prices, skip_bad)
@@ -105,7 +128,9 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         self.tier, self.left_out = self._shop.tier, self._shop.left_out
 
     @classmethod
-    def survey(cls, *, data: PathLike = "auto", seed_prices: int = 0, **options: Any) -> tuple[str, dict[str, int]]:
+    def survey(
+        cls, *, data: PathLike = "auto", seed_prices: int = 0, **options: Any
+    ) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; of the shipped data only the goals are read."""
         if find_tier(data)[0] == "mini":
             return "mini", survey_mini()
@@ -126,7 +151,9 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         try:
             task = self._shop.tasks[task_id]
         except KeyError:
-            raise UnknownTask(f"no task {task_id!r} in WebShop ({self._shop.tier}); see env.unwrapped.task_ids(split)") from None
+            raise UnknownTask(
+                f"no task {task_id!r} in WebShop ({self._shop.tier}); see env.unwrapped.task_ids(split)"
+            ) from None
         return task, task.split
 
     def _start(self, task: ShopTask) -> tuple[ShopState, str]:
@@ -174,7 +201,9 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         effect = rules.effect(state, after, parsed)
         if after.page == "done":
             return self._buy(task, after, parsed.canonical, effect)
-        return Outcome(after, self._page(task, after), parsed.canonical, effect_key=effect, extra=self._extra(after))
+        return Outcome(
+            after, self._page(task, after), parsed.canonical, effect_key=effect, extra=self._extra(after)
+        )
 
     def _invalid(self, task: ShopTask, state: ShopState, problem: str) -> Outcome[ShopState]:
         page = self._page(task, state)
@@ -189,12 +218,20 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def _buy(self, task: ShopTask, state: ShopState, action: str, effect: str) -> Outcome[ShopState]:
         total, parts = self._bought(task, state)
-        parts["tagger"] = self._shop.catalogue.tagger  # titles are compared by their nouns, and taggers differ
+        parts["tagger"] = (
+            self._shop.catalogue.tagger
+        )  # titles are compared by their nouns, and taggers differ
         bought = {"asin": state.asin, "options": dict(state.options)}
         return Outcome(
-            state, self._page(task, state, total), action, effect_key=effect, terminated=True, success=total == 1.0, score=total,
+            state,
+            self._page(task, state, total),
+            action,
+            effect_key=effect,
+            terminated=True,
+            success=total == 1.0,
+            score=total,
             extra={**self._extra(state), "reward_parts": parts, "bought": bought},
-        )  # fmt: skip
+        )
 
     def _state_fingerprint(self, task: ShopTask, state: ShopState) -> str:
         return state.key()

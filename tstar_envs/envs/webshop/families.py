@@ -23,73 +23,168 @@ class Family(NamedTuple):
 
 # category -> department, (shelf: families), attributes. A family is written "query: option names".
 _SHELVES: dict[str, tuple[str, dict[str, str]]] = {
-    "beauty": ("Beauty & Personal Care", {
-        "Hair Care": "shampoo bar: scent|hair mask|curl cream: scent, size|hairbrush",
-        "Skin Care": "face serum|body lotion: scent|night cream|lip balm: scent, size",
-        "Tools": "nail file set|shower cap",
-    }),
-    "electronics": ("Electronics", {
-        "Audio": "desk speaker: color|headphone stand|turntable mat|cable organizer: color, size",
-        "Camera & Photo": "tripod|lens case: size|ring lamp",
-        "Computers": "laptop sleeve: color, size|monitor riser|keyboard tray",
-    }),
-    "garden": ("Home & Kitchen", {
-        "Furniture": "footstool: color|bookcase|bar cart|floor cushion: color, size",
-        "Bedding": "duvet cover: color, size|pillow insert: size|throw blanket: color",
-        "Lighting": "floor lamp|table lantern|candle holder",
-    }),
-    "fashion": ("Clothing, Shoes & Jewelry", {
-        "Shoes": "loafers: color, size|rain boots: size|slippers: color, size",
-        "Clothing": "cardigan: color, size|swim shorts: fit type|rain jacket: color|knit scarf: color",
-        "Accessories": "belt|tote bag: color|wallet",
-    }),
-    "grocery": ("Grocery & Gourmet Food", {
-        "Snacks": "granola: flavor name|rice crackers|fruit chews: flavor name, size|trail mix",
-        "Beverages": "herbal tea: flavor name|cocoa powder|oat drink",
-        "Pantry": "pasta sauce|pickled beets|chili paste",
-    }),
-}  # fmt: skip
+    "beauty": (
+        "Beauty & Personal Care",
+        {
+            "Hair Care": "shampoo bar: scent|hair mask|curl cream: scent, size|hairbrush",
+            "Skin Care": "face serum|body lotion: scent|night cream|lip balm: scent, size",
+            "Tools": "nail file set|shower cap",
+        },
+    ),
+    "electronics": (
+        "Electronics",
+        {
+            "Audio": "desk speaker: color|headphone stand|turntable mat|cable organizer: color, size",
+            "Camera & Photo": "tripod|lens case: size|ring lamp",
+            "Computers": "laptop sleeve: color, size|monitor riser|keyboard tray",
+        },
+    ),
+    "garden": (
+        "Home & Kitchen",
+        {
+            "Furniture": "footstool: color|bookcase|bar cart|floor cushion: color, size",
+            "Bedding": "duvet cover: color, size|pillow insert: size|throw blanket: color",
+            "Lighting": "floor lamp|table lantern|candle holder",
+        },
+    ),
+    "fashion": (
+        "Clothing, Shoes & Jewelry",
+        {
+            "Shoes": "loafers: color, size|rain boots: size|slippers: color, size",
+            "Clothing": "cardigan: color, size|swim shorts: fit type|rain jacket: color|knit scarf: color",
+            "Accessories": "belt|tote bag: color|wallet",
+        },
+    ),
+    "grocery": (
+        "Grocery & Gourmet Food",
+        {
+            "Snacks": "granola: flavor name|rice crackers|fruit chews: flavor name, size|trail mix",
+            "Beverages": "herbal tea: flavor name|cocoa powder|oat drink",
+            "Pantry": "pasta sauce|pickled beets|chili paste",
+        },
+    ),
+}
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "beauty": (
-        "cruelty free", "dermatologist tested", "long lasting", "vitamin enriched", "sulfate less", "hypoallergenic formula", "travel sized",
-        "plant derived", "quick absorbing", "mineral rich", "sensitive scalp", "daily moisture",
+        "cruelty free",
+        "dermatologist tested",
+        "long lasting",
+        "vitamin enriched",
+        "sulfate less",
+        "hypoallergenic formula",
+        "travel sized",
+        "plant derived",
+        "quick absorbing",
+        "mineral rich",
+        "sensitive scalp",
+        "daily moisture",
     ),
     "electronics": (
-        "fast charging", "non slip", "water resistant", "aluminum alloy", "easy carry", "shock proof", "noise damping", "tool less assembly",
-        "heavy duty", "ultra hd", "wireless ready", "scratch protection",
+        "fast charging",
+        "non slip",
+        "water resistant",
+        "aluminum alloy",
+        "easy carry",
+        "shock proof",
+        "noise damping",
+        "tool less assembly",
+        "heavy duty",
+        "ultra hd",
+        "wireless ready",
+        "scratch protection",
     ),
     "garden": (
-        "machine washable", "solid wood", "stain repellent", "space saving", "memory foam", "assembly required", "eco friendly",
-        "handwoven jute", "living room", "wall mounted", "king proportions", "fade defying",
+        "machine washable",
+        "solid wood",
+        "stain repellent",
+        "space saving",
+        "memory foam",
+        "assembly required",
+        "eco friendly",
+        "handwoven jute",
+        "living room",
+        "wall mounted",
+        "king proportions",
+        "fade defying",
     ),
     "fashion": (
-        "hand wash", "rubber sole", "arch support", "relaxed fit", "elastic waistband", "quality polyester", "day comfort", "button closure",
-        "moisture wicking", "faux fur", "hidden pocket", "wrinkle care",
+        "hand wash",
+        "rubber sole",
+        "arch support",
+        "relaxed fit",
+        "elastic waistband",
+        "quality polyester",
+        "day comfort",
+        "button closure",
+        "moisture wicking",
+        "faux fur",
+        "hidden pocket",
+        "wrinkle care",
     ),
     "grocery": (
-        "gluten free", "low sodium", "keto diet", "certified organic", "artificial colours excluded", "high protein", "soy avoided",
-        "resealable pouch", "small batch", "kosher approved", "nut safe", "dairy alternative",
+        "gluten free",
+        "low sodium",
+        "keto diet",
+        "certified organic",
+        "artificial colours excluded",
+        "high protein",
+        "soy avoided",
+        "resealable pouch",
+        "small batch",
+        "kosher approved",
+        "nut safe",
+        "dairy alternative",
     ),
-}  # fmt: skip
+}
 
 OPTION_VALUES: dict[str, tuple[str, ...]] = {
-    "color": ("black", "white", "blue", "green", "red", "purple", "orange", "brown", "pink", "yellow", "teal", "khaki"),
+    "color": (
+        "black",
+        "white",
+        "blue",
+        "green",
+        "red",
+        "purple",
+        "orange",
+        "brown",
+        "pink",
+        "yellow",
+        "teal",
+        "khaki",
+    ),
     "size": ("small", "medium", "large", "compact", "jumbo", "regular", "petite"),
     "scent": ("vanilla", "cedar", "citrus", "jasmine", "eucalyptus", "honey", "rosemary"),
     "fit type": ("junior", "adult", "toddler", "senior", "unisex"),
     "flavor name": ("ginger", "mango", "cherry", "hazelnut", "cinnamon", "papaya", "maple"),
 }
 
-SYLLABLES = "bel bri cal dor fen gar hal jor kel lum mar nev ol per quin ral sol tav ul ven wes yor zan".split()
+SYLLABLES = (
+    "bel bri cal dor fen gar hal jor kel lum mar nev ol per quin ral sol tav ul ven wes yor zan".split()
+)
 ENDINGS = "ado by don ega field iva lo more nna ora ra ston ta va well".split()
 
 # Further words of a title; none holds an attribute or an option value.
 TITLE_FILLER = (
-    "for Home and Office", "Gift for Friends and Family", "Latest Edition", "Everyday Use", "with Storage Box", "Starter Pick",
-    "for Guests and Weekends", "Studio Series", "with Care Guide", "for Beginners and Experts", "Made to Share", "Autumn Collection",
-    "with Replacement Parts", "from the Workshop", "Set of Two", "Value Bundle", "for Every Season", "Weekend Edition",
-)  # fmt: skip
+    "for Home and Office",
+    "Gift for Friends and Family",
+    "Latest Edition",
+    "Everyday Use",
+    "with Storage Box",
+    "Starter Pick",
+    "for Guests and Weekends",
+    "Studio Series",
+    "with Care Guide",
+    "for Beginners and Experts",
+    "Made to Share",
+    "Autumn Collection",
+    "with Replacement Parts",
+    "from the Workshop",
+    "Set of Two",
+    "Value Bundle",
+    "for Every Season",
+    "Weekend Edition",
+)
 DESCRIPTION_FILLER = (
     "The {noun} by {brand} was drawn up together with the people who use one every week.",
     "Each piece is looked over twice before it leaves the workshop, and the box holds a printed guide.",
@@ -108,7 +203,10 @@ BULLET_FILLER = (
     "TRIED AND TESTED: before this {noun} went on sale it was used for three months by forty households who told us what to change.",
 )
 ATTRIBUTE_SENTENCES = (
-    "Good to know: {attribute}.", "What sets it apart: {attribute}.", "Checked in our workshop: {attribute}.", "You asked for it: {attribute}."
+    "Good to know: {attribute}.",
+    "What sets it apart: {attribute}.",
+    "Checked in our workshop: {attribute}.",
+    "You asked for it: {attribute}.",
 )
 INSTRUCTIONS = (
     "i am looking for a {noun} that is {first} and {second}{options}",
@@ -126,11 +224,18 @@ def _read() -> tuple[Family, ...]:
         for shelf, line in shelves.items():
             for item in line.split("|"):
                 query, _, options = item.partition(": ")
-                path = (department, f"{shelf} of the Kind {query.title()}", query.title())  # two parts in common within a family only
+                path = (
+                    department,
+                    f"{shelf} of the Kind {query.title()}",
+                    query.title(),
+                )  # two parts in common within a family only
                 found.append(Family(query, category, path, tuple(options.split(", ")) if options else ()))
     return tuple(found)
 
 
 FAMILIES = _read()
 # Every fifth family is held out for the test, every tenth for validation: names never seen in training.
-SPLIT_OF = {family: {1: "test", 6: "test", 3: "valid"}.get(number % 10, "train") for number, family in enumerate(FAMILIES)}
+SPLIT_OF = {
+    family: {1: "test", 6: "test", 3: "valid"}.get(number % 10, "train")
+    for number, family in enumerate(FAMILIES)
+}

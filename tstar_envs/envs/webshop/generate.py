@@ -24,7 +24,12 @@ from tstar_envs.envs.webshop.reward import PATH_MARK, has_attribute, option_matc
 from tstar_envs.stable_random import StableRandom
 
 SEED = 20260101
-PRODUCTS, GOALS, NEAR_MISSES, POOL = 20, 20, 3, 10  # of a family; near misses of a goal; attributes in a family
+PRODUCTS, GOALS, NEAR_MISSES, POOL = (
+    20,
+    20,
+    3,
+    10,
+)  # of a family; near misses of a goal; attributes in a family
 RANKS = range(2, 21)  # of the target for the family's query
 BEST_MISS = (0.5, 0.8)
 _ASIN_LETTERS = "0123456789ABCDEFGHJKLMNPQRSTVWXYZ"
@@ -44,7 +49,9 @@ class Unprovable(ValueError):
 
 def invented_name(draw: StableRandom) -> str:
     """A brand that does not exist."""
-    return (draw.choice(families.SYLLABLES) + draw.choice(families.SYLLABLES) + draw.choice(families.ENDINGS)).capitalize()
+    return (
+        draw.choice(families.SYLLABLES) + draw.choice(families.SYLLABLES) + draw.choice(families.ENDINGS)
+    ).capitalize()
 
 
 def make_drafts(family: Family, draw: StableRandom, count: int = PRODUCTS) -> list[Draft]:
@@ -71,14 +78,21 @@ def _pricing(base: float, draw: StableRandom) -> tuple[list[float], str]:
 
 
 def _draft(
-    family: Family, shown: tuple[str, ...], hidden: tuple[str, ...], base: float, offered: Mapping[str, list[str]], draw: StableRandom
+    family: Family,
+    shown: tuple[str, ...],
+    hidden: tuple[str, ...],
+    base: float,
+    offered: Mapping[str, list[str]],
+    draw: StableRandom,
 ) -> Draft:
     brand = invented_name(draw)
     words = {"noun": family.query, "brand": brand}
     filler = draw.shuffled(families.TITLE_FILLER)[: 2 + draw.below(3)]
     head = draw.shuffled([family.query.title(), *(attribute.title() for attribute in shown)])
     title = " ".join([brand, *head, ", ".join(filler)])
-    description = [line.format(**words) for line in draw.shuffled(families.DESCRIPTION_FILLER)[: 4 + draw.below(3)]]
+    description = [
+        line.format(**words) for line in draw.shuffled(families.DESCRIPTION_FILLER)[: 4 + draw.below(3)]
+    ]
     bullets = [line.format(**words) for line in draw.shuffled(families.BULLET_FILLER)[: 3 + draw.below(3)]]
     described = draw.chance(0.7)
     for attribute in hidden:
@@ -88,13 +102,25 @@ def _draft(
         else:
             bullets.insert(draw.below(len(bullets) + 1), sentence)
     bounds, tag = _pricing(base, draw)
-    options = {name: draw.shuffled(values)[: 3 + draw.below(len(values) - 3)] for name, values in offered.items()}
+    options = {
+        name: draw.shuffled(values)[: 3 + draw.below(len(values) - 3)] for name, values in offered.items()
+    }
     product = {
         "asin": "B0" + "".join(draw.choice(_ASIN_LETTERS) for _ in range(8)),
-        "name": title, "query": family.query, "category": family.category, "product_category": PATH_MARK.join(family.path),
-        "Attributes": draw.shuffled([*shown, *hidden]), "BulletPoints": bullets, "Description": " ".join(description) if described else "",
-        "pricing": bounds, "Price": tag, "options": options, "nouns": LEXICON.nouns(title), "tagger": LEXICON.name, "Title": title,
-    }  # fmt: skip
+        "name": title,
+        "query": family.query,
+        "category": family.category,
+        "product_category": PATH_MARK.join(family.path),
+        "Attributes": draw.shuffled([*shown, *hidden]),
+        "BulletPoints": bullets,
+        "Description": " ".join(description) if described else "",
+        "pricing": bounds,
+        "Price": tag,
+        "options": options,
+        "nouns": LEXICON.nouns(title),
+        "tagger": LEXICON.name,
+        "Title": title,
+    }
     return Draft(product, shown, hidden)
 
 
@@ -116,11 +142,16 @@ def candidates(family: Family, drafts: Sequence[Draft], draw: StableRandom) -> I
         named = zip(product["options"], options, strict=True)
         phrases = [f"{value} {name}" if name in ("size", "scent") else value for name, value in named]
         wish = ", in " + " and ".join(phrases) if phrases else ""
-        text = draw.choice(families.INSTRUCTIONS).format(noun=family.query, first=first, second=second, options=wish)
+        text = draw.choice(families.INSTRUCTIONS).format(
+            noun=family.query, first=first, second=second, options=wish
+        )
         yield {
             **{key: product[key] for key in ("asin", "category", "query", "name", "product_category")},
-            "instruction_text": text + words, "attributes": [first, second], "price_upper": bound, "goal_options": options,
-        }  # fmt: skip
+            "instruction_text": text + words,
+            "attributes": [first, second],
+            "price_upper": bound,
+            "goal_options": options,
+        }
 
 
 def plausible(goal: Mapping[str, Any], drafts: Sequence[Draft], catalogue: Catalogue) -> bool:
@@ -149,12 +180,18 @@ def prove(goal: Mapping[str, Any], products: Sequence[Product]) -> None:
     target = next(product for product in products if product["asin"] == goal["asin"])
     full = len(goal["attributes"]) + len(goal["goal_options"]) + 1
     best = max(
-        type_score(p, goal, p["nouns"], target["nouns"])["r_type"] * sum(met(p, goal)) / full for p in products if p is not target
+        type_score(p, goal, p["nouns"], target["nouns"])["r_type"] * sum(met(p, goal)) / full
+        for p in products
+        if p is not target
     )
     perfect = []
     choices = [[None, *values] for values in target["options"].values()]
     for combination in itertools.product(*choices):
-        options = {name: value for name, value in zip(target["options"], combination, strict=True) if value is not None}
+        options = {
+            name: value
+            for name, value in zip(target["options"], combination, strict=True)
+            if value is not None
+        }
         total = score(target, goal, options, target["pricing"][0], target["nouns"], target["nouns"]).total
         if total == 1.0:
             perfect.append(options)
@@ -198,13 +235,19 @@ def task_of(goal: Mapping[str, Any], task_id: str, split: str, nouns: Sequence[s
 
 def collect(drafts: Sequence[Draft]) -> Catalogue:
     """The catalogue of drafts."""
-    return building.collect((draft.product for draft in drafts), lambda product: float(product["pricing"][0]), LEXICON.name)
+    return building.collect(
+        (draft.product for draft in drafts), lambda product: float(product["pricing"][0]), LEXICON.name
+    )
 
 
 def build(seed: int = SEED) -> tuple[list[Product], list[ShopTask]]:
     """The whole mini tier, proved."""
-    by_family = {family: make_drafts(family, StableRandom(f"webshop/{seed}/{family.query}")) for family in FAMILIES}
-    drafts = StableRandom(f"webshop/{seed}/order").shuffled([draft for own in by_family.values() for draft in own])
+    by_family = {
+        family: make_drafts(family, StableRandom(f"webshop/{seed}/{family.query}")) for family in FAMILIES
+    }
+    drafts = StableRandom(f"webshop/{seed}/order").shuffled(
+        [draft for own in by_family.values() for draft in own]
+    )
     products = [draft.product for draft in drafts]
     if len({product["asin"] for product in products}) != len(products):
         raise Unprovable("two products have one ASIN; take another seed")
@@ -222,8 +265,12 @@ def files(products: Sequence[Product], tasks: Sequence[ShopTask]) -> dict[str, b
     """The uncompressed contents of the shipped files."""
     kept = [{key: value for key, value in product.items() if key != "Title"} for product in products]
     return {
-        "products.jsonl": "".join(json.dumps(product, ensure_ascii=False) + "\n" for product in kept).encode(),
-        "goals.jsonl": "".join(json.dumps(task_to_record(task), ensure_ascii=False) + "\n" for task in tasks).encode(),
+        "products.jsonl": "".join(
+            json.dumps(product, ensure_ascii=False) + "\n" for product in kept
+        ).encode(),
+        "goals.jsonl": "".join(
+            json.dumps(task_to_record(task), ensure_ascii=False) + "\n" for task in tasks
+        ).encode(),
     }
 
 

@@ -19,9 +19,15 @@ SHUFFLE_SEED = 233
 RANGES = {"test": (0, 500), "valid": (500, 1500), "train": (1500, None)}
 PRICE_STEPS = [10.0 * step for step in range(1, 100)]
 _FIELDS: Mapping[str, tuple[type[Any], ...]] = {
-    "asin": (str,), "query": (str,), "name": (str,), "product_category": (str,), "instruction_text": (str,),
-    "attributes": (list,), "goal_options": (list, dict), "price_upper": (int, float),
-}  # fmt: skip
+    "asin": (str,),
+    "query": (str,),
+    "name": (str,),
+    "product_category": (str,),
+    "instruction_text": (str,),
+    "attributes": (list,),
+    "goal_options": (list, dict),
+    "price_upper": (int, float),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ def draw_price(product: Product, seed: int) -> float:
 
 def _draw(what: str, seed: int, *of: str) -> StableRandom:
     """Its own draw for each thing; an ASIN may hold half a character."""
-    return StableRandom("/".join(["webshop", what, str(seed), *of]).encode("utf-8", "backslashreplace").decode())
+    return StableRandom(
+        "/".join(["webshop", what, str(seed), *of]).encode("utf-8", "backslashreplace").decode()
+    )
 
 
 def draw_bound(price: float, draw: StableRandom) -> tuple[float, str]:
@@ -67,14 +75,21 @@ def draw_bound(price: float, draw: StableRandom) -> tuple[float, str]:
     return bound, f", and price lower than {bound:.2f} dollars"
 
 
-def _goal(product: Product, instruction: str, attributes: list[str], options: Any, bound: float) -> dict[str, Any]:
+def _goal(
+    product: Product, instruction: str, attributes: list[str], options: Any, bound: float
+) -> dict[str, Any]:
     return {
         **{key: product[key] for key in ("asin", "category", "query", "name", "product_category")},
-        "instruction_text": instruction, "attributes": attributes, "price_upper": bound, "goal_options": options,
-    }  # fmt: skip
+        "instruction_text": instruction,
+        "attributes": attributes,
+        "price_upper": bound,
+        "goal_options": options,
+    }
 
 
-def human_goals(product: Product, records: Any, price: float, seed: int, where: Callable[[], str]) -> Iterator[dict[str, Any]]:
+def human_goals(
+    product: Product, records: Any, price: float, seed: int, where: Callable[[], str]
+) -> Iterator[dict[str, Any]]:
     """The goals that people wrote for a product; those without attributes are skipped.
 
     Raises:
@@ -86,29 +101,41 @@ def human_goals(product: Product, records: Any, price: float, seed: int, where: 
         if not isinstance(record, dict):
             raise BadData(f"{where()}[{number}]: an instruction must be an object, found {record!r:.80}")
         if not isinstance(record.get("instruction"), str):
-            raise BadData(f"{where()}[{number}]: field 'instruction' must be a string, found {record.get('instruction')!r:.80}")
+            raise BadData(
+                f"{where()}[{number}]: field 'instruction' must be a string, found {record.get('instruction')!r:.80}"
+            )
         for name in ("instruction_attributes", "instruction_options"):
             if not is_strings(record.get(name)):
-                raise BadData(f"{where()}[{number}]: field {name!r} must be a list of strings, found {record.get(name)!r:.80}")
+                raise BadData(
+                    f"{where()}[{number}]: field {name!r} must be a list of strings, found {record.get(name)!r:.80}"
+                )
         if record["instruction_attributes"]:
             bound, words = draw_bound(price, _draw("bound", seed, product["asin"], str(number)))
             text = record["instruction"].strip(".") + words
             yield _goal(product, text, record["instruction_attributes"], record["instruction_options"], bound)
 
 
-def synthetic_goals(product: Product, record: Any, price: float, seed: int, where: Callable[[], str]) -> Iterator[dict[str, Any]]:
+def synthetic_goals(
+    product: Product, record: Any, price: float, seed: int, where: Callable[[], str]
+) -> Iterator[dict[str, Any]]:
     """One goal for each combination of option values of a product that has a made-up instruction.
 
     Raises:
         BadData: a field cannot be used; ``where`` gives file, line and ASIN.
     """
-    if not isinstance(record, dict) or not record.get("instruction") or not record.get("instruction_attributes"):
+    if (
+        not isinstance(record, dict)
+        or not record.get("instruction")
+        or not record.get("instruction_attributes")
+    ):
         return
     if not isinstance(record["instruction"], str):
         raise BadData(f"{where()}: field 'instruction' must be a string, found {record['instruction']!r:.80}")
     if not is_strings(record["instruction_attributes"]):
         found = record["instruction_attributes"]
-        raise BadData(f"{where()}: field 'instruction_attributes' must be a list of strings, found {found!r:.80}")
+        raise BadData(
+            f"{where()}: field 'instruction_attributes' must be a list of strings, found {found!r:.80}"
+        )
     bound, words = draw_bound(price, _draw("bound", seed, product["asin"]))
     names = sorted(product["options"])
     for values in itertools.product(*(product["options"][name] for name in names)):
@@ -135,8 +162,13 @@ def check_goal(goal: Any, where: str) -> dict[str, Any]:
         raise BadData(f"{where}: a goal must be an object, found {goal!r:.80}")
     for name, kinds in _FIELDS.items():
         if isinstance(goal.get(name), bool) or not isinstance(goal.get(name), kinds):
-            raise BadData(f"{where}: field {name!r} must be {' or '.join(k.__name__ for k in kinds)}, found {goal.get(name)!r:.80}")
-    texts = [*goal["attributes"], *(goal["goal_options"].values() if isinstance(goal["goal_options"], dict) else goal["goal_options"])]
+            raise BadData(
+                f"{where}: field {name!r} must be {' or '.join(k.__name__ for k in kinds)}, found {goal.get(name)!r:.80}"
+            )
+    texts = [
+        *goal["attributes"],
+        *(goal["goal_options"].values() if isinstance(goal["goal_options"], dict) else goal["goal_options"]),
+    ]
     if not all(isinstance(text, str) for text in texts):
         raise BadData(f"{where}: fields 'attributes' and 'goal_options' must hold strings only")
     return goal
@@ -146,18 +178,32 @@ def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], li
     """Tasks in the order of the goals, split by the original's ranges; ids are the positions."""
     tasks = []
     for position, goal in enumerate(goals):
-        split = next(name for name, (first, end) in RANGES.items() if first <= position and (end is None or position < end))
+        split = next(
+            name
+            for name, (first, end) in RANGES.items()
+            if first <= position and (end is None or position < end)
+        )
         query = goal["query"] or goal["name"]
-        tasks.append(ShopTask(f"webshop-{position}", split, goal, tuple(nouns(goal)), query, goal["instruction_text"]))
+        tasks.append(
+            ShopTask(f"webshop-{position}", split, goal, tuple(nouns(goal)), query, goal["instruction_text"])
+        )
     return tasks
 
 
 def task_to_record(task: ShopTask) -> dict[str, Any]:
     """A task as a line of a file."""
-    return {"id": task.id, "split": task.split, "query": task.query, "nouns": list(task.nouns), "goal": dict(task.goal)}
+    return {
+        "id": task.id,
+        "split": task.split,
+        "query": task.query,
+        "nouns": list(task.nouns),
+        "goal": dict(task.goal),
+    }
 
 
 def task_from_record(record: dict[str, Any]) -> ShopTask:
     """The task of such a line."""
     goal = record["goal"]
-    return ShopTask(record["id"], record["split"], goal, tuple(record["nouns"]), record["query"], goal["instruction_text"])
+    return ShopTask(
+        record["id"], record["split"], goal, tuple(record["nouns"]), record["query"], goal["instruction_text"]
+    )

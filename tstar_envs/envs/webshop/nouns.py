@@ -45,7 +45,11 @@ class Tagger(NamedTuple):
 def lexicon_nouns(title: str) -> list[str]:
     """Nouns by exclusion: what is no number, no listed word and has no ending of adjectives or adverbs."""
     words = _WORD.findall(title.lower())
-    return [w for w in words if len(w) > 1 and w not in _NOT_NOUNS and not (len(w) > 5 and w.endswith(_ADJECTIVE_ENDINGS))]
+    return [
+        w
+        for w in words
+        if len(w) > 1 and w not in _NOT_NOUNS and not (len(w) > 5 and w.endswith(_ADJECTIVE_ENDINGS))
+    ]
 
 
 LEXICON = Tagger("lexicon-1", lexicon_nouns)

@@ -13,7 +13,15 @@ from tstar_envs.envs.webshop import text
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
 from tstar_envs.envs.webshop.goals import ShopTask
 from tstar_envs.envs.webshop.reward import has_attribute, option_matches
-from tstar_envs.envs.webshop.rules import ShopState, admissible, clickables, current_product, parse_action, results, search
+from tstar_envs.envs.webshop.rules import (
+    ShopState,
+    admissible,
+    clickables,
+    current_product,
+    parse_action,
+    results,
+    search,
+)
 from tstar_envs.envs.webshop.rules import click as clicked
 from tstar_envs.stable_random import StableRandom
 
@@ -41,7 +49,11 @@ def _query(catalogue: Catalogue, queries: tuple[str, ...], target: int, page_siz
 def _queries(task: ShopTask, title: str) -> tuple[str, ...]:
     """What a buyer types: all wishes with the kind of thing, the kind of thing alone, the instruction, a title."""
     options = task.goal["goal_options"]
-    wishes = [*task.goal["attributes"], task.query, *(options.values() if isinstance(options, Mapping) else options)]
+    wishes = [
+        *task.goal["attributes"],
+        task.query,
+        *(options.values() if isinstance(options, Mapping) else options),
+    ]
     queries = (" ".join(wishes), task.query, task.goal["instruction_text"], title)
     return tuple(" ".join(query.lower().replace("[", " ").replace("]", " ").split()) for query in queries)
 
@@ -58,7 +70,9 @@ def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
         if exact is not None:
             chosen[exact] = wanted.lower()
             continue
-        close = next(((name, v) for name, values in free.items() for v in values if option_matches(wanted, v)), None)
+        close = next(
+            ((name, v) for name, values in free.items() for v in values if option_matches(wanted, v)), None
+        )
         if close is not None:
             chosen[close[0]] = close[1]
     return chosen
@@ -76,11 +90,16 @@ def unread(product: Product, task: ShopTask, state: ShopState) -> str:
     pages = [page for page, words in _sub_pages(product).items() if words]
     if pages and not state.read:
         return pages[0]
-    return next((page for page in pages if page not in state.read), "") if unseen(product, task, state) else ""
+    return (
+        next((page for page in pages if page not in state.read), "") if unseen(product, task, state) else ""
+    )
 
 
 def _sub_pages(product: Product) -> dict[str, str]:
-    return {"description": product["Description"].lower(), "features": " ".join(product["BulletPoints"]).lower()}
+    return {
+        "description": product["Description"].lower(),
+        "features": " ".join(product["BulletPoints"]).lower(),
+    }
 
 
 def fault(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str] | None:
@@ -117,10 +136,16 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
             return f"search[{query}]", "search again", ""
         if there == state.number:
             return f"click[{product['asin'].lower()}]", *_why_open(product, task)
-        return ("click[next >]", "next page", "") if there > state.number else ("click[< prev]", "earlier page", "")
+        return (
+            ("click[next >]", "next page", "")
+            if there > state.number
+            else ("click[< prev]", "earlier page", "")
+        )
     looked_at = current_product(catalogue, state)
     if state.page == "sub":
-        found_here = [a for a in task.goal["attributes"] if a.lower() in _sub_pages(looked_at).get(state.sub, "")]
+        found_here = [
+            a for a in task.goal["attributes"] if a.lower() in _sub_pages(looked_at).get(state.sub, "")
+        ]
         return "click[< prev]", "has attribute" if found_here else "lacks attribute", " and ".join(found_here)
     if state.asin != product["asin"]:
         wrong = fault(catalogue, task, state)
@@ -131,14 +156,20 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
         return f"click[{page}]", "read", " and ".join(unseen(looked_at, task, state))
     for name, value in wanted_options(product, task).items():
         # A value without characters has a button that no action can name.
-        if value and dict(state.options).get(name) != value and clickables(catalogue, state).get(value) == f"option {name}":
+        if (
+            value
+            and dict(state.options).get(name) != value
+            and clickables(catalogue, state).get(value) == f"option {name}"
+        ):
             return f"click[{value}]", "option", ""
     return "click[buy now]", "buy", ""
 
 
 def _why_open(product: Product, task: ShopTask) -> tuple[str, str]:
     """What speaks for a product as the results show it."""
-    shown = [attribute for attribute in task.goal["attributes"] if attribute.lower() in product["Title"].lower()]
+    shown = [
+        attribute for attribute in task.goal["attributes"] if attribute.lower() in product["Title"].lower()
+    ]
     return ("open by title", " and ".join(shown)) if shown else ("open", "")
 
 
@@ -148,7 +179,9 @@ def next_step(catalogue: Catalogue, task: ShopTask, state: ShopState, wording: i
     if step is None:
         return None
     action, reason, detail = step
-    return text.thought(reason, wording, parse_action(action).argument, task.goal["attributes"], detail), action
+    return text.thought(
+        reason, wording, parse_action(action).argument, task.goal["attributes"], detail
+    ), action
 
 
 def distance(catalogue: Catalogue, task: ShopTask, state: ShopState) -> float | None:
@@ -170,7 +203,9 @@ def distance(catalogue: Catalogue, task: ShopTask, state: ShopState) -> float | 
 def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
     """A believable wrong step: another product, another option, too narrow a search, leaving the page, a button that is not there."""
     if state.page == "results" and draw.chance(0.1):
-        asin = draw.choice([catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]).lower()
+        asin = draw.choice(
+            [catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]
+        ).lower()
         button = draw.choice(("description", f"{asin[:-4]}{asin[-2:]}{asin[-4:-2]}"))
         return f"I try {button}.", f"click[{button}]"
     if state.page in ("search", "done") or draw.chance(0.15):
@@ -184,7 +219,10 @@ def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: Stable
         others = [asin for asin in shown if asin != task.goal["asin"]]
         # What a buyer takes for the right one has a wanted attribute in its title.
         words = [attribute.lower() for attribute in task.goal["attributes"]]
-        titles = {catalogue.product(n)["asin"]: catalogue.product(n)["Title"].lower() for n in results(catalogue, state)}
+        titles = {
+            catalogue.product(n)["asin"]: catalogue.product(n)["Title"].lower()
+            for n in results(catalogue, state)
+        }
         likely = [asin for asin in others if any(word in titles[asin] for word in words)]
         action = draw.choice([f"click[{asin.lower()}]" for asin in likely or others] or offered)
         return "This one looks right.", action

@@ -13,7 +13,15 @@ from tstar_envs.data.faults import Faults
 from tstar_envs.data.files import regular_file
 from tstar_envs.envs.webshop import source_files
 from tstar_envs.envs.webshop.catalogue import Catalogue
-from tstar_envs.envs.webshop.goals import ShopTask, check_goal, draw_price, human_goals, make_tasks, shuffle_goals, synthetic_goals
+from tstar_envs.envs.webshop.goals import (
+    ShopTask,
+    check_goal,
+    draw_price,
+    human_goals,
+    make_tasks,
+    shuffle_goals,
+    synthetic_goals,
+)
 from tstar_envs.envs.webshop.nouns import best_tagger
 from tstar_envs.envs.webshop.source_files import where_is
 from tstar_envs.envs.webshop.store import Records
@@ -36,18 +44,28 @@ def source_paths(folder: Path) -> list[Path]:
             f"no items_shuffle*.json in {folder}; scripts/fetch_data webshop (1.18 million products) or webshop-1000 fetches the "
             "original's files, and data='mini' works without any"
         )
-    others = (_pick(folder, "items_ins_v2"), *(folder / name for name in ("items_human_ins.json", "goals.json", "prices.json")))
-    return [regular_file(path), *(regular_file(other) for other in others if other is not None and other.exists())]
+    others = (
+        _pick(folder, "items_ins_v2"),
+        *(folder / name for name in ("items_human_ins.json", "goals.json", "prices.json")),
+    )
+    return [
+        regular_file(path),
+        *(regular_file(other) for other in others if other is not None and other.exists()),
+    ]
 
 
 def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
     """How the shop of a folder is built; see ``shop.load_shop``."""
     sources = source_paths(folder)
     path, extra = sources[0], _pick(folder, "items_ins_v2")
-    human, fixed, fixed_prices = (folder / name for name in ("items_human_ins.json", "goals.json", "prices.json"))
+    human, fixed, fixed_prices = (
+        folder / name for name in ("items_human_ins.json", "goals.json", "prices.json")
+    )
     product_faults, goal_faults = Faults(skip_bad), Faults(skip_bad)
     tagger = best_tagger()
-    store = store_folder(str(folder.resolve()), sources, seed, tagger.name, *(["skip_bad"] if skip_bad else []))
+    store = store_folder(
+        str(folder.resolve()), sources, seed, tagger.name, *(["skip_bad"] if skip_bad else [])
+    )
     prices = _fixed_prices(fixed_prices) if fixed_prices.is_file() else {}
     records = store.with_name(store.name + ".attributes")
 
@@ -72,7 +90,10 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
         shutil.rmtree(records, ignore_errors=True)  # it may never have been needed
         goal_faults.settle(len(goals), "goals")
         if not goals:
-            raise _no_goals(folder, [source for source in (fixed, human, extra) if source is not None and source in sources])
+            raise _no_goals(
+                folder,
+                [source for source in (fixed, human, extra) if source is not None and source in sources],
+            )
 
         def nouns(goal: dict[str, Any]) -> list[str]:
             number = catalogue.find(goal["asin"])
@@ -85,7 +106,9 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
     return Plan(
         store,
         lambda: source_files.read_products(path, attributes(), extra, product_faults),
-        lambda product: float(prices[product["asin"]]) if product["asin"] in prices else draw_price(product, seed),
+        lambda product: (
+            float(prices[product["asin"]]) if product["asin"] in prices else draw_price(product, seed)
+        ),
         tagger,
         tasks,
         path.stat().st_size > LARGE_BYTES,
@@ -102,7 +125,9 @@ def _no_goals(folder: Path, sources: list[Path]) -> MissingData:
             "are made) or goals.json, as scripts/fetch_data webshop does"
         )
     names = ", ".join(source.name for source in sources)
-    return MissingData(f"{folder}: no goal in {names} is for one of its products; the keys there must be ASINs of items_shuffle*.json")
+    return MissingData(
+        f"{folder}: no goal in {names} is for one of its products; the keys there must be ASINs of items_shuffle*.json"
+    )
 
 
 def _pick(folder: Path, stem: str) -> Path | None:
@@ -114,13 +139,22 @@ def _pick(folder: Path, stem: str) -> Path | None:
 def _fixed_prices(path: Path) -> dict[str, Any]:
     prices: dict[str, Any] = source_files.read_json(path, dict)
     for asin, price in prices.items():
-        if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= sys.float_info.max:
+        if (
+            isinstance(price, bool)
+            or not isinstance(price, int | float)
+            or not abs(price) <= sys.float_info.max
+        ):
             raise BadData(f"{where_is(path, asin)} must hold a number, found {price!r:.80}")
     return prices
 
 
 def _draw_goals(
-    catalogue: Catalogue, attributes: Callable[[], Mapping[str, Any]], extra: Path | None, human: Path, seed: int, faults: Faults
+    catalogue: Catalogue,
+    attributes: Callable[[], Mapping[str, Any]],
+    extra: Path | None,
+    human: Path,
+    seed: int,
+    faults: Faults,
 ) -> Iterator[dict[str, Any]]:
     """Human goals where the folder has them, else synthetic ones, in the order of the products."""
     written: dict[str, Any] = source_files.read_json(human, dict) if human.is_file() else {}
@@ -129,4 +163,6 @@ def _draw_goals(
     for number, asin in numbered:
         product, price = catalogue.product(number), catalogue.price(number)
         with faults.collect(f"{path}: {asin}"):
-            yield from (human_goals if written else synthetic_goals)(product, source[asin], price, seed, partial(where_is, path, asin))
+            yield from (human_goals if written else synthetic_goals)(
+                product, source[asin], price, seed, partial(where_is, path, asin)
+            )

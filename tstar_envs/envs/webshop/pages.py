@@ -50,7 +50,11 @@ def nodes(catalogue: Catalogue, state: ShopState, instruction: str, reward: floa
 
 def sub_texts(product: Product, sub: str) -> list[str]:
     """The texts of a sub page; the original never shows a review."""
-    texts: dict[str, list[str]] = {"description": [product["Description"]], "features": product["BulletPoints"], "reviews": []}
+    texts: dict[str, list[str]] = {
+        "description": [product["Description"]],
+        "features": product["BulletPoints"],
+        "reviews": [],
+    }
     return texts[sub]
 
 
@@ -76,7 +80,11 @@ def as_text(page: list[Node]) -> str:
 def as_rich_text(page: list[Node], state: ShopState) -> str:
     """The original's ``text_rich`` form."""
     # The original looks a text up in the address, where options stand as JSON: what JSON escapes is never found there.
-    chosen = {part for option in state.options for part in option if json.dumps(part) == f'"{part}"'} if state.page == "item" else set()
+    chosen = (
+        {part for option in state.options for part in option if json.dumps(part) == f'"{part}"'}
+        if state.page == "item"
+        else set()
+    )
     clicked, lines = "", []
     for text, kind in page:
         if text in ("", "\n"):
@@ -99,15 +107,21 @@ def with_options(catalogue: Catalogue, state: ShopState, instruction: str, rewar
     if state.page == "results":
         found = len(catalogue.search_terms(state.terms))
         products = (catalogue.product(number) for number in results(catalogue, state))
-        lines = [f"{product['asin'].lower()}: {product['Title']} ({product['Price']})" for product in products]
+        lines = [
+            f"{product['asin'].lower()}: {product['Title']} ({product['Price']})" for product in products
+        ]
         opened = [asin.lower() for asin in state.visited if f"{asin.lower()}:" in "\n".join(lines)]
         lines += [f"Already opened: {', '.join(opened)}"] * bool(opened)
         back = "< prev, " if state.number > 1 else ""
-        return "\n".join([f"Page {state.number} of {found} results", *lines, f"Buttons: {back}next >, back to search"])
+        return "\n".join(
+            [f"Page {state.number} of {found} results", *lines, f"Buttons: {back}next >, back to search"]
+        )
     product = current_product(catalogue, state)
     if state.page == "sub":
         texts = [text for text in sub_texts(product, state.sub) if text] or ["(nothing here)"]
-        return "\n".join([f"{state.sub.capitalize()} of {state.asin.lower()}", *texts, "Buttons: < prev, back to search"])
+        return "\n".join(
+            [f"{state.sub.capitalize()} of {state.asin.lower()}", *texts, "Buttons: < prev, back to search"]
+        )
     chosen = dict(state.options)
     lines = [f"Product {state.asin.lower()}: {product['Title']}", f"Price: {product['Price']}"]
     lines += [
@@ -122,7 +136,9 @@ def _chosen(state: ShopState) -> str:
     return ", ".join(f"{name}: {value}" for name, value in sorted(state.options)) or "no options"
 
 
-def render(catalogue: Catalogue, state: ShopState, instruction: str, observation: str, reward: float = 0.0) -> str:
+def render(
+    catalogue: Catalogue, state: ShopState, instruction: str, observation: str, reward: float = 0.0
+) -> str:
     """The page in one of the three forms."""
     if observation == "text_options":
         return with_options(catalogue, state, instruction, reward)

@@ -48,7 +48,9 @@ class Batch:
     def save(self, path: Path) -> None:
         """Write the batch; under its name only when it is whole, so that an interrupted build can go on."""
         partial = path.with_suffix(".partial.npz")
-        np.savez(partial, terms=self.terms, documents=self.documents, counts=self.counts, lengths=self.lengths)
+        np.savez(
+            partial, terms=self.terms, documents=self.documents, counts=self.counts, lengths=self.lengths
+        )
         partial.replace(path)
 
     @staticmethod
@@ -67,12 +69,16 @@ def make_batch(documents: Iterable[Iterable[int]], first: int) -> Batch:
         lengths.append(len(terms) - before)
     sizes = np.frombuffer(lengths, dtype=np.uint32) if lengths else np.zeros(0, np.uint32)
     owners = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
-    keys = (np.frombuffer(terms, dtype=np.uint32) if terms else np.zeros(0, np.uint32)).astype(np.uint64) << np.uint64(32) | owners
+    keys = (np.frombuffer(terms, dtype=np.uint32) if terms else np.zeros(0, np.uint32)).astype(
+        np.uint64
+    ) << np.uint64(32) | owners
     unique, counts = np.unique(keys, return_counts=True)
     return Batch(
-        (unique >> np.uint64(32)).astype(np.uint32), (unique & np.uint64(0xFFFFFFFF)).astype(np.uint32) + np.uint32(first),
-        counts.astype(np.uint32), sizes,
-    )  # fmt: skip
+        (unique >> np.uint64(32)).astype(np.uint32),
+        (unique & np.uint64(0xFFFFFFFF)).astype(np.uint32) + np.uint32(first),
+        counts.astype(np.uint32),
+        sizes,
+    )
 
 
 def merge(batches: Sequence[Batch | Path], terms: int, folder: Path | None = None) -> Postings:
@@ -89,7 +95,9 @@ def merge(batches: Sequence[Batch | Path], terms: int, folder: Path | None = Non
     sizes = np.concatenate(lengths)
     count = len(sizes)
     mean = float(sizes.sum(dtype=np.int64)) / count if count and sizes.any() else 1.0
-    table = np.array([lossy_length(int(size)) for size in range(int(sizes.max()) + 1 if count else 1)], np.float64)
+    table = np.array(
+        [lossy_length(int(size)) for size in range(int(sizes.max()) + 1 if count else 1)], np.float64
+    )
     norms = K1 * (1 - B + B * table[sizes] / mean)
     inverse = np.log(1 + (count - frequency + 0.5) / (frequency + 0.5))
 
@@ -99,15 +107,25 @@ def merge(batches: Sequence[Batch | Path], terms: int, folder: Path | None = Non
         if not starts[-1]:  # an empty file cannot be mapped
             np.save(folder / f"{name}.npy", np.zeros(0, kind))
             return np.zeros(0, kind)
-        return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=(int(starts[-1]),))
+        return np.lib.format.open_memmap(
+            folder / f"{name}.npy", mode="w+", dtype=kind, shape=(int(starts[-1]),)
+        )
 
-    documents, impacts, bounds = column("documents", np.uint32), column("impacts", np.float32), np.zeros(terms, np.float32)
+    documents, impacts, bounds = (
+        column("documents", np.uint32),
+        column("impacts", np.float32),
+        np.zeros(terms, np.float32),
+    )
     cursor = starts[:-1].copy()
     for batch in map(opened, batches):
         own = np.bincount(batch.terms, minlength=terms)
-        places = np.repeat(cursor - np.concatenate([[0], np.cumsum(own)[:-1]]), own) + np.arange(len(batch.terms))
+        places = np.repeat(cursor - np.concatenate([[0], np.cumsum(own)[:-1]]), own) + np.arange(
+            len(batch.terms)
+        )
         documents[places] = batch.documents
-        added = (inverse[batch.terms] * batch.counts / (batch.counts + norms[batch.documents])).astype(np.float32)
+        added = (inverse[batch.terms] * batch.counts / (batch.counts + norms[batch.documents])).astype(
+            np.float32
+        )
         impacts[places] = added
         if len(added):
             present = np.flatnonzero(own)
@@ -144,7 +162,9 @@ class Postings:
         weights: dict[int, int] = {}
         for term in sorted(terms):
             weights[term] = weights.get(term, 0) + 1
-        weights = {term: weight for term, weight in list(weights.items())[:MOST_TERMS] if self.bounds[term] > 0}
+        weights = {
+            term: weight for term, weight in list(weights.items())[:MOST_TERMS] if self.bounds[term] > 0
+        }
         found = self._candidates(weights, limit)
         scores = np.zeros(len(found), np.float64)
         for term, weight in weights.items():  # in one order for all, so that equal documents have equal sums
@@ -165,7 +185,9 @@ class Postings:
         row = self._row(term)
         documents = self.documents[row]
         places = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
-        return np.where(documents[places] == wanted, self.impacts[row][places] * np.float32(weight), np.float32(0))
+        return np.where(
+            documents[places] == wanted, self.impacts[row][places] * np.float32(weight), np.float32(0)
+        )
 
     def _add(self, term: int, weight: int, sums: Array) -> Array:
         """Add a whole term to the sums of all documents; the new sums of its own documents."""
@@ -191,7 +213,9 @@ class Postings:
             reached = _raised(reached, self._add(term, weights[term], sums), limit)
             left -= most[term]
             done += 1
-        found = np.flatnonzero(sums > max(0.0, reached * NEARLY - left)).astype(np.uint32)  # the rows' type: no row is copied
+        found = np.flatnonzero(sums > max(0.0, reached * NEARLY - left)).astype(
+            np.uint32
+        )  # the rows' type: no row is copied
         kept = sums[found]
         for term in order[done:]:
             if self.starts[term + 1] - self.starts[term] < LOOK_UP_COST * len(found):

@@ -53,7 +53,11 @@ def practice_shop(seed: int | str) -> Shop:
     tasks: list[ShopTask] = []
     for family, own in by_family.items():
         for goal in choose_goals(family, own, products, catalogue, draw, GOALS, TRIES):
-            tasks.append(task_of(goal, f"webshop-practice-{seed}-{len(tasks):02d}", "train", LEXICON.nouns(goal["name"])))
+            tasks.append(
+                task_of(
+                    goal, f"webshop-practice-{seed}-{len(tasks):02d}", "train", LEXICON.nouns(goal["name"])
+                )
+            )
     return make_shop("practice", catalogue, draw.shuffled(tasks), practice_shop, seed)
 
 

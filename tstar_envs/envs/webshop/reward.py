@@ -73,11 +73,16 @@ def option_matches(wanted: str | tuple[str, ...], chosen: str) -> bool:
 
 
 def type_score(
-    product: Mapping[str, Any], goal: Mapping[str, Any], product_nouns: Sequence[str], goal_nouns: Sequence[str]
+    product: Mapping[str, Any],
+    goal: Mapping[str, Any],
+    product_nouns: Sequence[str],
+    goal_nouns: Sequence[str],
 ) -> dict[str, Any]:
     """The product type's part: r_type, query_match, category_match, title_score."""
     query_match = product["query"] == goal["query"]
-    own, wanted = ({part.strip() for part in of["product_category"].split(PATH_MARK.strip())} for of in (product, goal))
+    own, wanted = (
+        {part.strip() for part in of["product_category"].split(PATH_MARK.strip())} for of in (product, goal)
+    )
     category_match = len(own & wanted) >= 2
     title_score = len(set(product_nouns) & set(goal_nouns)) / len(goal_nouns) if goal_nouns else 0.2
     r_type = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
@@ -85,7 +90,12 @@ def type_score(
         r_type = 0.0
     elif title_score < 0.1:
         r_type = 0.1
-    return {"r_type": r_type, "query_match": query_match, "category_match": category_match, "title_score": title_score}
+    return {
+        "r_type": r_type,
+        "query_match": query_match,
+        "category_match": category_match,
+        "title_score": title_score,
+    }
 
 
 def score(
@@ -120,7 +130,9 @@ def score(
     wanted_values = list(wanted.items()) if isinstance(wanted, Mapping) else list(wanted)
     count = len(attributes) + len(wanted_values) + 1
     attribute_hits = sum(has_attribute(product, attribute) for attribute in attributes)
-    option_hits = sum(any(option_matches(value, chosen) for chosen in options.values()) for value in wanted_values)
+    option_hits = sum(
+        any(option_matches(value, chosen) for chosen in options.values()) for value in wanted_values
+    )
     bounded = goal["price_upper"] > 0
     r_price = bounded and price <= goal["price_upper"]
     parts = {

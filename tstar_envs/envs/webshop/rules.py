@@ -95,7 +95,11 @@ def read_action(action: str, buttons: Mapping[str, str]) -> Parsed:
         return parse_action(action)  # which says what is wrong
     argument = " ".join(content.lower().split())
     if name == "search":
-        return Parsed(name, argument) if argument else Parsed("", "", "search[...] needs words between the brackets")
+        return (
+            Parsed(name, argument)
+            if argument
+            else Parsed("", "", "search[...] needs words between the brackets")
+        )
     exact = action[opening + 1 : max(action.rfind("]"), opening)].lower()
     for wanted in (exact, argument, argument.strip("\"'`")):
         if wanted in buttons:
@@ -145,7 +149,11 @@ def clickables(catalogue: Catalogue, state: ShopState) -> dict[str, str]:
 
 def admissible(catalogue: Catalogue, state: ShopState) -> list[str]:
     """The page's click actions; a hostile option value that no action can name is none."""
-    return [f"click[{text}]" for text in clickables(catalogue, state) if text != "search" and text and "[" not in text and "\n" not in text]
+    return [
+        f"click[{text}]"
+        for text in clickables(catalogue, state)
+        if text != "search" and text and "[" not in text and "\n" not in text
+    ]
 
 
 def search(state: ShopState, query: str) -> ShopState:
@@ -156,7 +164,11 @@ def search(state: ShopState, query: str) -> ShopState:
 def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopState:
     """The state after a click on something the page has."""
     if kind == "product":
-        asin = next(a for number in results(catalogue, state) if (a := catalogue.product(number)["asin"]).lower() == text)
+        asin = next(
+            a
+            for number in results(catalogue, state)
+            if (a := catalogue.product(number)["asin"]).lower() == text
+        )
         visited = state.visited if asin in state.visited else (*state.visited, asin)
         return replace(state, page="item", asin=asin, options=(), read=(), visited=visited)
     if kind != "button":
@@ -167,7 +179,9 @@ def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopS
     if text == "buy now":
         return replace(state, page="done")
     if text in SUB_PAGES:
-        return replace(state, page="sub", sub=text, read=state.read if text in state.read else (*state.read, text))
+        return replace(
+            state, page="sub", sub=text, read=state.read if text in state.read else (*state.read, text)
+        )
     if text == "< prev" and state.page == "sub":
         return replace(state, page="item", sub="")
     if state.page == "item":
@@ -181,7 +195,12 @@ def effect(before: ShopState, after: ShopState, action: Parsed) -> str:
     Turning a page of results and reading a sub page are none; going back from an item is one only if it loses options.
     """
     turned = before.page == after.page == "results"
-    went_back = before.page in ("item", "sub") and after.page in ("item", "results") and not before.options and action.argument == "< prev"
+    went_back = (
+        before.page in ("item", "sub")
+        and after.page in ("item", "results")
+        and not before.options
+        and action.argument == "< prev"
+    )
     read = after.page == "sub" or (before.page == "sub" and after.page == "item")
     if before.key() == after.key():
         return ""

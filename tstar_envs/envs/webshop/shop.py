@@ -42,7 +42,9 @@ class Shop:
         return self.opener
 
 
-def make_shop(tier: str, catalogue: Catalogue, tasks: list[ShopTask], opener: Callable[..., Shop], *arguments: Any) -> Shop:
+def make_shop(
+    tier: str, catalogue: Catalogue, tasks: list[ShopTask], opener: Callable[..., Shop], *arguments: Any
+) -> Shop:
     """A shop of these tasks."""
     by_split = {split: tuple(task.id for task in tasks if task.split == split) for split in SPLITS}
     return Shop(tier, catalogue, {task.id: task for task in tasks}, by_split, (opener, arguments))
@@ -54,7 +56,9 @@ def _products_in(folder: Path) -> Path | None:
 
 def published_products() -> Published:
     """The original's products, of which ``auto`` makes the shop when they are there."""
-    return Published("WebShop's original products", _products_in(data_home()), (data_home(),), "scripts/fetch_data webshop")
+    return Published(
+        "WebShop's original products", _products_in(data_home()), (data_home(),), "scripts/fetch_data webshop"
+    )
 
 
 def find_tier(data: PathLike) -> tuple[str, Path]:

@@ -78,9 +78,13 @@ class _Reader:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
             except (ValueError, RecursionError) as error:
                 if len(self._buffer) - self._at > _MOST or not self._refill():
-                    raise BadData(f"{self._where_not_json(error)}: not JSON, or the file is cut off ({_reason(error)})") from error
+                    raise BadData(
+                        f"{self._where_not_json(error)}: not JSON, or the file is cut off ({_reason(error)})"
+                    ) from error
                 continue
-            if len(self._buffer) - end < 3 and self._refill():  # what looks like a whole number may go on ("1" of "1e+5")
+            if (
+                len(self._buffer) - end < 3 and self._refill()
+            ):  # what looks like a whole number may go on ("1" of "1e+5")
                 continue
             self._advance(end)
             return value
@@ -166,7 +170,9 @@ def read_json(path: Path, kind: type[Any]) -> Any:
         where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
         raise BadData(f"{where}: not JSON ({_reason(error)})") from error
     if not isinstance(value, kind):
-        raise BadData(f"{path}: must hold {'an object' if kind is dict else 'an array'}, found {type(value).__name__}")
+        raise BadData(
+            f"{path}: must hold {'an object' if kind is dict else 'an array'}, found {type(value).__name__}"
+        )
     return value
 
 
@@ -184,7 +190,9 @@ def parse_pricing(pricing: Any, where: str) -> tuple[list[float], str]:
     if not pricing:
         return [100.0], "$100.0"
     if not isinstance(pricing, str):
-        raise BadData(f"{where}: field 'pricing' must be a string such as '$9.99 - $19.99', found {pricing!r:.80}")
+        raise BadData(
+            f"{where}: field 'pricing' must be a string such as '$9.99 - $19.99', found {pricing!r:.80}"
+        )
     try:
         bounds = [float(_NOT_PRICE.sub("", part)) for part in pricing.split("$")[1:]]
     except ValueError as error:
@@ -205,8 +213,12 @@ def parse_options(record: dict[str, Any], where: str) -> dict[str, list[str]]:
     for name, contents in field.items():
         if contents is None:
             continue
-        if not isinstance(contents, list) or not all(isinstance(c, dict) and isinstance(c.get("value"), str) for c in contents):
-            raise BadData(f"{where}: field 'customization_options.{name}' must be a list of objects with a string 'value'")
+        if not isinstance(contents, list) or not all(
+            isinstance(c, dict) and isinstance(c.get("value"), str) for c in contents
+        ):
+            raise BadData(
+                f"{where}: field 'customization_options.{name}' must be a list of objects with a string 'value'"
+            )
         options[name.lower()] = [c["value"].strip().replace("/", " | ").lower() for c in contents]
     return options
 
@@ -215,7 +227,9 @@ def _string_list(value: Any, where: Callable[[], str], field: str) -> list[str]:
     if isinstance(value, str) or value is None:
         return [value or ""]
     if not is_strings(value):
-        raise BadData(f"{where()}: field {field!r} must be a string or a list of strings, found {value!r:.80}")
+        raise BadData(
+            f"{where()}: field {field!r} must be a string or a list of strings, found {value!r:.80}"
+        )
     return list(value)
 
 
@@ -224,7 +238,9 @@ def is_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def parse_product(record: Any, attributes: Mapping[str, Any], where: str, attributes_file: Path | None) -> Product | None:
+def parse_product(
+    record: Any, attributes: Mapping[str, Any], where: str, attributes_file: Path | None
+) -> Product | None:
     """A product as the original cleans it, without nouns; None where it is skipped for its ASIN.
 
     Args:
@@ -262,7 +278,9 @@ def parse_product(record: Any, attributes: Mapping[str, Any], where: str, attrib
     }
 
 
-def read_products(path: Path, attributes: Mapping[str, Any], attributes_file: Path | None, faults: Faults) -> Iterator[Product]:
+def read_products(
+    path: Path, attributes: Mapping[str, Any], attributes_file: Path | None, faults: Faults
+) -> Iterator[Product]:
     """The products of an ``items_shuffle*.json``, the first of each ASIN; for the others see ``parse_product``.
 
     Args:

@@ -82,7 +82,9 @@ def ceiling(shop: Shop) -> list[float]:
             continue
         product = shop.catalogue.product(number)
         chosen = wanted_options(product, task)
-        scores.append(score(product, task.goal, chosen, shop.catalogue.price(number), product["nouns"], task.nouns)[0])
+        scores.append(
+            score(product, task.goal, chosen, shop.catalogue.price(number), product["nouns"], task.nouns)[0]
+        )
     return scores
 
 

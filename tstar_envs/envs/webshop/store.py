@@ -76,7 +76,9 @@ class Blobs:
     def collect(items: Iterable[bytes]) -> Blobs:
         """Keep the items in memory."""
         kept = list(items)
-        return Blobs(b"".join(kept), np.concatenate([[0], np.cumsum([len(item) for item in kept])]).astype(np.int64))
+        return Blobs(
+            b"".join(kept), np.concatenate([[0], np.cumsum([len(item) for item in kept])]).astype(np.int64)
+        )
 
     def save(self, folder: Path, name: str) -> None:
         """Write both parts."""

@@ -89,16 +89,26 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
         except OSError as error:
             told = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
             if plan.large:
-                raise WriteFailed(f"{told}. Make room and try again (it goes on), or set TSTAR_DATA to another folder") from error
-            warnings.warn(f"{told}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written", stacklevel=2)
+                raise WriteFailed(
+                    f"{told}. Make room and try again (it goes on), or set TSTAR_DATA to another folder"
+                ) from error
+            warnings.warn(
+                f"{told}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written",
+                stacklevel=2,
+            )
             return _in_memory(plan)
     try:
         with open(plan.store / TASKS, encoding="utf-8") as lines:
             tasks = [task_from_record(json.loads(line)) for line in lines]
-        left_out = [LeftOut.from_record(json.loads((plan.store / name).read_text(encoding="utf-8"))) for name in LEFT_OUT]
+        left_out = [
+            LeftOut.from_record(json.loads((plan.store / name).read_text(encoding="utf-8")))
+            for name in LEFT_OUT
+        ]
         return Catalogue.open(plan.store, plan.by_asin), tasks, left_out[0].plus(left_out[1])
     except (OSError, EOFError, ValueError, KeyError) as error:
-        raise BadData(f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew") from error
+        raise BadData(
+            f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew"
+        ) from error
 
 
 def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
@@ -121,14 +131,20 @@ def _build(plan: Plan) -> None:
         if not (plan.store / TASKS).is_file():
             tasks = plan.tasks(Catalogue.open(plan.store, plan.by_asin))
             _write_left_out(plan, 1)
-            building.write_whole(plan.store / TASKS, (json.dumps(task_to_record(task)) + "\n" for task in tasks))
+            building.write_whole(
+                plan.store / TASKS, (json.dumps(task_to_record(task)) + "\n" for task in tasks)
+            )
         for other in plan.store.parent.glob(f"{origin}-*"):
             if not other.name.startswith(f"{origin}-{now}-"):
-                shutil.rmtree(other, ignore_errors=True)  # a process may have it open where that forbids removing it
+                shutil.rmtree(
+                    other, ignore_errors=True
+                )  # a process may have it open where that forbids removing it
 
 
 def _write_left_out(plan: Plan, number: int) -> None:
-    building.write_whole(plan.store / LEFT_OUT[number], [json.dumps(plan.faults[number].so_far().to_record())])
+    building.write_whole(
+        plan.store / LEFT_OUT[number], [json.dumps(plan.faults[number].so_far().to_record())]
+    )
 
 
 @contextmanager
@@ -150,7 +166,12 @@ def _shown(plan: Plan) -> Iterator[Callable[[int], None]]:
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed} products"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed} products"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns) as progress:
         shown = progress.add_task("WebShop: indexing (once; goes on if interrupted)", total=None)
         yield lambda done: progress.update(shown, completed=done)

@@ -6,6 +6,8 @@ from tstar_envs.bench.agents.prompting.react import ReAct
 from tstar_envs.bench.agents.prompting.reflexion import Reflexion
 from tstar_envs.bench.agents.prompting.search_o1 import SearchO1
 
-METHODS: dict[str, type[ChatAgent]] = {method.method: method for method in (ChatAgent, Direct, ReAct, Reflexion, SearchO1)}
+METHODS: dict[str, type[ChatAgent]] = {
+    method.method: method for method in (ChatAgent, Direct, ReAct, Reflexion, SearchO1)
+}
 
 __all__ = ["METHODS", "Direct", "ReAct", "Reflexion", "SearchO1"]

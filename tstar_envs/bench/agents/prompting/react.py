@@ -20,8 +20,12 @@ class ReAct(ChatAgent):
         super().bind(env)
         if not self._examples:
             shown = env.demonstrations(SHOTS, "react")
-            self._examples = "\n\n".join(f"Example {number}:\n{text}" for number, text in enumerate(shown, start=1))
+            self._examples = "\n\n".join(
+                f"Example {number}:\n{text}" for number, text in enumerate(shown, start=1)
+            )
 
     def rules(self) -> str:
         """The environment's rules and the solved episodes."""
-        return f"{self._view().prompt('react')}\n\n{self._examples}\n\nNow it is your turn, with another task."
+        return (
+            f"{self._view().prompt('react')}\n\n{self._examples}\n\nNow it is your turn, with another task."
+        )

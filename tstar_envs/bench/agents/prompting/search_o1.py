@@ -52,13 +52,20 @@ class SearchO1(ChatAgent):
             UnknownOption: the environment has no search.
         """
         if {tool.name for tool in env.tools} != {"search", "finish"}:
-            raise UnknownOption(f"search-o1 plays question sets only (hotpotqa, nq, musique, ...), not {env.env_id}")
+            raise UnknownOption(
+                f"search-o1 plays question sets only (hotpotqa, nq, musique, ...), not {env.env_id}"
+            )
         super().bind(env)
 
     def rules(self) -> str:
         """How to search inside the reasoning; one turn is kept for the answer."""
         searches = max(0, (self._view().horizon or 1) - 1)
-        marks = {"begin": BEGIN_QUERY, "end": END_QUERY, "begin_result": BEGIN_RESULT, "end_result": END_RESULT}
+        marks = {
+            "begin": BEGIN_QUERY,
+            "end": END_QUERY,
+            "begin_result": BEGIN_RESULT,
+            "end_result": END_RESULT,
+        }
         return _RULES.format(searches=searches, **marks)
 
     def reset(self, observation: str, info: Info) -> None:
@@ -70,7 +77,11 @@ class SearchO1(ChatAgent):
         """A search between marks, or a boxed answer."""
         thought, action, _ = parse_reply(reply)
         content = bracket_content(action, action.find("[")) or ""
-        return f"{thought} {BEGIN_QUERY}{content}{END_QUERY}" if action.startswith("search") else f"{thought} \\boxed{{{content}}}"
+        return (
+            f"{thought} {BEGIN_QUERY}{content}{END_QUERY}"
+            if action.startswith("search")
+            else f"{thought} \\boxed{{{content}}}"
+        )
 
     @staticmethod
     def requests(turns: int) -> int:
@@ -82,7 +93,9 @@ class SearchO1(ChatAgent):
         if self._query:
             found = await self._refined(observation)
             self._reasoning += f"\n{BEGIN_RESULT}{found}{END_RESULT}\n"
-            self.conversation.add(*self._said, {"role": "user", "content": f"{BEGIN_RESULT}{found}{END_RESULT}"})
+            self.conversation.add(
+                *self._said, {"role": "user", "content": f"{BEGIN_RESULT}{found}{END_RESULT}"}
+            )
         elif self._said:  # neither a search nor an answer: the environment said so
             self.conversation.add(*self._said, {"role": "user", "content": observation})
         self._said = []
@@ -100,10 +113,19 @@ class SearchO1(ChatAgent):
         if self._query:
             return render_reply(thought, f"search[{self._query}]")
         boxed = _BOXED.findall(text)
-        return render_reply(" ".join(text.split()), f"finish[{' '.join(boxed[-1].split())}]") if boxed else text
+        return (
+            render_reply(" ".join(text.split()), f"finish[{' '.join(boxed[-1].split())}]") if boxed else text
+        )
 
     async def _refined(self, passages: str) -> str:
         """What the model takes from the passages, read apart from its reasoning."""
-        facts = {"question": self._question, "reasoning": self._reasoning, "query": self._query, "passages": passages}
-        answer = await self.ask("refine", Conversation([{"role": "user", "content": _REFINE.format(**facts)}]))
+        facts = {
+            "question": self._question,
+            "reasoning": self._reasoning,
+            "query": self._query,
+            "passages": passages,
+        }
+        answer = await self.ask(
+            "refine", Conversation([{"role": "user", "content": _REFINE.format(**facts)}])
+        )
         return answer.text.strip() or "No helpful information found."
