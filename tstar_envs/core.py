@@ -377,12 +377,13 @@ class TextEnv(
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
         return self._task, self._state
 
-    def _check_split(self, split: str) -> None:
-        """Raise UnknownOption unless the environment has this split."""
+    def _check_split(self, split: str) -> str:
+        """The split, once it is known that the environment has it; else UnknownOption names those that it has."""
         if split not in self.splits:
             raise UnknownOption(
                 f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}"
             )
+        return split
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
