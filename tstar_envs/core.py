@@ -385,6 +385,11 @@ class TextEnv(
             )
         return split
 
+    def _check_style(self, style: str | None) -> str:
+        """The style to word a prompt in, the environment's own for None; UnknownOption names those that it has."""
+        check_option("style", chosen := style or self.prompt_style, self.prompt_styles)
+        return chosen
+
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
 
