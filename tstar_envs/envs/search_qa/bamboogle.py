@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa import second_sets
 from tstar_envs.envs.search_qa.chains import ChainProver, answers_as, follow
-from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.question_sets import BAMBOOGLE
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.second_sets import Recipe
 from tstar_envs.envs.search_qa.world import World
@@ -131,7 +131,7 @@ def draw_question(
 
 def rejection(prover: ChainProver, asked: Question) -> str:
     """Why a question must not ship, "" if it may: the proofs of chains."""
-    return prover.chain_rejection(asked, SearchQAEnv.default_horizon)
+    return prover.chain_rejection(asked, BAMBOOGLE.horizon)
 
 
 RECIPE = Recipe(NAME, "bamboogle", {"2hop": 1.0}, {"test": 125}, draw_question, rejection)

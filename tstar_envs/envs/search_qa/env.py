@@ -11,6 +11,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.home import Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
+from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, question_set
 from tstar_envs.envs.search_qa.rules import QAState
 from tstar_envs.envs.search_qa.searcher import (
     EmbeddedSearcher,
@@ -28,10 +29,6 @@ from tstar_envs.tier import PathLike
 from tstar_envs.tools import tool
 
 MOST_PASSAGES = 100
-TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
-# One look-up with two queries, the answer, and one step to spare; up to four look-ups, the answer and three second queries;
-# elsewhere the default.
-HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4, "2wikimultihopqa": 8, "musique": 8}
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
@@ -90,7 +87,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
-    default_horizon = 6
+    default_horizon = HOTPOTQA.horizon
     prompt_styles = (*PROMPT_STYLES, "search_r1")
     tools = (
         tool(
@@ -119,10 +116,10 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         **options: Any,
     ) -> None:
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
-        if options.get("horizon") is None:  # None is the set's own
-            options["horizon"] = HORIZONS.get(dataset)
-        self.splits = SPLITS if qa_set is not None else splits_of(dataset)
-        self._dataset = dataset
+        self._question_set = question_set(dataset)
+        if options.get("horizon") is None:
+            options["horizon"] = self._question_set.horizon
+        self.splits = SPLITS if qa_set is not None else self._question_set.splits
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -132,7 +129,6 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             raise UnknownOption(
                 f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}"
             )
-        self._hops_told = text.HOPS_TOLD.get(dataset, text.TWO_HOPS)
         self._normalizer = normalizer
         self._observation_limit = observation_limit
         check_skip_bad(skip_bad)
@@ -145,7 +141,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         self.tier, self.left_out = self._set.tier, self._set.left_out
 
     def _name(self) -> str:
-        return self.spec.id if self.spec is not None else f"the set {self._dataset!r}"
+        return self.spec.id if self.spec is not None else f"the set {self._question_set.name!r}"
 
     @classmethod
     def survey(
@@ -153,7 +149,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; reads the question files only."""
         found = load_set(dataset, data, skip_bad)
-        return found.tier, {split: len(found.by_split.get(split, ())) for split in splits_of(dataset)}
+        return found.tier, {
+            split: len(found.by_split.get(split, ())) for split in question_set(dataset).splits
+        }
 
     @classmethod
     def published(cls, *, dataset: str = "hotpotqa", **options: Any) -> tuple[Published, ...]:
@@ -231,7 +229,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     def _finish(self, task: QATask, state: QAState, parsed: rules.ParsedAction) -> Outcome[QAState]:
         given = (parsed.argument, task.golden_answers, self._normalizer)
         em, sub_em = metrics.exact_match(*given), metrics.sub_exact_match(*given)
-        f1 = metrics.f1_score(*given, dataset=self._dataset if self._dataset in metrics.F1_RULES else None)
+        f1 = metrics.f1_score(*given, rule=self._question_set.f1)
         return Outcome(
             rules.after_finish(state, parsed.argument),
             "The answer is right." if em else "The answer is wrong.",
@@ -325,9 +323,4 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         check_option("style", style, self.prompt_styles)
         if style == "search_r1":
             return search_r1.PROMPT
-        return text.PROMPTS[style].format(hops=self._hops_told, horizon=self.horizon)
-
-
-def splits_of(dataset: str) -> tuple[str, ...]:
-    """The splits of a question set."""
-    return ("test",) if dataset in TEST_ONLY else SPLITS
+        return text.PROMPTS[style].format(hops=self._question_set.hint, horizon=self.horizon)

@@ -19,7 +19,7 @@ from tstar_envs.envs.search_qa.chains import (
     join_hop,
     made,
 )
-from tstar_envs.envs.search_qa.env import HORIZONS
+from tstar_envs.envs.search_qa.question_sets import MUSIQUE
 from tstar_envs.envs.search_qa.questions import Question
 from tstar_envs.envs.search_qa.second_sets import Recipe
 from tstar_envs.envs.search_qa.second_templates import FRAMES, PHRASES
@@ -193,7 +193,7 @@ def _described(world: World, path: Path, draw: StableRandom) -> str:
 
 def rejection(prover: ChainProver, asked: Question) -> str:
     """Why a question must not ship, "" if it may: the proofs of chains, and that single-hop distractors lie near."""
-    return prover.chain_rejection(asked, HORIZONS[NAME]) or prover.distractor_rejection(asked)
+    return prover.chain_rejection(asked, MUSIQUE.horizon) or prover.distractor_rejection(asked)
 
 
 SIZES = {"train": 2000, "valid": 500, "test": 1000}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa import generate, templates
-from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
+from tstar_envs.envs.search_qa.question_sets import NQ
 from tstar_envs.envs.search_qa.questions import Question, hop
 from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import QATask, task_from_question, task_to_line
@@ -100,7 +100,7 @@ def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
         return "answer not unique"
     if normalize_answer(asked.answer) in normalize_answer(asked.text):
         return "answer in question"
-    return prover.look_up_rejection(asked, HORIZONS["nq"])
+    return prover.look_up_rejection(asked, NQ.horizon)
 
 
 def build(seed: int = generate.SEED) -> tuple[MiniWorld, dict[str, list[QATask]]]:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from tstar_envs.envs.search_qa import generate, second_corpus, second_sets
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
-from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
+from tstar_envs.envs.search_qa.question_sets import POPQA
 from tstar_envs.envs.search_qa.questions import Question, hop
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import Entity, World
@@ -95,7 +95,7 @@ def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
         return "aliases equal or empty"
     if any(normalize_answer(answer) in normalize_answer(asked.text) for answer in golden):
         return "answer in question"
-    return prover.look_up_rejection(asked, HORIZONS["popqa"])
+    return prover.look_up_rejection(asked, POPQA.horizon)
 
 
 def questions(mini: MiniWorld, prover: Prover, region: str, draw: StableRandom) -> Iterator[Question]:

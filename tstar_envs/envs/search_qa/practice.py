@@ -15,9 +15,10 @@ from tstar_envs.envs.search_qa import bamboogle, musique, nq, popqa, triviaqa, t
 from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.generate import SHARES, make_world
 from tstar_envs.envs.search_qa.proofs import MiniWorld
+from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, RICH_WORLD, question_set
 from tstar_envs.envs.search_qa.questions import Question, QuestionMaker
 from tstar_envs.envs.search_qa.second_corpus import make_second_world
-from tstar_envs.envs.search_qa.tasks import SECOND_WORLD, QASet, load_set, task_from_question
+from tstar_envs.envs.search_qa.tasks import QASet, load_set, task_from_question
 from tstar_envs.envs.search_qa.world import RegionSize
 from tstar_envs.stable_random import StableRandom
 
@@ -39,7 +40,8 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
 
     The sets over the second corpus hold out each other's names too.
     """
-    sets = SECOND_WORLD if dataset in SECOND_WORLD else (dataset,)
+    world = question_set(dataset).world
+    sets = [s.name for s in QUESTION_SETS if s.world == world] if world == RICH_WORLD else [dataset]
     names = {
         name
         for shipped in (load_set(name, "mini") for name in sets)
@@ -63,7 +65,9 @@ def practice_set(
     not: a caller that needs solvable ones plays them with the oracle.
     """
     draw = StableRandom(f"practice/{seed}/questions")
-    build, size = (make_second_world, SECOND_SIZE) if dataset in SECOND_WORLD else (make_world, SIZE)
+    build, size = (
+        (make_second_world, SECOND_SIZE) if question_set(dataset).world == RICH_WORLD else (make_world, SIZE)
+    )
     mini = build(f"practice/{seed}", {"train": size}, sorted(held_out_names(dataset)))
     chosen = draw.shuffled(_questions(mini, dataset, questions, draw))
     tasks = [task_from_question(f"practice-{seed}-{n:04d}", "train", q) for n, q in enumerate(chosen)]

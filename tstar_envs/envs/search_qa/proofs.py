@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.question_sets import HOTPOTQA
 from tstar_envs.envs.search_qa.questions import BRIDGES, Question
 from tstar_envs.envs.search_qa.searcher import Searcher
 from tstar_envs.envs.search_qa.world import World
@@ -66,7 +66,7 @@ class Prover:
             for backend in self._searchers:
                 if question.hops[-1].passage in self._search(backend, question.text)[:ONE_SHOT_DEPTH]:
                     return "one shot"
-        return self._lost(question, SearchQAEnv.default_horizon)
+        return self._lost(question, HOTPOTQA.horizon)
 
     def look_up_rejection(self, question: Question, horizon: int) -> str:
         """The proofs that every kind of question shares: each hop is stated once, and the oracle is done within the horizon."""

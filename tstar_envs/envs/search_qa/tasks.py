@@ -11,6 +11,7 @@ from typing import Any
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
 from tstar_envs.data.home import Published, data_home
+from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD, question_set
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
 from tstar_envs.errors import BadData, MissingData
@@ -20,13 +21,7 @@ MINI_FOLDER = Path(__file__).parent / "data"
 SECOND_FOLDER = MINI_FOLDER / "world2"
 CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
 ALIASES = "id_aliases.json"
-SECOND_WORLD = (
-    "triviaqa",
-    "popqa",
-    "2wikimultihopqa",
-    "musique",
-    "bamboogle",
-)  # sets of the mini tier over the second corpus
+WORLD_FOLDERS = {PLAIN_WORLD: MINI_FOLDER, RICH_WORLD: SECOND_FOLDER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +200,7 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
             data, "data", "a folder with a corpus and question files; data='mini' works without any files"
         )
     else:
-        folder = full if tier == "full" else SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
+        folder = full if tier == "full" else WORLD_FOLDERS[question_set(name).world]
     corpus = _corpus(folder)
     if corpus is None:
         fetched = f"; scripts/fetch_data {name} wiki18 fetches the public ones" if data == "full" else ""

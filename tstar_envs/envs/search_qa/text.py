@@ -22,17 +22,6 @@ PROMPTS = {
     ),
 }
 
-TWO_HOPS = "A question usually needs two searches: the first tells what to look up next."
-_ONE_HOP = "A question needs one passage; if the first search does not find it, search with other words."
-_MORE_HOPS = "A question needs two to four searches: what they find tells what to look up next."
-HOPS_TOLD = {  # by set
-    "nq": _ONE_HOP,
-    "popqa": _ONE_HOP,
-    "triviaqa": "A question needs one passage that fits all of its clues; if the first search does not find it, search with other words.",
-    "2wikimultihopqa": _MORE_HOPS,
-    "musique": _MORE_HOPS,
-}
-
 # relation -> how a fact is said; {e} entity, {v} value, {d} value with its article
 FACTS: dict[str, tuple[str, ...]] = {
     "creator": ("{e} was made by {v}", "{v} made {e}"),

@@ -18,9 +18,9 @@ from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa import generate, second_corpus, second_sets, templates
 from tstar_envs.envs.search_qa.aliases import accepted_answers, ill_formed
 from tstar_envs.envs.search_qa.chains import ChainProver
-from tstar_envs.envs.search_qa.env import HORIZONS
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
+from tstar_envs.envs.search_qa.question_sets import TRIVIAQA
 from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.tasks import QATask
 from tstar_envs.envs.search_qa.world import World
@@ -186,7 +186,7 @@ def rejection(
         return "too few aliases, or equal ones"
     if any(normalize_answer(answer) in normalize_answer(asked.text) for answer in golden):
         return "answer in question"
-    return prover.conjunction_rejection(asked, only.entity.split(" and "), HORIZONS["triviaqa"])
+    return prover.conjunction_rejection(asked, only.entity.split(" and "), TRIVIAQA.horizon)
 
 
 def questions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa import second_sets, second_templates, templates, text
 from tstar_envs.envs.search_qa.chains import ChainProver, Path, answers_as, deal, follow, made, runs
-from tstar_envs.envs.search_qa.env import HORIZONS
+from tstar_envs.envs.search_qa.question_sets import TWO_WIKI
 from tstar_envs.envs.search_qa.questions import SMALLEST_MARGIN, Question
 from tstar_envs.envs.search_qa.second_sets import Recipe
 from tstar_envs.envs.search_qa.world import Entity, World
@@ -290,7 +290,7 @@ def rejection(prover: ChainProver, asked: Question) -> str:
             asked.answer not in names or abs(int(one) - int(two)) < SMALLEST_MARGIN
         ):
             return "answer does not follow"
-    return prover.chain_rejection(asked, HORIZONS[NAME], compares)
+    return prover.chain_rejection(asked, TWO_WIKI.horizon, compares)
 
 
 SIZES = {"train": 2000, "valid": 500, "test": 1000}
