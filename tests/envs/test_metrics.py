@@ -22,7 +22,7 @@ from tstar_envs.envs.search_qa.metrics import (
 )
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.searcher import Passage
-from tstar_envs.envs.search_qa.tasks import QASet, QATask
+from tstar_envs.envs.search_qa.task import QASet, QATask
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from tstar_envs.envs.search_qa.searcher import (
     corpus_digest,
     open_searcher,
 )
-from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set, published_questions
+from tstar_envs.envs.search_qa.task import QASet, QATask
+from tstar_envs.envs.search_qa.tasks import load_set, published_questions
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa import rules, text
 from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.envs.search_qa.tasks import QATask
+from tstar_envs.envs.search_qa.task import QATask
 from tstar_envs.stable_random import StableRandom
 
 

@@ -2,104 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tstar_envs.choices import SPLITS
-from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
+from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.home import Published, data_home
 from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD, question_set
-from tstar_envs.envs.search_qa.questions import Hop, Question
 from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
+from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 MINI_FOLDER = Path(__file__).parent / "data"
-SECOND_FOLDER = MINI_FOLDER / "world2"
+RICH_FOLDER = MINI_FOLDER / "rich"
 CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
 ALIASES = "id_aliases.json"
-WORLD_FOLDERS = {PLAIN_WORLD: MINI_FOLDER, RICH_WORLD: SECOND_FOLDER}
-
-
-@dataclass(frozen=True, slots=True)
-class QATask:
-    """One question.
-
-    Attributes:
-        id: unique in its set.
-        split: train, valid or test.
-        question: as asked.
-        golden_answers: any of them is right; the first is the main one, the rest are aliases.
-        kind: what kind of question ("" if the file does not say).
-        template: id of its wording ("" if unknown).
-        hops: the chain of look-ups; empty where the file gives none.
-        popularity: how well known the entity is that is asked about; 0 where the file does not say.
-    """
-
-    id: str
-    split: str
-    question: str
-    golden_answers: tuple[str, ...]
-    kind: str = ""
-    template: str = ""
-    hops: tuple[Hop, ...] = ()
-    popularity: int = 0
-
-
-@dataclass(frozen=True)
-class QASet:
-    """The tasks of one question set, the corpus they are asked over, and what of the question files could not be used."""
-
-    name: str
-    tier: str
-    tasks: dict[str, QATask]
-    by_split: dict[str, tuple[str, ...]]
-    corpus: Path
-    left_out: LeftOut = NOTHING_LEFT_OUT
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> QASet:
-        return self  # never changed after loading, so copies of an environment share it
-
-
-def task_from_question(id_: str, split: str, question: Question) -> QATask:
-    """A task straight from the generator."""
-    golden = (question.answer, *question.aliases)
-    return QATask(
-        id_,
-        split,
-        question.text,
-        golden,
-        question.kind,
-        question.template,
-        question.hops,
-        question.popularity,
-    )
-
-
-def task_to_line(task: QATask) -> str:
-    """A task as a line of the shipped files: FlashRAG's fields, the rest under ``metadata``."""
-    hops = [
-        {
-            "entity": h.entity,
-            "relation": h.relation,
-            "value": h.value,
-            "passage": h.passage,
-            "queries": list(h.queries),
-        }
-        for h in task.hops
-    ]
-    record: dict[str, Any] = {
-        "id": task.id,
-        "question": task.question,
-        "golden_answers": list(task.golden_answers),
-        "metadata": {"kind": task.kind, "template": task.template, "hops": hops},
-    }
-    if task.popularity:
-        record["metadata"]["popularity"] = task.popularity
-    return json.dumps(record, ensure_ascii=False)
+WORLD_FOLDERS = {PLAIN_WORLD: MINI_FOLDER, RICH_WORLD: RICH_FOLDER}
 
 
 def _task(entry: Entry, split: str) -> QATask:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.search_qa.passages import with_article
-from tstar_envs.envs.search_qa.questions import COMPARISONS, Hop
+from tstar_envs.envs.search_qa.task import Hop
 from tstar_envs.stable_random import StableRandom
 
 PROMPTS = {
@@ -73,9 +72,16 @@ _ANSWER_BRIDGE = ("{f}, which is the answer.", "{f}. That answers the question."
 _ANSWER_COMPARISON = ("{f}, so the answer is {a}.", "{f}. The answer is {a}.", "{f}, which makes it {a}.")
 
 
+def with_article(noun: str) -> str:
+    """The noun with its indefinite article."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def compares(kind: str) -> bool:
     """Whether a question of this kind weighs the values of two entities."""
-    return kind in COMPARISONS or kind.startswith("same") or kind.endswith("comparison")
+    return (
+        kind in ("compare-people", "compare-works") or kind.startswith("same") or kind.endswith("comparison")
+    )
 
 
 def fact(hop: Hop, draw: StableRandom) -> str:
