@@ -21,7 +21,7 @@ from tstar_envs.envs.search_qa.metrics import (
     sub_exact_match,
 )
 from tstar_envs.envs.search_qa.question_sets import question_set
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.search.passage import Passage
 from tstar_envs.envs.search_qa.task import QASet, QATask
 
 

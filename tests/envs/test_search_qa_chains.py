@@ -21,7 +21,7 @@ from tstar_envs.envs.search_qa.generate.sets import bamboogle, musique, two_wiki
 from tstar_envs.envs.search_qa.generate.worlds.graph import World
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, load_set
 from tstar_envs.stable_random import StableRandom

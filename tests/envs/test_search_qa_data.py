@@ -9,7 +9,7 @@ import pytest
 
 from tstar_envs import BadData, MissingData, UnknownTask
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.readers import read_entries
+from tstar_envs.envs.search_qa.readers.entries import read_entries
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "qa"

@@ -16,7 +16,7 @@ from tstar_envs.envs.search_qa.generate.questions.question import Question
 from tstar_envs.envs.search_qa.generate.sets import nq
 from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.task import QASet
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 

@@ -20,7 +20,7 @@ from tstar_envs.envs.search_qa.generate.sets import clues, popqa, triviaqa
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.task import QASet, QATask
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, load_set
 

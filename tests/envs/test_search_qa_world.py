@@ -24,7 +24,7 @@ from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.generate.worlds.real_names import REAL_NAMES
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 

@@ -13,13 +13,11 @@ from tstar_envs.data.home import Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, question_set
 from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.envs.search_qa.searcher import (
-    EmbeddedSearcher,
-    Passage,
-    Searcher,
-    corpus_digest,
-    open_searcher,
-)
+from tstar_envs.envs.search_qa.search import queries
+from tstar_envs.envs.search_qa.search.corpus import corpus_digest
+from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
+from tstar_envs.envs.search_qa.search.opening import open_searcher
+from tstar_envs.envs.search_qa.search.passage import Passage, Searcher
 from tstar_envs.envs.search_qa.task import QASet, QATask
 from tstar_envs.envs.search_qa.tasks import load_set, published_questions
 from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
@@ -248,7 +246,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         )
 
     def _query_key(self, query: str) -> str:
-        key: Callable[[str], str] = getattr(self._searcher, "query_key", rules.query_key)
+        key: Callable[[str], str] = getattr(self._searcher, "query_key", queries.query_key)
         return key(query)
 
     def _search(self, query: str) -> list[Passage]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.search_qa import rules, text
+from tstar_envs.envs.search_qa import text
 from tstar_envs.envs.search_qa.rules import QAState
+from tstar_envs.envs.search_qa.search.queries import query_key
 from tstar_envs.envs.search_qa.task import QATask
 from tstar_envs.stable_random import StableRandom
 
@@ -22,11 +23,11 @@ def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str]
     if state.answer is not None:
         return None
     draw = StableRandom(f"{task.id}/{len(state.cache)}/{wording}")
-    tried = {rules.query_key(key) for key, _ in state.cache}
+    tried = {query_key(key) for key, _ in state.cache}
     for position, hop in enumerate(task.hops):
         if hop.passage in state.seen:
             continue
-        untried = [q for q in hop.queries if rules.query_key(q) not in tried]
+        untried = [q for q in hop.queries if query_key(q) not in tried]
         if not untried:
             return None
         again = len(untried) < len(hop.queries)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.search.passage import Passage
 from tstar_envs.react import bracket_content
 
 LONGEST_QUERY = 1_000  # characters
@@ -61,16 +61,6 @@ def parse_action(action: str) -> ParsedAction:
 
 def _has_words(query: str) -> bool:
     return any(c.isalnum() for c in unicodedata.normalize("NFKC", query).casefold())
-
-
-def query_key(query: str) -> str:
-    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
-
-    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
-    and stop words stay, because they matter to a dense encoder.
-    """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
-    return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())
 
 
 def cached(state: QAState, key: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.search.passage import Passage
 from tstar_envs.react import Reply, after_thoughts, parse_reply, thought_text
 
 PROMPT = (

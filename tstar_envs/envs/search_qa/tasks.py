@@ -9,7 +9,9 @@ from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.home import Published, data_home
 from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD, question_set
-from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
+from tstar_envs.envs.search_qa.readers.aliases import read_aliases
+from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
+from tstar_envs.envs.search_qa.readers.records import SUFFIXES
 from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.tier import PathLike, Stamped, existing, stamped

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from tstar_envs.envs.search_qa.generate.questions.question import Question
 from tstar_envs.envs.search_qa.generate.worlds.making import MiniWorld
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher, Searcher
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.search.passage import Searcher
 
 PROOF_TOPKS = (1, 3)
 ONE_SHOT_DEPTH = 10

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from email.utils import parsedate_to_datetime
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tstar_envs.data.files import parse_json
-from tstar_envs.envs.search_qa import rules
-from tstar_envs.envs.search_qa.http_exchange import NoReplyError, Reply, exchange
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.search import queries
+from tstar_envs.envs.search_qa.search.exchange import NoReplyError, Reply, exchange
+from tstar_envs.envs.search_qa.search.passage import Passage
+from tstar_envs.envs.search_qa.search.replies import read_passage, retry_after, wants_one_query, words_of
 from tstar_envs.errors import BadData, MissingExtra, RetrieverError, UnknownOption
 
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 30.0
 # Within the limits of this project's service, which bounds what one request may cost.
 _MOST_QUERIES = 256
 _MOST_CHARACTERS = 500_000
@@ -75,7 +73,7 @@ class HttpSearcher:
     def query_key(self, query: str) -> str:
         """What two queries have in common that must have one answer.
 
-        A service of this project over words says so (``/info``) and takes them as ``rules.query_key`` does. To another one case and
+        A service of this project over words says so (``/info``) and takes them as ``queries.query_key`` does. To another one case and
         punctuation may matter ("C++" and "C#"), so there it is the query itself.
 
         Raises:
@@ -83,7 +81,7 @@ class HttpSearcher:
         """
         if self._reads_words is None:
             self._reads_words = self._is_lexical()
-        return rules.query_key(query) if self._reads_words else query
+        return queries.query_key(query) if self._reads_words else query
 
     def _is_lexical(self) -> bool:
         reply = self._send("GET", self._url.removesuffix("/retrieve") + "/info", None)
@@ -96,9 +94,11 @@ class HttpSearcher:
 
     def _require_corpus(self) -> None:
         # A passage's own contents are as near to it as a query can be, whatever the encoder; ten leave room for an approximate index.
-        wanted = [_passage({"contents": contents}) for contents in self._expected]
+        wanted = [read_passage({"contents": contents}) for contents in self._expected]
         found = self._ask(list(self._expected), 10)
-        if not any(_words(hit) == _words(w) for w, hits in zip(wanted, found, strict=True) for hit in hits):
+        if not any(
+            words_of(hit) == words_of(w) for w, hits in zip(wanted, found, strict=True) for hit in hits
+        ):
             instead = f"; it finds {found[0][0].title!r} instead" if found[0] else ""
             raise UnknownOption(
                 f"the search service at {self._url} serves another corpus than this environment's questions are asked over: it does not "
@@ -116,7 +116,7 @@ class HttpSearcher:
             # Both dialects in one: either kind of server ignores the field it does not know.
             body["query"] = texts[0]
         reply = self._send("POST", self._url, body)
-        if len(texts) > 1 and _wants_one_query(reply):
+        if len(texts) > 1 and wants_one_query(reply):
             self._one_by_one = True
             return self._ask(texts, topk)
         if reply.status != 200:
@@ -126,7 +126,7 @@ class HttpSearcher:
             )
         try:
             results = [
-                [_passage(hit) for hit in hits]
+                [read_passage(hit) for hit in hits]
                 for hits in parse_json(reply.content.decode("utf-8-sig"), self._url)["result"]
             ]
         except (BadData, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -154,7 +154,7 @@ class HttpSearcher:
                     ) from error
             else:
                 if reply.status in _BUSY:
-                    pause = _retry_after(reply.headers.get("Retry-After"), self._pause)
+                    pause = retry_after(reply.headers.get("Retry-After"), self._pause)
                     if waited + pause > self._patience:
                         raise RetrieverError(
                             f"{url} answered {reply.status} for {waited:.0f} s: {reply.text[:200]}. "
@@ -182,65 +182,3 @@ def _portions(texts: list[str]) -> Iterator[list[str]]:
         characters += len(text)
     if portion:
         yield portion
-
-
-def _retry_after(header: str | None, otherwise: float) -> float:
-    """Seconds to wait: a number or a date (RFC 9110, 10.2.3), within bounds."""
-    try:
-        seconds = float(header) if header is not None else otherwise
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(header or "").timestamp() - time.time()
-        except ValueError:
-            seconds = otherwise
-    # min and max also take care of nan, which compares with nothing.
-    return max(_SHORTEST_WAIT, min(_LONGEST_WAIT, seconds))
-
-
-def _wants_one_query(reply: Reply) -> bool:
-    """Whether a server refuses a list because it takes ``query``: FastAPI's answer names the missing field (pydantic 2, pydantic 1)."""
-    if reply.status != 422:
-        return False
-    try:
-        problems = parse_json(reply.text, "")["detail"]
-        return any(
-            p["loc"][-1] == "query" and p["type"] in ("missing", "value_error.missing") for p in problems
-        )
-    except (BadData, KeyError, TypeError, IndexError):
-        return False
-
-
-def _words(passage: Passage) -> list[str]:
-    return f"{passage.title} {passage.text}".split()
-
-
-def _passage(hit: Mapping[str, Any]) -> Passage:
-    # Without scores a server sends the documents bare.
-    document = hit["document"] if "document" in hit else dict(hit)
-    if isinstance(document, str):
-        document = {"contents": document}
-    texts = {name: document[name] for name in ("contents", "title", "text") if document.get(name) is not None}
-    if not texts or not all(isinstance(text, str) for text in texts.values()):
-        raise TypeError("a document has the texts 'contents', or 'title' and 'text'")
-    # Some corpora call the contents "text"; with a title beside it, it is the body alone.
-    contents = texts.get("contents") or ("" if "title" in texts else texts.get("text", ""))
-    heading, _, body = contents.partition("\n")
-    title = unquoted(heading)
-    if texts.get("title") and texts["title"] != heading:
-        title = texts["title"]
-    text = texts["text"] if texts.get("text") and contents != texts["text"] else body
-    # Many passages have one title (those of an article), so where there is no id the contents tell whether one was seen before.
-    id_ = document.get("id")
-    if id_ is None:
-        id_ = blake2b(
-            (contents or f"{title}\n{text}").encode("utf-8", "surrogatepass"), digest_size=8
-        ).hexdigest()
-    return Passage(str(id_), title, text, heading if contents else None)
-
-
-def unquoted(heading: str) -> str:
-    """The title in the first line of a passage: without the quotes around it, doubled quotes inside made single (wiki-18's form)."""
-    line = heading.strip()
-    if len(line) >= 2 and line.startswith('"') and line.endswith('"'):
-        return line[1:-1].replace('""', '"')
-    return line
