@@ -96,3 +96,20 @@ def _f1(predicted: str, gold: str, rule: F1Rule) -> float:
         return rule.both_empty
     common = sum((Counter(ours) & Counter(theirs)).values())
     return 2 * common / (len(ours) + len(theirs))
+
+
+class Scoring(NamedTuple):
+    """How the answers of an environment are scored.
+
+    Attributes:
+        normalizer: a key of ``NORMALIZERS``.
+        f1: of the question set.
+    """
+
+    normalizer: str = "squad"
+    f1: F1Rule = ANY_SET
+
+    def scores(self, answer: str, golden_answers: Sequence[str]) -> dict[str, float]:
+        """``em``, ``f1`` and ``sub_em`` of an answer, each in [0, 1]."""
+        given = (answer, golden_answers, self.normalizer)
+        return {"em": exact_match(*given), "f1": f1_score(*given, self.f1), "sub_em": sub_exact_match(*given)}

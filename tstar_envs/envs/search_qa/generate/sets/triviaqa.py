@@ -23,7 +23,7 @@ from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.question_sets import TRIVIAQA
 from tstar_envs.envs.search_qa.task import Hop, QATask
-from tstar_envs.envs.search_qa.text import with_article
+from tstar_envs.envs.search_qa.thoughts import with_article
 from tstar_envs.stable_random import StableRandom
 
 FEWEST_ANSWERS = 3

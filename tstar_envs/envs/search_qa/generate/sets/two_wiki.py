@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.search_qa import text
 from tstar_envs.envs.search_qa.generate.generator import Generator
 from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
 from tstar_envs.envs.search_qa.generate.questions import rich_frames, templates
@@ -17,6 +16,7 @@ from tstar_envs.envs.search_qa.generate.recipe import Recipe
 from tstar_envs.envs.search_qa.generate.sets import two_wiki_wordings as wordings
 from tstar_envs.envs.search_qa.generate.worlds.graph import Entity, World
 from tstar_envs.envs.search_qa.question_sets import TWO_WIKI
+from tstar_envs.envs.search_qa.thoughts import compares
 from tstar_envs.stable_random import StableRandom
 
 # kind of draw -> share; what is shipped as kind is the part before the colon
@@ -165,8 +165,8 @@ def _pair(
 
 def rejection(prover: ChainProver, asked: Question) -> str:
     """Why a question must not ship, "" if it may: the proofs of chains, and that a comparison's answer follows from its values."""
-    compares = text.compares(asked.kind)
-    if compares:
+    is_comparison = compares(asked.kind)
+    if is_comparison:
         sides = runs(asked.hops)
         one, two = (side[-1].value for side in sides)
         names = [side[0].entity for side in sides]
@@ -174,7 +174,7 @@ def rejection(prover: ChainProver, asked: Question) -> str:
             asked.answer not in names or abs(int(one) - int(two)) < SMALLEST_MARGIN
         ):
             return "answer does not follow"
-    return prover.chain_rejection(asked, TWO_WIKI.horizon, compares)
+    return prover.chain_rejection(asked, TWO_WIKI.horizon, is_comparison)
 
 
 RECIPE = Recipe(

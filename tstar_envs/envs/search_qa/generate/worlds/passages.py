@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa.generate.worlds.graph import PARTICIPLES, WORK_KINDS, Entity, World
 from tstar_envs.envs.search_qa.generate.worlds.wordings import FILLERS, WORDINGS
-from tstar_envs.envs.search_qa.text import with_article
+from tstar_envs.envs.search_qa.thoughts import with_article
 from tstar_envs.stable_random import StableRandom
 
 SHORTEST, LONGEST = 25, 60
