@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import RICH_FOLDER
 from tstar_envs.envs.search_qa.generate.files import questions_bytes
 from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
 from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed, check_disjoint
@@ -23,7 +24,7 @@ from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
-from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, load_set
+from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.stable_random import StableRandom
 
 RECIPES = {recipe.question_set.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE, bamboogle.RECIPE)}

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.generate.files import questions_bytes
 from tstar_envs.envs.search_qa.generate.proofs.checks import check_disjoint
 from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
@@ -18,7 +19,7 @@ from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.task import QASet
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
+from tstar_envs.envs.search_qa.tasks import load_set
 
 # The questions of the foundation and their corpus, which later sets must not change.
 FROZEN = {

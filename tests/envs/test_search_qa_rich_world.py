@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tstar_envs.envs.search_qa.folders import RICH_FOLDER
 from tstar_envs.envs.search_qa.generate import files
 from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed, check_aliases, check_world
 from tstar_envs.envs.search_qa.generate.worlds.families import PARENT_AGES
@@ -16,7 +17,6 @@ from tstar_envs.envs.search_qa.generate.worlds.graph import World
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.generate.worlds.population import Names
 from tstar_envs.envs.search_qa.generate.worlds.rich import MAKER_AGES, MOST_POPULAR
-from tstar_envs.envs.search_qa.tasks import RICH_FOLDER
 from tstar_envs.stable_random import StableRandom
 
 

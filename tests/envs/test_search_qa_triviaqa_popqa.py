@@ -11,6 +11,7 @@ import pytest
 
 from tstar_envs import UnknownOption
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import RICH_FOLDER
 from tstar_envs.envs.search_qa.generate.files import questions_bytes
 from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
 from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
@@ -22,7 +23,7 @@ from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.task import QASet, QATask
-from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, load_set
+from tstar_envs.envs.search_qa.tasks import load_set
 
 MAKERS = {"triviaqa": triviaqa.build, "popqa": popqa.build}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.generate import files
 from tstar_envs.envs.search_qa.generate.proofs import checks
 from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
@@ -26,7 +27,7 @@ from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
+from tstar_envs.envs.search_qa.tasks import load_set
 
 Splits = dict[str, list[QATask]]
 Built = tuple[MiniWorld, Splits]

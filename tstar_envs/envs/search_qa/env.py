@@ -11,6 +11,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.home import Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
+from tstar_envs.envs.search_qa.folders import published_questions
 from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, question_set
 from tstar_envs.envs.search_qa.search.corpus import corpus_digest
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
@@ -19,7 +20,7 @@ from tstar_envs.envs.search_qa.search.opening import open_searcher
 from tstar_envs.envs.search_qa.search.passage import Searcher
 from tstar_envs.envs.search_qa.state import QAState
 from tstar_envs.envs.search_qa.task import QASet, QATask
-from tstar_envs.envs.search_qa.tasks import load_set, published_questions
+from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.errors import InfrastructureError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
-from tstar_envs.data.home import Published, data_home
-from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD, question_set
+from tstar_envs.envs.search_qa.folders import CORPORA, WORLD_FOLDERS, corpus_in, full_folder, question_file
+from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.readers.aliases import read_aliases
 from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
 from tstar_envs.envs.search_qa.readers.records import SUFFIXES
@@ -16,11 +16,7 @@ from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
-MINI_FOLDER = Path(__file__).parent / "data"
-RICH_FOLDER = MINI_FOLDER / "rich"
-CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
 ALIASES = "id_aliases.json"
-WORLD_FOLDERS = {PLAIN_WORLD: MINI_FOLDER, RICH_WORLD: RICH_FOLDER}
 
 
 def _task(entry: Entry, split: str) -> QATask:
@@ -50,50 +46,6 @@ def _task(entry: Entry, split: str) -> QATask:
     )
 
 
-def _corpus(folder: Path) -> Path | None:
-    return next((p for name in CORPORA if (p := folder / name).is_file()), None)
-
-
-def _question_file(folder: Path, name: str, split: str) -> Path | None:
-    """``<name>.<split>``, ``<name>/<split>`` or ``<split>``, in any form.
-
-    The public sets call their held-out part ``dev`` where they keep the answers of ``test`` to themselves: then it is the test
-    set, as it is for Search-R1 and FlashRAG, and elsewhere it is ``valid``.
-    """
-
-    def find(part: str) -> Path | None:
-        stems = (folder / f"{name}.{part}", folder / name / part, folder / part)
-        return next(
-            (p for stem in stems for s in SUFFIXES if (p := stem.with_name(stem.name + s)).is_file()), None
-        )
-
-    if split == "test":
-        return find("test") or find("dev")
-    if split == "valid":
-        return find("valid") or (find("dev") if find("test") else None)
-    return find(split)
-
-
-def _full_folder() -> Path:
-    return data_home() / "search_qa"
-
-
-def published_questions(name: str) -> tuple[Published, ...]:
-    """The passages and the questions of a set's full tier; ``auto`` takes them when both are there."""
-    full = _full_folder()
-    return (
-        Published(
-            "passages of the public question sets", _corpus(full), (full,), "scripts/fetch_data wiki18"
-        ),
-        Published(
-            f"public questions of {name}",
-            _question_file(full, name, "test"),
-            (full,),
-            f"scripts/fetch_data {name}",
-        ),
-    )
-
-
 def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
     """Read a question set; one that was read before is kept until a file changes.
 
@@ -112,9 +64,9 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
         UnknownOption: an empty path.
     """
     check_skip_bad(skip_bad)
-    full = _full_folder()
+    full = full_folder()
     if data == "auto":
-        data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
+        data = "full" if corpus_in(full) and question_file(full, name, "test") else "mini"
     tier = str(data) if data in ("mini", "full") else "path"
     if tier == "path":
         folder = existing(
@@ -122,13 +74,13 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
         )
     else:
         folder = full if tier == "full" else WORLD_FOLDERS[question_set(name).world]
-    corpus = _corpus(folder)
+    corpus = corpus_in(folder)
     if corpus is None:
         fetched = f"; scripts/fetch_data {name} wiki18 fetches the public ones" if data == "full" else ""
         raise MissingData(
             f"no corpus.jsonl ({', '.join(CORPORA[1:])}) in {folder} (data={str(data)!r}); data='mini' works without any files{fetched}"
         )
-    files = {split: path for split in SPLITS if (path := _question_file(folder, name, split))}
+    files = {split: path for split in SPLITS if (path := question_file(folder, name, split))}
     if not files:
         raise MissingData(
             f"no {name}.<split>, {name}/<split> or <split> (train, valid, test; {', '.join(SUFFIXES)}) in {folder} (data={str(data)!r})"
