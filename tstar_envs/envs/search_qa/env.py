@@ -42,7 +42,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Observation
     A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
-    and spaces; with a service that may tell these apart, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
+    and spaces; with a service that may distinguish these, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
     gives prompt, results and the answer to an invalid action in Search-R1's own form, for its checkpoints.
 
     ## Rewards
@@ -80,8 +80,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Rules version history
     1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
-    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks tell
-    queries apart, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
+    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks distinguish
+    queries, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
     set's own script (no partial credit for yes and no in HotpotQA and 2WikiMultihopQA only); style ``search_r1`` shows the first line
     of a passage as the corpus has it.
     """

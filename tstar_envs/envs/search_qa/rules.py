@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, Scoring
@@ -58,8 +58,7 @@ def _has_words(query: str) -> bool:
     return any(c.isalnum() for c in unicodedata.normalize("NFKC", query).casefold())
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(NamedTuple):
     """What an environment plays under.
 
     Attributes:

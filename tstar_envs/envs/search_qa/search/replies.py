@@ -67,7 +67,7 @@ def read_passage(hit: Mapping[str, Any]) -> Passage:
     if texts.get("title") and texts["title"] != heading:
         title = texts["title"]
     text = texts["text"] if texts.get("text") and contents != texts["text"] else body
-    # Many passages have one title (those of an article), so where there is no id the contents tell whether one was seen before.
+    # Many passages have one title (those of an article), so where there is no id the contents decide whether one was seen before.
     id_ = document.get("id")
     if id_ is None:
         id_ = blake2b(

@@ -39,7 +39,7 @@ class Question:
 
 
 def hop(world: World, entity: Entity, relation: str) -> Hop:
-    """The look-up of one fact; the second query adds the kind, which tells namesakes apart."""
+    """The look-up of one fact; the second query adds the kind, which distinguishes namesakes."""
     queries = (
         entity.name,
         f"{entity.name} {entity.kind if entity.type == 'work' else relation.replace('_', ' ')}",

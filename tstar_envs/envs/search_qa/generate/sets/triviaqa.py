@@ -1,4 +1,4 @@
-"""The mini tier's TriviaQA: which entity do two or three clues fit, that only together tell which it is?
+"""The mini tier's TriviaQA: which entity do two or three clues fit, that only together fix it?
 
 A clue is a fact of the entity. A work is asked for by its kind ("Which novel ..."), which is a clue of its own where another kind
 of work would fit the others. What is proved of every question is listed at ``rejection``.
@@ -40,7 +40,7 @@ FRAMES = (
 def conjunctions(
     mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every (entity, relations) of a region whose facts together tell which it is, in random order."""
+    """Every (entity, relations) of a region whose facts together fix which it is, in random order."""
     found = []
     for entity in mini.world.entities.values():
         if entity.region != region or entity.type not in CLUES:
