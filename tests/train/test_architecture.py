@@ -18,6 +18,6 @@ def test_the_page_prints_the_loop_that_runs():
 def test_every_file_that_the_page_names_exists():
     named = re.findall(r"`((?:tstar_train/)?[a-z_*/]+(?:\.py|\.toml|/))`", PAGE)
     assert len(named) > 20
-    rooms = [ROOT / "tstar_train", ROOT / "tstar_envs", *(ROOT / "tstar_envs" / "envs").glob("*/")]
+    rooms = [ROOT, ROOT / "tstar_train", ROOT / "tstar_envs", *(ROOT / "tstar_envs" / "envs").glob("*/")]
     for name in named:
         assert any(list(room.glob(name.removeprefix("tstar_train/").rstrip("/"))) for room in rooms), name
