@@ -297,7 +297,9 @@ def test_unreachable_service_is_no_failure_of_the_agent(run: Run, tmp_path: Path
 def test_other_settings_are_refused(run: Run, tmp_path: Path) -> None:
     run(*base("--agent", "random", "--tasks", "2", "--out", "r.jsonl"))
     before = (tmp_path / "r.jsonl").read_bytes()
-    done = run(*base("--agent", "random", "--tasks", "2", "--out", "r.jsonl", "--seed", "1", "--topk", "2"))
+    done = run(
+        *base("--agent", "random", "--tasks", "2", "--out", "r.jsonl", "--seed", "1", "--option", "topk=2")
+    )
     assert done.returncode == 2 and "options.topk was not set, now 2; seed was 0, now 1" in done.stderr
     assert (tmp_path / "r.jsonl").read_bytes() == before
 
@@ -468,7 +470,7 @@ def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run,
     )
     same = run(*base("--agent", "wishes:plain", "--tasks", "1", "--options-of", "wishes:Wishes"))
     assert "options: topk=1" in same.stdout and "of its own" not in same.stdout
-    overridden = run(*base("--agent", "wishes:Wishes", "--tasks", "1", "--topk", "3"))
+    overridden = run(*base("--agent", "wishes:Wishes", "--tasks", "1", "--option", "topk=3"))
     assert "options: topk=3" in overridden.stdout and "of its own" not in overridden.stdout
 
 

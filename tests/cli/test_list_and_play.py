@@ -81,7 +81,7 @@ def test_a_whole_game(run: Run) -> None:
         "quit",
         "never read",
     ]
-    done = run("play", "hotpotqa", "--task", TASK, "--topk", "1", stdin="\n".join(typed))
+    done = run("play", "hotpotqa", "--task", TASK, "--option", "topk=1", stdin="\n".join(typed))
     assert (done.returncode, done.stderr) == (0, "")
     shown = iter(done.stdout.splitlines())
     for expected in (
@@ -161,8 +161,8 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
         "hotpotqa",
         "--task",
         TASK,
-        "--retriever",
-        "http://127.0.0.1:9",
+        "--option",
+        "retriever=http://127.0.0.1:9",
         stdin="search[x]\nfinish[Ebsel]\n",
     )
     assert "python -m retriever serve" in done.stdout and "try again" in done.stdout
@@ -176,8 +176,8 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
         (("play", "hotpotqa", "--task", "nope"), "no task 'nope'"),
         (("play", "hotpotqa", "--task", "1000"), "from 0 to 999"),
         (("play", "hotpotqa", "--split", "dev"), "'train', 'valid', 'test'"),
-        (("play", "hotpotqa", "--topk", "0"), "topk must be"),
-        (("play", "hotpotqa", "--retriever", "elastic"), "'hashed', 'bm25'"),
+        (("play", "hotpotqa", "--option", "topk=0"), "topk must be"),
+        (("play", "hotpotqa", "--option", "retriever=elastic"), "'hashed', 'bm25'"),
         (
             ("play", "hotpotqa", "--option", "colour=red"),
             "no option 'colour'; valid: data, explain_invalid, horizon, normalizer",

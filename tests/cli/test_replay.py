@@ -336,7 +336,7 @@ def test_an_episode_that_the_trainer_cut_is_not_expected_to_end(call: Call) -> N
 
 
 def test_options_of_a_training_run_come_from_its_folder(call: Call) -> None:
-    options = ("--option", "horizon=3", "--topk", "1")
+    options = ("--option", "horizon=3", "--option", "topk=1")
     assert (
         call("eval", "--env", "nq", "--agent", "random", "--tasks", "20", *options, "--out", "o.jsonl")[0]
         == 0

@@ -70,7 +70,5 @@ class EvalCommand:
     """JSON-lines file for the episodes; FILE.config.json beside it holds the settings. With --suite a folder, one file for each."""
     options_of: str | None = None
     """Play with the options that this agent wishes (for example tiny), whoever plays: agents are comparable only under the same."""
-    topk: int | None = None
-    """Search environments: passages per search (the same as --option topk=N)."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], _KEY_VALUE]] = ()
-    """Further option of the environment; may be repeated."""
+    """Option of the environment, for example topk=1 or retriever=http://127.0.0.1:8000; may be repeated."""

@@ -179,8 +179,7 @@ def _wishes(command: EvalCommand, entry: EnvEntry, agent: Agent) -> dict[str, An
 
 def _own_options(command: EvalCommand, entry: EnvEntry) -> dict[str, Any]:
     """The user's own options, which stand above any wishes."""
-    pairs = [*([f"topk={command.topk}"] if command.topk is not None else []), *command.option]
-    return parse_options(entry, pairs, {"split": "--split"})
+    return parse_options(entry, command.option, {"split": "--split"})
 
 
 def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tuple[list[str], str]:

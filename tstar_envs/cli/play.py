@@ -31,28 +31,17 @@ class PlayCommand:
     """Where the task is drawn from: train, valid or test."""
     seed: int | None = None
     """Draws the task; default: another one each time."""
-    topk: int | None = None
-    """Search environments: passages per search (the same as --option topk=N)."""
-    retriever: str | None = None
-    """Search environments: hashed, bm25, or the address of a search service."""
     keys: bool = False
     """Where single keys stand for actions (Sokoban): play them without Enter, on a screen that is drawn anew after each."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
-    """Further option of the environment; may be repeated."""
+    """Option of the environment, for example topk=1 or retriever=http://127.0.0.1:8000; may be repeated."""
 
 
 def run(command: PlayCommand, console: Console) -> int:
     """Play until quit, the end of the input or Ctrl-C."""
     entry = find_entry(command.env)
-    pairs = [
-        f"{name}={value}"
-        for name, value in (("topk", command.topk), ("retriever", command.retriever))
-        if value is not None
-    ]
-    env = make_env(
-        entry,
-        {"split": command.split, **parse_options(entry, [*pairs, *command.option], {"split": "--split"})},
-    )
+    options = parse_options(entry, command.option, {"split": "--split"})
+    env = make_env(entry, {"split": command.split, **options})
     game = Game(env, console)
     if command.keys:
         game.check_keys()
