@@ -35,7 +35,7 @@ import tstar_envs
 from tstar_envs.envs.blocksworld.board import MOST_BOARDS
 from tstar_envs.envs.blocksworld.generate import fresh_problems
 from tstar_envs.envs.sokoban import generate_level
-from tstar_envs.envs.sokoban.view import MOST_LEVELS
+from tstar_envs.envs.sokoban.view import MOST_TASKS as MOST_LEVELS
 
 ROWS = 32
 BATCH = 32

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from tstar_envs.envs.sokoban.levels import Room, State, level_rows
+from tstar_envs.envs.sokoban.level_files.xsb import level_rows
+from tstar_envs.envs.sokoban.state import State
+from tstar_envs.envs.sokoban.task import Room
 
 # Of 6,501 rooms so many go to each split: the sizes of the shipped set.
 SHARES = (("train", 5000), ("valid", 501), ("test", 1000))

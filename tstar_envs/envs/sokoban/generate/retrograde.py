@@ -1,14 +1,15 @@
-"""Exact distances of all states of a room at once: breadth-first search backwards, over single moves, from every solved state.
+"""Retrograde analysis, the exact distances of all states of a room: breadth-first search backwards from every solved state.
 
-All player cells of one box layout travel together as a bit set, so a layer costs a handful of integer operations for each
-layout that it touches.
+It goes over single moves. All player cells of one box layout travel together as a bit set, so a layer costs a handful of
+integer operations for each layout that it touches.
 """
 
 from __future__ import annotations
 
 from itertools import combinations
 
-from tstar_envs.envs.sokoban.levels import Room, State, cells
+from tstar_envs.envs.sokoban.state import State, cells
+from tstar_envs.envs.sokoban.task import Room
 
 
 class DistanceTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.parsers import expat
 
-from tstar_envs.envs.sokoban.level_files import FoundLevel
+from tstar_envs.envs.sokoban.level_files.text_file import FoundLevel
 from tstar_envs.errors import BadData
 
 

@@ -1,12 +1,14 @@
-"""Optimal solutions in moves of levels and states: ``search`` finds them, ``plan`` says which of them is given."""
+"""Optimal solutions in moves of levels and states: ``search`` finds their lengths, ``solution`` says which of them is given."""
 
 from __future__ import annotations
 
 from tstar_envs.choices import is_whole
-from tstar_envs.envs.sokoban.levels import Room, State, parse_level
-from tstar_envs.envs.sokoban.plan import solution
+from tstar_envs.envs.sokoban.level_files.xsb import parse_level
 from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
-from tstar_envs.envs.sokoban.search import Search
+from tstar_envs.envs.sokoban.solver.search import Search
+from tstar_envs.envs.sokoban.solver.solution import solution
+from tstar_envs.envs.sokoban.state import State
+from tstar_envs.envs.sokoban.task import Room
 from tstar_envs.errors import UnknownOption
 from tstar_envs.horizon import check_seconds
 
@@ -20,7 +22,7 @@ def solve(
     """An optimal solution, in moves, of a level in XSB text.
 
     Args:
-        level_text: see ``tstar_envs.envs.sokoban.levels.parse_level``.
+        level_text: see ``tstar_envs.envs.sokoban.level_files.xsb.parse_level``.
         solver_states: how many states the search may keep before it gives up; a million take about 300 MB and ten
             seconds with four boxes, a minute with seven.
         solver_seconds: for how long it may search, by the clock.

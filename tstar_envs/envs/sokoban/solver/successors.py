@@ -1,4 +1,4 @@
-"""The steps of a search for solutions: a walk and a push, forwards and backwards.
+"""Successors in a search for solutions: a walk and a push, forwards and backwards.
 
 A node is a state right after a push. Both functions take a node and the moves gone there, and give the nodes next to it for which
 ``known`` has no shorter way.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tstar_envs.envs.sokoban.assignment import LOST
-from tstar_envs.envs.sokoban.levels import Room, State, shift
+from tstar_envs.envs.sokoban.solver.assignment import LOST
+from tstar_envs.envs.sokoban.state import State, shift
+from tstar_envs.envs.sokoban.task import Room
 
-Step: TypeAlias = tuple[
-    int, State, int
-]  # moves gone, the node, and the cell of the box that was pushed (-1 backwards)
+# Moves gone, the node, and the cell of the box that was pushed (-1 backwards).
+Successor: TypeAlias = tuple[int, State, int]
 
 
-def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[State, int]) -> list[Step]:
+def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
     """Forwards: the nodes after each push that the player can get to; ``alive``: the cells from which a box gets to a target."""
     boxes, player = node
     width, offsets = room.width, room.offsets
@@ -53,7 +53,7 @@ def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[Sta
     return found
 
 
-def before_the_push(room: Room, node: State, gone: int, known: dict[State, int]) -> list[Step]:
+def before_the_push(room: Room, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
     """Backwards: the nodes before each push that can have led to this one, and before the walk to that push."""
     boxes, player = node
     width = room.width

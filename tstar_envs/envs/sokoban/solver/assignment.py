@@ -29,9 +29,8 @@ class Assignment:
         self._pushes = pushes
         self._in_time = in_time
         self._number = {cell: number for number, cell in enumerate(wanted)}
-        self._rows: dict[
-            int, Pushes
-        ] = {}  # the same with numbers for the wanted cells, as far as they were asked for
+        # The same with numbers for the wanted cells, as far as they were asked for.
+        self._rows: dict[int, Pushes] = {}
         self._wanted = len(wanted)
         self._prices = [0] * len(wanted)
 
@@ -74,14 +73,14 @@ class Assignment:
         for place in late:
             if len(rows) > _MANY:
                 self._in_time()
-            if not _seat(place, rows, costs, prices, taken):
+            if not _augment(place, rows, costs, prices, taken):
                 return LOST
         if len(rows) == self._wanted:
             self._prices = prices
         return sum(costs) + sum(prices)
 
 
-def _seat(place: int, rows: list[Pushes], costs: list[int], prices: list[int], taken: list[int]) -> bool:
+def _augment(place: int, rows: list[Pushes], costs: list[int], prices: list[int], taken: list[int]) -> bool:
     """Give one more box a cell on the cheapest path of exchanges; costs and prices go along. False if there is none."""
     reach = [LOST] * len(prices)  # cheapest way to each cell
     before = [-1] * len(prices)  # the cell whose box goes there on it

@@ -1,4 +1,4 @@
-"""Makes the shipped levels: ``python -m tstar_envs.envs.sokoban.generate --out FOLDER`` writes the same bytes everywhere.
+"""The files of the shipped levels.
 
 Every split of a difficulty is a stream of fresh levels in rooms of that split; a level that equals an earlier one up to
 the eight symmetries (of any difficulty) is left out.
@@ -6,7 +6,6 @@ the eight symmetries (of any difficulty) is left out.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import json
@@ -15,10 +14,11 @@ from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
-from tstar_envs.envs.sokoban.draw import TIERS, generate_level
-from tstar_envs.envs.sokoban.levels import Level
-from tstar_envs.envs.sokoban.symmetry import level_key
-from tstar_envs.envs.sokoban.tasks import level_to_line
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
+from tstar_envs.envs.sokoban.generate.level import generate_level
+from tstar_envs.envs.sokoban.generate.symmetry import level_key
+from tstar_envs.envs.sokoban.task import Task
+from tstar_envs.envs.sokoban.tasks import write_task
 
 SEED = 20260101
 # Of train, valid and test; over the three difficulties 5,000, 501 and 1,000.
@@ -29,7 +29,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-def stream(difficulty: str, split: str, seed: int = SEED) -> Iterator[Level]:
+def stream(difficulty: str, split: str, seed: int = SEED) -> Iterator[Task]:
     """The levels of one shipped split, in order and without end.
 
     No level of another difficulty has as many boxes and no other split has the same rooms, so it is enough to look for
@@ -47,16 +47,16 @@ def stream(difficulty: str, split: str, seed: int = SEED) -> Iterator[Level]:
 def build(difficulty: str, sizes: Mapping[str, int], seed: int = SEED) -> bytes:
     """The file of a difficulty, uncompressed, with so many levels of each split."""
     lines = (
-        level_to_line(level) + "\n"
+        write_task(level) + "\n"
         for split, size in sizes.items()
         for level in islice(stream(difficulty, split, seed), size)
     )
     return "".join(lines).encode("ascii")
 
 
-def generate(seed: int = SEED) -> dict[str, bytes]:
+def build_all(seed: int = SEED) -> dict[str, bytes]:
     """The files of all difficulties, uncompressed; with the default seed those that ship."""
-    return {f"{difficulty}.jsonl": build(difficulty, SIZES[difficulty], seed) for difficulty in TIERS}
+    return {f"{difficulty}.jsonl": build(difficulty, SIZES[difficulty], seed) for difficulty in DIFFICULTIES}
 
 
 def write(folder: Path, contents: Mapping[str, bytes], seed: int) -> None:
@@ -71,18 +71,3 @@ def write(folder: Path, contents: Mapping[str, bytes], seed: int) -> None:
     for name, data in contents.items():
         (folder / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
     (folder / "MANIFEST.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    """Command line of the generator."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args()
-    contents = generate(arguments.seed)
-    write(arguments.out, contents, arguments.seed)
-    print(f"{sum(data.count(10) for data in contents.values())} levels in {arguments.out}")
-
-
-if __name__ == "__main__":
-    main()

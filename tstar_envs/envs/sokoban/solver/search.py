@@ -18,76 +18,22 @@ from functools import partial
 from itertools import combinations
 from math import comb, inf
 from time import monotonic
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
-from tstar_envs.envs.sokoban.assignment import LOST
-from tstar_envs.envs.sokoban.bound import FrozenBoxes, PushBound, push_distances, pushes_from
-from tstar_envs.envs.sokoban.levels import Room, State, cells
 from tstar_envs.envs.sokoban.rules import is_solved
-from tstar_envs.envs.sokoban.steps import Step, after_a_push, before_the_push, just_pushed
+from tstar_envs.envs.sokoban.solver.assignment import LOST
+from tstar_envs.envs.sokoban.solver.deadlock import FrozenBoxes
+from tstar_envs.envs.sokoban.solver.frontier import Fits, Frontier
+from tstar_envs.envs.sokoban.solver.lower_bound import PushBound
+from tstar_envs.envs.sokoban.solver.push_distances import push_distances, pushes_from
+from tstar_envs.envs.sokoban.solver.successors import after_a_push, before_the_push, just_pushed
+from tstar_envs.envs.sokoban.state import State, cells
+from tstar_envs.envs.sokoban.task import Room
 from tstar_envs.errors import SolverLimit
 
 ALONE = 500  # states after which the search from the other end begins
-MOST_ENTRIES = (
-    4_000_000  # pairs of a target and a cell, of each a number of pushes; for every million of states so many
-)
+MOST_ENTRIES = 4_000_000  # pairs of a target and a cell, with the pushes of each, for every million of states
 MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) it never does
-
-Neighbours: TypeAlias = Callable[[State, int, dict[State, int]], list[Step]]  # see ``steps``
-Fits: TypeAlias = Callable[[int, int, int], bool]  # of moves gone, total and surplus
-
-
-class _End:
-    """One end of the search.
-
-    Attributes:
-        gone: of every node found, the least moves known between it and this end.
-        waiting: the nodes that are not expanded, by moves gone, total and surplus.
-    """
-
-    def __init__(self, neighbours: Neighbours, ahead: PushBound, behind: PushBound | None) -> None:
-        self.neighbours = neighbours
-        self.ahead = ahead
-        self.behind = behind  # None: nothing is known, so every surplus counts as 0
-        self.gone: dict[State, int] = {}
-        self.waiting: dict[tuple[int, int, int], list[State]] = {}
-
-    def begin(self, nodes: list[State]) -> None:
-        """Begin with nodes of one box layout."""
-        for node in nodes:
-            self.gone[node] = 0
-            self.waiting.setdefault((0, self.ahead(node[0]), 0), []).append(node)
-
-    def partners(self, length: int, in_time: Callable[[], None]) -> Fits | None:
-        """Whether a node of the other end may be on a way of ``length`` moves with a node that waits here; None if none can be."""
-        keys = [key for key in self.waiting if key[1] <= length]
-        if not keys:
-            return None
-        first_gone, last_gone, first_total = (
-            min(key[0] for key in keys),
-            max(key[0] for key in keys),
-            min(key[1] for key in keys),
-        )
-        # By moves gone and total: the least surplus of the waiting nodes with no more of either.
-        least = [[LOST] * (length - first_total + 1) for _ in range(first_gone, last_gone + 1)]
-        for gone, total, surplus in keys:
-            row = least[gone - first_gone]
-            row[total - first_total] = min(row[total - first_total], surplus)
-        before = [LOST] * (length - first_total + 1)
-        for row in least:
-            in_time()
-            smallest = LOST
-            for total, surplus in enumerate(row):
-                row[total] = smallest = min(smallest, surplus, before[total])
-            before = row
-
-        def fits(gone: int, total: int, surplus: int) -> bool:
-            left, most = length - gone - first_gone, length - surplus - first_total
-            return (
-                left >= 0 and most >= 0 and least[min(left, last_gone - first_gone)][most] <= length - total
-            )
-
-        return fits
 
 
 class Search:
@@ -102,13 +48,13 @@ class Search:
         self._at_least = 0  # moves of a solution, as far as is known
         self._shortest = LOST
         self._meetings: list[State] = []
-        self._backward: _End | None = None
+        self._backward: Frontier | None = None
         entries = room.targets.bit_count() * room.floor.bit_count()
         if entries > MOST_ENTRIES * max(1, most_states // 1_000_000):
             self._give_up(f"with tables of {entries:,} pairs of a target and a cell", "solver_states")
         to_targets, alive = push_distances(room, self._in_time)
         self._left = PushBound(to_targets, FrozenBoxes(room, alive), self._in_time)
-        self._forward = _End(partial(after_a_push, room, alive), self._left, None)
+        self._forward = Frontier(partial(after_a_push, room, alive), self._left, None)
 
     def run(self) -> tuple[int, Callable[[State], int | None]] | None:
         """The optimal length, and the moves left in states right after a push (all that are on an optimal way); None if lost."""
@@ -145,13 +91,13 @@ class Search:
         """How many are kept."""
         return len(self._forward.gone) + (0 if self._backward is None else len(self._backward.gone))
 
-    def _other_end(self) -> _End:
+    def _other_end(self) -> Frontier:
         """The end at the solved states."""
         room, boxes = self._room, self._start[0].bit_count()
         from_start = self._forward.behind = PushBound(
             pushes_from(room, self._start[0], self._in_time), None, self._in_time
         )
-        back = _End(partial(before_the_push, room), from_start, self._left)
+        back = Frontier(partial(before_the_push, room), from_start, self._left)
         for chosen in combinations(cells(room.targets), boxes):
             self._in_time()
             layout = sum(1 << cell for cell in chosen)
@@ -159,13 +105,12 @@ class Search:
                 back.begin([(layout, cell) for cell in cells(just_pushed(room, layout))])
         return back
 
-    def _expand(self, end: _End, other: _End | None, length: int) -> None:
+    def _expand(self, end: Frontier, other: Frontier | None, length: int) -> None:
         """Expand what could be on a way of ``length`` moves with a node that waits at the other end."""
-        fits = (
-            other.partners(length, self._in_time)
-            if other is not None
-            else lambda gone, total, surplus: total <= length
-        )
+        if other is None:
+            fits: Fits | None = lambda gone, total, surplus: total <= length  # noqa: E731
+        else:
+            fits = other.partners(length, self._in_time)
         if fits is None:
             return
         ready: list[list[State]] = [[] for _ in range(length + 1)]
@@ -180,7 +125,7 @@ class Search:
                 if self.states > self._most_states:
                     self._give_up(f"after {self._most_states:,} states", "solver_states")
                 self._in_time()
-                for after_gone, after, moved in end.neighbours(node, gone, known):
+                for after_gone, after, moved in end.successors(node, gone, known):
                     left = ahead(after[0], moved)
                     total = after_gone + left
                     if total > self._shortest:  # or lost
