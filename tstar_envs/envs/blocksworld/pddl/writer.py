@@ -1,15 +1,14 @@
-"""Blocksworld in PDDL: writing the 4-operator STRIPS domain and its problems, plain or in mystery words; ``pddl_reader`` reads them."""
+"""Writing the domain and its problems; ``reader`` reads them."""
 
 from __future__ import annotations
 
 import re
 
-from tstar_envs.envs.blocksworld.pddl_reader import is_domain, read_problem, state_facts
-from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, UNSTACK, Fact
-from tstar_envs.envs.blocksworld.vocabulary import PLAIN, Vocabulary
-
-__all__ = ["is_domain", "read_problem", "state_facts", "write_domain", "write_problem"]
+from tstar_envs.envs.blocksworld.facts import Fact, state_facts
+from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, UNSTACK
+from tstar_envs.envs.blocksworld.task import Problem
+from tstar_envs.envs.blocksworld.vocabularies import PLAIN
+from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 
 _DOMAIN = """\
 (define (domain {domain})
@@ -50,7 +49,7 @@ def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
 def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) -> str:
     """The problem file; ``title`` becomes part of its name, what PDDL forbids replaced; mystery leaves it out, as it may name blocks."""
 
-    def written(fact: Fact) -> str:
+    def line(fact: Fact) -> str:
         blocks = [problem.names[block] for block in fact.arguments]
         return f"({' '.join([vocabulary.predicates[fact.predicate], *blocks])})"
 
@@ -59,6 +58,6 @@ def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) 
         f"(define (problem {name})\n"
         f"  (:domain {vocabulary.domain})\n"
         f"  (:objects {' '.join(problem.names)})\n"
-        f"  (:init {' '.join(map(written, state_facts(problem.start)))})\n"
-        f"  (:goal (and {' '.join(map(written, problem.goal.facts))})))\n"
+        f"  (:init {' '.join(map(line, state_facts(problem.start)))})\n"
+        f"  (:goal (and {' '.join(map(line, problem.goal.facts))})))\n"
     )

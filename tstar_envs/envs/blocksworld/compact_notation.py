@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, Fact, Goal
+from tstar_envs.envs.blocksworld.facts import ON, ONTABLE, Fact
+from tstar_envs.envs.blocksworld.goal import Goal, goal_towers
+from tstar_envs.envs.blocksworld.state import TABLE
+from tstar_envs.envs.blocksworld.task import Problem
 
 TABLE_WORD = "table"
 SEPARATOR = " / "
@@ -25,25 +27,9 @@ def write_towers(piles: Iterable[Sequence[int]], names: Sequence[str]) -> str:
 def write_goal(goal: Goal, names: Sequence[str]) -> str:
     """The places that a goal demands, as text."""
     return SEPARATOR.join(
-        " ".join(TABLE_WORD if block == TABLE else names[block] for block in chain) for chain in chains(goal)
+        " ".join(TABLE_WORD if block == TABLE else names[block] for block in chain)
+        for chain in goal_towers(goal)
     )
-
-
-def chains(goal: Goal) -> list[list[int]]:
-    """The goal's places as chains from bottom to top; a chain that must stand on the table starts with ``TABLE``."""
-    above = {under: block for block, under in goal.places if under >= 0}
-    found, done = [], set()
-    for block, under in goal.places:
-        while under >= 0:
-            block, under = under, goal.below[under]
-        if block not in done:
-            done.add(block)
-            chain = [TABLE] if under == TABLE else []
-            while block != TABLE:
-                chain.append(block)
-                block = above.get(block, TABLE)
-            found.append(chain)
-    return found
 
 
 def read_problem(start: str, goal: str) -> Problem:

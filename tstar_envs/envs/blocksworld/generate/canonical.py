@@ -1,24 +1,14 @@
-"""A Blocksworld problem: named blocks, a start and a goal; and its canonical form, equal exactly for problems that differ
-only in the names of their blocks.
-"""
+"""The canonical form of a problem, equal exactly for problems that differ only in the names of their blocks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from tstar_envs.envs.blocksworld.rules import TABLE, Goal, State
+from tstar_envs.envs.blocksworld.goal import Goal
+from tstar_envs.envs.blocksworld.state import TABLE, State
+from tstar_envs.envs.blocksworld.task import Problem
 
 CanonicalForm = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Block number b is called ``names[b]``; ``start`` and ``goal`` speak of numbers."""
-
-    names: tuple[str, ...]
-    start: State
-    goal: Goal
 
 
 def canonical_form(problem: Problem) -> CanonicalForm:
