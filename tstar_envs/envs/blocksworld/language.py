@@ -84,8 +84,10 @@ class Language:
 
     def operator(self, action: str) -> Operator:
         """The operator of a canonical action: the inverse of ``action``."""
-        word, *names = action.split(" ")
-        return Operator(self._verbs[word], *[self._numbers[name] for name in names])
+        words, numbers = action.split(" "), self._numbers
+        if len(words) == 2:
+            return Operator(self._verbs[words[0]], numbers[words[1]])
+        return Operator(self._verbs[words[0]], numbers[words[1]], numbers[words[2]])
 
     def _clause(self, word: str, block: int, under: int) -> str:
         """A predicate or verb with its blocks; ``TABLE`` stands where it has none."""

@@ -13,7 +13,7 @@ from tstar_envs.envs.blocksworld.clauses import BlockClauses
 from tstar_envs.envs.blocksworld.compact_notation import SEPARATOR
 from tstar_envs.envs.blocksworld.facts import HANDEMPTY
 from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, Operator
+from tstar_envs.envs.blocksworld.rules import PUT_DOWN, STACK, Operator
 from tstar_envs.envs.blocksworld.state import HAND, State, towers
 from tstar_envs.envs.blocksworld.vocabularies import COLOURS, PLAIN
 
@@ -64,13 +64,22 @@ class Renderer:
     def towers_after(self, before: TowerTexts, operator: Operator) -> TowerTexts:
         """The towers after a legal operator, from those before it: only one of them is written anew."""
         verb, block, under = operator
-        if verb == STACK:
-            return tuple([self._on_top(block, tower) if tower[1] == under else tower for tower in before])
+        found = list(before)
         if verb == PUT_DOWN:
-            return tuple(sorted([*before, self._on_top(block, None)]))  # no two have the same bottom block
-        if verb == PICK_UP:
-            return tuple([tower for tower in before if tower[1] != block])
-        return tuple([tower[2] if tower[1] == block else tower for tower in before])
+            found.append(self._on_top(block, None))
+            found.sort()  # by bottom blocks, of which no two are the same
+            return tuple(found)
+        top = under if verb == STACK else block
+        for place, tower in enumerate(before):
+            if tower[1] == top:
+                if verb == STACK:
+                    found[place] = self._on_top(block, tower)
+                elif tower[2] is None:
+                    del found[place]
+                else:
+                    found[place] = tower[2]
+                break
+        return tuple(found)
 
     def _on_top(self, block: int, tower: TowerText | None) -> TowerText:
         """A tower with one more block; None stands for the table."""
