@@ -8,8 +8,8 @@ from tstar_envs.envs.blocksworld.clauses import clauses_of
 from tstar_envs.envs.blocksworld.compact_notation import TABLE_WORD, write_goal
 from tstar_envs.envs.blocksworld.facts import ON, ONTABLE, Fact
 from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.rules import Operator, violated
-from tstar_envs.envs.blocksworld.state import State
+from tstar_envs.envs.blocksworld.rules import Operator, OperatorFields, violated
+from tstar_envs.envs.blocksworld.state import TABLE, State
 from tstar_envs.envs.blocksworld.task import Problem
 from tstar_envs.envs.blocksworld.vocabularies import COLOURS, MYSTERY, PLAIN
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
@@ -82,12 +82,11 @@ class Language:
         """The canonical action of an operator."""
         return self._clause(*operator)
 
-    def operator(self, action: str) -> Operator:
-        """The operator of a canonical action: the inverse of ``action``."""
+    def operator(self, action: str) -> OperatorFields:
+        """The operator of a canonical action, the inverse of ``action``."""
         words, numbers = action.split(" "), self._numbers
-        if len(words) == 2:
-            return Operator(self._verbs[words[0]], numbers[words[1]])
-        return Operator(self._verbs[words[0]], numbers[words[1]], numbers[words[2]])
+        under = numbers[words[2]] if len(words) == 3 else TABLE
+        return self._verbs[words[0]], numbers[words[1]], under
 
     def _clause(self, word: str, block: int, under: int) -> str:
         """A predicate or verb with its blocks; ``TABLE`` stands where it has none."""

@@ -13,7 +13,7 @@ from tstar_envs.envs.blocksworld.clauses import BlockClauses
 from tstar_envs.envs.blocksworld.compact_notation import SEPARATOR
 from tstar_envs.envs.blocksworld.facts import HANDEMPTY
 from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.rules import PUT_DOWN, STACK, Operator
+from tstar_envs.envs.blocksworld.rules import PUT_DOWN, STACK, OperatorFields
 from tstar_envs.envs.blocksworld.state import HAND, State, towers
 from tstar_envs.envs.blocksworld.vocabularies import COLOURS, PLAIN
 
@@ -61,7 +61,7 @@ class Renderer:
             found.append(text)
         return tuple(found)  # type: ignore[arg-type]  # no tower is empty
 
-    def towers_after(self, before: TowerTexts, operator: Operator) -> TowerTexts:
+    def towers_after(self, before: TowerTexts, operator: OperatorFields) -> TowerTexts:
         """The towers after a legal operator, from those before it: only one of them is written anew."""
         verb, block, under = operator
         found = list(before)

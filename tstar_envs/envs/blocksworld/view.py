@@ -14,7 +14,6 @@ from tstar_envs.envs.blocksworld import rules
 from tstar_envs.envs.blocksworld.commands import read_command
 from tstar_envs.envs.blocksworld.language import Language, name_blocks
 from tstar_envs.envs.blocksworld.oracle import Expert
-from tstar_envs.envs.blocksworld.rules import Operator
 from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS
 from tstar_envs.envs.blocksworld.state import State
 from tstar_envs.envs.blocksworld.task import Task
@@ -65,7 +64,6 @@ class TaskView:
         blocks = len(task.problem.start)
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
-        self._operators: dict[str, Operator] = {}  # by their canonical actions, those that were played
         self._shown: dict[State, StateView] = {}
         # What legal operators do, by state and canonical action.
         self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}
@@ -126,9 +124,7 @@ class TaskView:
         if self._won:  # at the start: any legal operator ends the episode, and none spoils it
             text = f"{observation}\n{GOAL_REACHED}"
             return state, text, action, "", "", True, True, 1.0, None, 0.0, admissible, key
-        operator = self._operators.get(action)
-        if operator is None:
-            operator = self._operators[action] = self.language.operator(action)
+        operator = self.language.operator(action)
         after = rules.apply(state, operator)
         known = self._shown.get(after)
         shown = known or self._show(after, self._renderer.towers_after(towers, operator))
