@@ -9,7 +9,7 @@ table='
 openenv: openenv==0.10.0
 trl: trl==1.16.0 torch==2.13.0 transformers datasets accelerate jinja2
 verl_agent:
-verifiers: verifiers==0.4.0
+verifiers: verifiers==0.4.0 uv
 inspect_ai: inspect_ai==0.3.285
 '
 # What the environments of all families and the tests need.

@@ -7,26 +7,23 @@ written once.
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
 
 import gymnasium as gym
 
-from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
-from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
-from tstar_envs.data.home import Published
+from tstar_envs.choices import PROMPT_STYLES, check_option, is_whole
+from tstar_envs.displayed import Displayed
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
-from tstar_envs.expert import WithExpert
-from tstar_envs.horizon import read_factor, steps_of
+from tstar_envs.horizon import read_horizon, steps_of
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.react import Reply, read_reply
-from tstar_envs.snapshot import Origin, Snapshot, digest, options_of_state
+from tstar_envs.restorable import Restorable
 from tstar_envs.spaces import Unicode
 from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.surveyed import Surveyed
+from tstar_envs.teaching import Teaching
 from tstar_envs.tools import Tool, tool
 
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
@@ -47,7 +44,14 @@ _STEP_INFO = {
 }
 
 
-class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
+class TextEnv(
+    Restorable[Task, State],
+    Teaching[Task, State],
+    Surveyed,
+    Displayed,
+    gym.Env[str, str],
+    Generic[Task, State],
+):
     """Base of all environments: Gymnasium's ``reset`` and ``step`` over text, and what goes beyond them.
 
     ``info``, a fresh object each time, holds on reset and step: ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
@@ -74,11 +78,7 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     default_horizon: int = 20
     longest_observation: int = 20_000
     optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
-    splits: tuple[str, ...] = SPLITS
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
-    tier: str = "mini"
-    left_out: LeftOut = NOTHING_LEFT_OUT  # what of data by path cannot be used, with the option ``skip_bad``
-    solved_at_start: Sequence[str] = ()  # ids of tasks whose goal holds before the first step
     answers: bool = (
         True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
     )
@@ -88,9 +88,6 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     tools: tuple[Tool, ...] = (
         tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),
     )
-    keys: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # what a person may type in ``play``, in lower case, and the action it stands for
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Keeps the options, for ``snapshot``."""
@@ -115,26 +112,16 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
         check_option("explain_invalid", explain_invalid, (True, False))
-        self._horizon_factor = read_factor(horizon) if isinstance(horizon, str) else None
-        if self.horizon_varies and not self.optimum_known:
-            raise UnknownOption(
-                f"horizon={horizon!r}: the optimum is not known in {self._name()}; give a whole number"
-            )
-        if isinstance(horizon, str):
-            horizon = None
-        if horizon is not None and (not is_whole(horizon) or horizon < 1):
-            raise UnknownOption(
-                f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}"
-            )
+        self._horizon_factor, steps = read_horizon(horizon, self.optimum_known, self._name())
         self.split = split
-        self.horizon = self.default_horizon if horizon is None else int(horizon)
+        self.horizon = self.default_horizon if steps is None else steps
         self.prompt_style = prompt_style
         self.render_mode = render_mode
         self._explain_invalid = explain_invalid
         self.observation_space = Unicode(self.longest_observation)
         self.action_space = Unicode(LONGEST_ACTION)
         self._made_with: dict[str, Any]
-        self._origin: tuple[str, Origin] | None = None  # of the task with that id
+        self._origin = None  # of the task with that id
         self._task: Task | None = None
         self._state: State | None = None
         self._task_id = ""
@@ -175,26 +162,18 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     def _state_fingerprint(self, task: Task, state: State) -> str:
         """Text that is equal exactly for equal states."""
 
-    @classmethod
-    @abstractmethod
-    def practice(cls, seed: int | str, **options: Any) -> TextEnv[Any, Any]:
-        """An environment of this family with freshly generated train tasks that share no task with valid or test."""
-
-    @abstractmethod
-    def modifies_state(self, action: str) -> bool:
-        """The static predicate modifies_state(a): whether an action of this kind can change the state."""
-
     @abstractmethod
     def prompt(self, style: str | None = None) -> str:
         """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
 
-    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
-        """What ``play`` colours in an observation of the current task: (start, end, style), the styles as rich writes them."""
-        return []
+    # What it may write: here, and in ``Teaching``, ``Restorable``, ``Surveyed`` and ``Displayed`` ------------------------------------
 
-    def picture(self) -> str:
-        """What ``play`` draws below an observation that is only words; an agent never sees it. "" where there is nothing to draw."""
-        return ""
+    def modifies_state(self, action: str) -> bool:
+        """The static predicate modifies_state(a): whether an action of this kind can change the state.
+
+        By default whether it would in the state of the running episode.
+        """
+        return bool(self._apply(*self._running(), action)[4])
 
     def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""
@@ -285,7 +264,8 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
     def _take_up(self, task_id: str, task: Task, split: str) -> Task:
         """Play a task from now on; what ``info`` says of it stays the same for a whole episode."""
         if self._horizon_factor is not None:
-            self.horizon = self._steps_of(task, task_id, self._horizon_factor)
+            optimum = self._distance(task, self._start(task)[0])
+            self.horizon = steps_of(self._horizon_factor, optimum, task_id)
         self._task, self._task_id, self._task_split = task, task_id, split
         self._first = {
             "task_id": task_id,
@@ -299,15 +279,6 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
         }
         self._later = {**self._first, **_STEP_INFO}
         return task
-
-    def _steps_of(self, task: Task, task_id: str, factor: Fraction) -> int:
-        """The horizon of a task as a multiple of its optimum; SolverLimit where the solver gives up."""
-        optimum = self._distance(task, self._start(task)[0])
-        if optimum is None:
-            raise UnknownOption(
-                f"task {task_id!r} cannot be won, so that it has no optimum: give horizon= a whole number"
-            )
-        return steps_of(factor, optimum)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one reply; see ``tstar_envs.react`` for its forms. No string raises.
@@ -406,114 +377,24 @@ class TextEnv(WithExpert[Task, State], gym.Env[str, str], Generic[Task, State]):
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
         return self._task, self._state
 
-    def _check_split(self, split: str) -> None:
-        """Raise UnknownOption unless the environment has this split."""
+    def _check_split(self, split: str) -> str:
+        """The split, once it is known that the environment has it; else UnknownOption names those that it has."""
         if split not in self.splits:
             raise UnknownOption(
                 f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}"
             )
+        return split
+
+    def _check_style(self, style: str | None) -> str:
+        """The style to word a prompt in, the environment's own for None; UnknownOption names those that it has."""
+        check_option("style", chosen := style or self.prompt_style, self.prompt_styles)
+        return chosen
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
-
-    @classmethod
-    def option_types(cls) -> dict[str, Any]:
-        """Keyword options of the constructor and their types (what the annotations stand for), the family's own first."""
-        owners = [owner for owner in cls.__mro__ if issubclass(owner, TextEnv) and "__init__" in vars(owner)]
-        return {
-            parameter.name: parameter.annotation
-            for owner in owners
-            for parameter in inspect.signature(owner.__init__, eval_str=True).parameters.values()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        }
-
-    @classmethod
-    def survey(cls, **options: Any) -> tuple[str, dict[str, int]]:
-        """The data tier found and the number of tasks per split, without what only playing needs (an index, a server)."""
-        env = cls(**options)
-        return env.tier, {split: len(env.task_ids(split)) for split in cls.splits}
-
-    @classmethod
-    def published(cls, **options: Any) -> tuple[Published, ...]:
-        """The public data of the full tier, here or not, without reading them; nothing where the family has no full tier."""
-        return ()
 
     # Beyond Gymnasium -----------------------------------------------------------------------------------------------
 
     def state_key(self) -> str:
         """blake2b of the current state: equal exactly for equal states of one task."""
         return self._state_key(*self._running())
-
-    def snapshot(self) -> Snapshot[State]:
-        """The episode so far, to continue from later with ``restore``."""
-        task, state = self._running()
-        return Snapshot(
-            self._task_id,
-            self._task_split,
-            state,
-            self._step_count,
-            self._observation,
-            self._over,
-            self._success,
-            self._score,
-            self._origin_of(self._task_id, task),
-        )
-
-    def _origin_of(self, task_id: str, task: Task) -> Origin:
-        """Where a snapshot of a task is taken; the data of an environment do not change while it lives."""
-        if self._origin is None or self._origin[0] != task_id:
-            options = options_of_state(type(self), self._made_with)
-            self._origin = task_id, Origin(type(self).__name__, options, digest(self._snapshot_content(task)))
-        return self._origin[1]
-
-    def _snapshot_content(self, task: Task) -> str:
-        """What must be equal for a snapshot of a task to be one of this task."""
-        return self._task_content(task)
-
-    def _task_content(self, task: Task) -> str:
-        """Text that differs where tasks of one id have different data (another folder, a changed file), in what an agent is shown of
-        them or in what decides success and score. The same on every machine and, in every family, with all options.
-        """
-        state, observation = self._start(task)
-        return f"{self._instruction(task)}\0{observation}\0{self._state_fingerprint(task, state)}"
-
-    def task_digest(self, task_id: str) -> str:
-        """A digest of what a task holds (``_task_content``), whatever the options: the same wherever the same task is played.
-
-        Raises:
-            UnknownTask: there is none of that id.
-        """
-        return digest(self._task_content(self._load_task(task_id)[0]))
-
-    def world_digest(self) -> str:
-        """A digest of what all tasks are played in (a corpus, the products of a shop), "" where each task has its own world."""
-        return ""
-
-    def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
-        """Continue exactly from a snapshot (also one taken from another instance of the same id and options).
-
-        Raises:
-            UnknownOption: it is no snapshot, one that was taken with other options or of other data, or a damaged one; the episode
-                that is running goes on as it was.
-            UnknownTask: it is of a task that this environment does not have; likewise.
-        """
-        if not isinstance(snapshot, Snapshot):
-            raise UnknownOption(f"restore takes what snapshot() gave, got {snapshot!r:.80}")
-        if not isinstance(snapshot.task_id, str):
-            raise UnknownOption(f"this snapshot is damaged: its task id is {snapshot.task_id!r:.80}")
-        task, split = self._load_task(snapshot.task_id)
-        snapshot.check(self._origin_of(snapshot.task_id, task))
-        try:
-            self._state_key(task, snapshot.state)
-            self._admissible(task, snapshot.state)
-        except Exception as error:  # whatever a state of another form leads to in the rules of a family
-            raise UnknownOption(
-                f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}"
-            ) from error
-        self._take_up(snapshot.task_id, task, split)
-        self._state = snapshot.state
-        self._step_count = snapshot.step
-        self._observation = snapshot.observation
-        self._over = snapshot.over
-        self._success, self._score = snapshot.success, snapshot.score
-        return self._observation, self._first_info()

@@ -14,6 +14,7 @@ from fractions import Fraction
 from time import monotonic
 from typing import NamedTuple, Protocol
 
+from tstar_envs.choices import is_whole
 from tstar_envs.errors import UnknownOption
 
 _FACTOR = re.compile(r"optimal(?:\s*\*\s*([0-9]{1,4}(?:\.[0-9]{1,4})?))?")
@@ -35,8 +36,38 @@ def read_factor(horizon: str) -> Fraction:
     return factor
 
 
-def steps_of(factor: Fraction, optimum: float) -> int:
-    """The steps of an episode: k times the optimum, rounded up, at least one (tasks may be solved at the start)."""
+def read_horizon(
+    horizon: int | str | None, optimum_known: bool, family: str
+) -> tuple[Fraction | None, int | None]:
+    """The option ``horizon``: (k, None) for "optimal*k", (None, steps) for a number, (None, None) for the family's default.
+
+    Raises:
+        UnknownOption: it is neither, or the optimum of the family's tasks is not known.
+    """
+    if isinstance(horizon, str):
+        factor = read_factor(horizon)
+        if not optimum_known:
+            raise UnknownOption(
+                f"horizon={horizon!r}: the optimum is not known in {family}; give a whole number"
+            )
+        return factor, None
+    if horizon is not None and (not is_whole(horizon) or horizon < 1):
+        raise UnknownOption(
+            f"horizon must be a whole number of at least 1 (or None for the default), got {horizon!r}"
+        )
+    return None, None if horizon is None else int(horizon)
+
+
+def steps_of(factor: Fraction, optimum: float | None, task_id: str) -> int:
+    """The steps of an episode: k times the optimum, rounded up, at least one (tasks may be solved at the start).
+
+    Raises:
+        UnknownOption: the task cannot be won, so that it has no optimum.
+    """
+    if optimum is None:
+        raise UnknownOption(
+            f"task {task_id!r} cannot be won, so that it has no optimum: give horizon= a whole number"
+        )
     return max(1, math.ceil(factor * Fraction(optimum)))
 
 

@@ -71,7 +71,7 @@ def test_no_factors(wrong: str) -> None:
 
 @given(st.integers(0, 10_000), st.integers(100, 100_000))
 def test_steps_are_the_least_whole_number_that_is_enough(optimum: int, hundredths: int) -> None:
-    steps = steps_of(Fraction(hundredths, 100), optimum)
+    steps = steps_of(Fraction(hundredths, 100), optimum, "a task")
     assert steps >= 1 and steps * 100 >= hundredths * optimum
     assert steps == 1 or (steps - 1) * 100 < hundredths * optimum
 

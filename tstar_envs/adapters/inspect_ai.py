@@ -5,7 +5,8 @@
 
     eval(play("tstar/Sokoban-easy", panel="v1"), model="openai/gpt-4o-mini")
 
-Where this package is installed, ``inspect eval tstar/play -T env=tstar/Sokoban-easy -T panel=v1 --model ...`` does the same.
+Where this package is installed (``pip install``, not ``-e``), ``inspect eval tstar_envs/play -T env=tstar/Sokoban-easy -T panel=v1
+--model ...`` does the same.
 """
 
 from __future__ import annotations

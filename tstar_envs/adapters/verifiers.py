@@ -6,7 +6,7 @@ verifiers finds a taskset by the name of a top-level module, so write one, ``my_
 
     __all__ = ["TStarEnv", "TStarTaskset"]
 
-and run ``vf-eval my_tasks --env.taskset.env tstar/Sokoban-easy --env.taskset.panel v1 --env.player.runtime.type subprocess``.
+and run ``vf-eval my_tasks --env.taskset.env tstar/Sokoban-easy --env.taskset.panel v1``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ class TStarData(vf.TaskData):
 
 
 class TStarConfig(vf.TasksetConfig):
-    """Which tasks are played: ``--env.taskset.env``, ``.split``, ``.panel``, ``.tasks`` and ``.options``."""
+    """Which tasks are played: ``--env.taskset.env``, ``.split``, ``.panel`` and ``.options``."""
 
     env: str = "tstar/Sokoban-easy"
     split: str = "test"
     panel: str | None = None
-    tasks: int | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -58,9 +57,7 @@ class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
             PanelMismatch: the environment as made here does not play the panel's tasks.
         """
         config = self.config
-        tasks = task_set(
-            config.env, split=config.split, panel=config.panel, limit=config.tasks, **config.options
-        )
+        tasks = task_set(config.env, split=config.split, panel=config.panel, **config.options)
         made = tasks.make()
         rules = made.prompt()
         for name in tasks.ids:
@@ -72,9 +69,11 @@ class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
 
 
 class TStarEnvConfig(vf.EnvConfig):
-    """The one who plays."""
+    """The one who plays: by default a model that only talks, in a process of this machine, since it runs no program."""
 
-    player: vf.AgentConfig = vf.AgentConfig()
+    player: vf.AgentConfig = vf.AgentConfig.model_validate(
+        {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    )
 
 
 class TStarEnv(vf.Env[TStarEnvConfig]):

@@ -84,7 +84,8 @@ class PracticeMix:
         chosen = self._entries[0]
         if len(self._entries) > 1:
             chosen = random.Random(f"practice/{seed}").choices(self._entries, self._weights)[0]
-        return chosen.load_class().practice(seed, **{**chosen.kwargs, **self._options})
+        env: TextEnv[Any, Any] = chosen.load_class().practice(seed, **{**chosen.kwargs, **self._options})
+        return env
 
 
 def build_weights(

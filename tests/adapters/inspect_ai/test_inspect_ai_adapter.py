@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
+from adapters.scripted import ENVS, call_of, scripted_answer, scripts, tasks
 from inspect_ai import eval as inspect_eval
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
-from scripted import ENVS, call_of, scripted_answer, scripts, tasks
 
 from tstar_envs import UnknownOption, panel
 from tstar_envs.adapters.inspect_ai import play
@@ -106,9 +106,10 @@ def test_what_there_is_not_is_refused():
 
 
 def test_the_command_finds_the_task_of_the_installed_package(tmp_path):
-    """As pip leaves it: a folder of metadata whose entry points are those of pyproject.toml."""
-    metadata = tmp_path / "site" / "tstar-0.1.0.dist-info"
+    """As pip leaves it: the package in a folder of that name, and metadata whose entry points are those of pyproject.toml."""
+    metadata = tmp_path / "site-packages" / "tstar-0.1.0.dist-info"
     metadata.mkdir(parents=True)
+    (tmp_path / "site-packages" / "tstar_envs").symlink_to(ROOT / "tstar_envs")
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["inspect_ai"]
     lines = "".join(f"{name} = {value}\n" for name, value in points.items())
     (metadata / "entry_points.txt").write_text(f"[inspect_ai]\n{lines}")
@@ -118,10 +119,10 @@ def test_the_command_finds_the_task_of_the_installed_package(tmp_path):
         "from inspect_ai.model import ModelOutput, ModelUsage, get_model\n"
         "said = ModelOutput.from_content('m', 'Action: Up').model_copy(update={'usage': ModelUsage()})\n"
         "model = get_model('mockllm/model', custom_outputs=lambda *_: said)\n"
-        "log = eval('tstar/play', task_args={'env': 'sokoban-easy', 'limit': 1}, model=model, log_dir='logs', display='none')[0]\n"
+        "log = eval('tstar_envs/play', task_args={'env': 'sokoban-easy', 'limit': 1}, model=model, log_dir='logs', display='none')[0]\n"
         "print(log.status, log.eval.task, log.samples[0].scores['reward'].value)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site-packages")}
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,
@@ -131,4 +132,4 @@ def test_the_command_finds_the_task_of_the_installed_package(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("success tstar/play {'reward': 0"), done.stdout
+    assert done.stdout.startswith("success Sokoban-easy {'reward': 0"), done.stdout

@@ -1,4 +1,8 @@
-"""What every environment's expert does: replies, believable mistakes, how far an episode came, and demonstrations."""
+"""What an environment may offer to those who learn from an expert: its replies, believable mistakes, distance, practice.
+
+A family that writes none of the hooks can be played, evaluated and trained on all the same; who asks for an expert is told that there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,12 @@ Task = TypeVar("Task")
 State = TypeVar("State")
 
 
-class WithExpert(Generic[Task, State]):
-    """The part of ``TextEnv`` that concerns its expert; the hooks are each family's own.
+class Teaching(Generic[Task, State]):
+    """The part of ``TextEnv`` that concerns its expert.
+
+    A family may write ``_oracle_step`` (then ``oracle`` and ``demonstrations`` work), ``_distance`` (``progress``), ``_mistake``
+    (perturbed demonstrations), and ``practice`` (tasks without end, for warm starts). With several experts it also writes
+    ``_expert_step`` and sets ``oracle_kinds``.
 
     Attributes:
         oracle_kinds: experts that the family has.
@@ -61,20 +69,40 @@ class WithExpert(Generic[Task, State]):
     def _name(self) -> str: ...
 
     @abstractmethod
+    def _admissible(self, task: Task, state: State) -> Sequence[str] | None: ...
+
     def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         """The expert's thought and action, or None if the state is lost; ``wording`` chooses how the thought is put."""
+        raise UnknownOption(f"{self._name()} has no expert: its class does not define _oracle_step")
 
     def _expert_step(self, kind: str, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
         return self._oracle_step(task, state, wording)
 
-    @abstractmethod
     def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
-        """A believable wrong thought and action, for states an expert alone would never see."""
+        """A believable wrong thought and action, for states an expert alone would never see; by default any admissible action."""
+        admissible = self._admissible(task, state)
+        if not admissible:
+            raise UnknownOption(
+                f"{self._name()} lists no admissible actions and its class does not define _mistake"
+            )
+        return "", draw.choice(list(admissible))
 
-    @abstractmethod
     def _distance(self, task: Task, state: State) -> float | None:
         """Steps left for the oracle, None if the state is lost."""
+        raise UnknownOption(
+            f"{self._name()} does not know how far an episode came: its class does not define _distance"
+        )
+
+    @classmethod
+    def practice(cls, seed: int | str, **options: Any) -> Any:
+        """An environment of this family to practise in, whose tasks are none of valid or test; by default that of the train split.
+
+        Args:
+            seed: families that generate tasks make others for another seed.
+            **options: of the environment.
+        """
+        return cls(**{**options, "split": "train"})
 
     def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
         """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.

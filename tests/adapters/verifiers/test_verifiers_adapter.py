@@ -1,0 +1,136 @@
+"""The verifiers adapter under the real package: ``vf-eval`` against an endpoint on loopback, with its traces read back."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verifiers.v1")
+
+from adapters.scripted import ENVS, scripted_answer, scripts
+from chat_server import serving, streamed
+
+from tstar_envs import UnknownOption, panel, task_set
+from tstar_envs.adapters.verifiers import TStarConfig, TStarTaskset
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parents[3]
+MODULE = 'from tstar_envs.adapters.verifiers import TStarEnv, TStarTaskset\n\n__all__ = ["TStarEnv", "TStarTaskset"]\n'
+
+
+def uv_as_pip():
+    """verifiers has uv install what talks to the model: from where pip is told to install from."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
+    told = dict(line.split("=", 1) for line in listed.splitlines())
+    names = {
+        "global.index-url": "UV_DEFAULT_INDEX",
+        "global.extra-index-url": "UV_INDEX",
+        "global.find-links": "UV_FIND_LINKS",
+    }
+    found = {names[name]: value.strip("'") for name, value in told.items() if name in names}
+    return {**found, "UV_INDEX_STRATEGY": "unsafe-best-match"}
+
+
+def evaluate(folder, url, env, *options):
+    """``vf-eval`` on tasks of the panel, as docs/adapters.md has it; gives what it did and its traces."""
+    (folder / "my_tasks.py").write_text(MODULE)
+    command = [
+        str(BIN / "vf-eval"),
+        "my_tasks",
+        "--env.taskset.env",
+        env,
+        "--env.taskset.panel",
+        "v1",
+        "--push",
+        "False",
+        "--model",
+        "scripted",
+        "--client.base-url",
+        url,
+        "--output-dir",
+        str(folder / "out"),
+        *options,
+    ]
+    path = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "PRIME_API_KEY": "none"}
+    path["PATH"] = os.pathsep.join([str(BIN), os.environ["PATH"]])  # where uv is
+    settings = {**os.environ, **uv_as_pip(), **path}
+    done = subprocess.run(
+        command, cwd=folder, env=settings, capture_output=True, text=True, timeout=300, check=False
+    )
+    lines = [line for file in folder.rglob("traces.jsonl") for line in file.read_text().splitlines()]
+    return done, [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="session")
+def program():
+    """What talks to the model runs in an environment that verifiers has uv make; where that cannot be made, nothing can be tested."""
+    from verifiers.v1.harnesses.utils.launch import CHAT_PROGRAM_SOURCE
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "chat.py"
+        script.write_bytes(
+            CHAT_PROGRAM_SOURCE.encode() if isinstance(CHAT_PROGRAM_SOURCE, str) else CHAT_PROGRAM_SOURCE
+        )
+        command = [str(BIN / "uv"), "sync", "--script", str(script), "--quiet", "--no-config"]
+        done = subprocess.run(
+            command, env={**os.environ, **uv_as_pip()}, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        pytest.skip(f"uv cannot install verifiers' chat program here: {done.stderr.strip()[-300:]}")
+
+
+# verifiers starts a process for every turn of a model, so that long scripts take minutes.
+LIMIT = {"tstar/Blocksworld-stack": 1, "tstar/ALFWorld": 2, "tstar/Sokoban-easy": 2}
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_scripted_replies_earn_what_they_earn_in_eval(env, tmp_path, program):
+    answer, wanted = scripted_answer(env), scripts(env)[: LIMIT.get(env, 4)]
+    with serving(lambda body, _: streamed(answer(body["messages"]))) as served:
+        done, episodes = evaluate(tmp_path, served.url, env, "--select.limit", str(len(wanted)))
+    assert done.returncode == 0 and all(episode["ok"] for episode in episodes), (
+        done.stdout[-2000:] + done.stderr[-2000:]
+    )
+    played = {episode["task"]["data"]["id"]: episode["traces"][0] for episode in episodes}
+    earned = {task: trace["rewards"]["reward"]["score"] for task, trace in played.items()}
+    assert earned == {s.task: pytest.approx(s.reward) for s in wanted}
+    metrics = {task: trace["metrics"] for task, trace in played.items()}
+    assert metrics == {
+        s.task: {"success": float(s.success), "steps": float(len(s.replies))} for s in scripts(env)
+    }
+    assert {episode["task"]["data"]["tasks_hash"] for episode in episodes} == {panel("v1")[env].hash}
+    assert not any("tools" in body for body in served.requests)  # the model only talks
+
+
+def test_a_failing_search_service_is_an_error_and_no_reward(tmp_path, program):
+    with serving(lambda body, _: streamed("Action: search[anything]")) as served:
+        options = (
+            "--env.taskset.options",
+            json.dumps({"retriever": "http://127.0.0.1:9"}),
+            "--select.limit",
+            "1",
+        )
+        _, episodes = evaluate(tmp_path, served.url, "tstar/HotpotQA", *options)
+    assert not episodes[0]["ok"] and "RetrieverError" in json.dumps(episodes[0]["errors"])
+    assert not any(trace["rewards"] for trace in episodes[0]["traces"])
+
+
+def test_the_taskset_is_the_panel_or_a_split():
+    whole = list(TStarTaskset(TStarConfig(env="tstar/WebShop", panel="v1")))
+    assert [task.data.id for task in whole] == list(panel("v1")["webshop"].tasks)
+    assert {task.data.tasks_hash for task in whole} == {panel("v1")["webshop"].hash}
+    valid = list(
+        TStarTaskset(
+            TStarConfig(env="tstar/Sokoban-easy", split="valid", options={"observation": "grid_coords"})
+        )
+    )
+    assert {task.data.tasks_hash for task in valid} == {task_set("sokoban-easy", split="valid").hash}
+    assert "(1, 1)" in valid[0].data.prompt or "(1," in valid[0].data.prompt
+    with pytest.raises(UnknownOption, match="valid"):
+        list(TStarTaskset(TStarConfig(env="tstar/Nothing")))

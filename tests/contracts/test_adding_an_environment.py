@@ -1,0 +1,68 @@
+"""docs/adding_an_environment.md, followed: its environment passes its grade, the contracts of every environment, and can be played."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "adding_an_environment.md").read_text()
+# Contracts that the suite's families keep beyond what the page asks for.
+LEFT_OUT = (
+    "practice_shares_no_task",  # by default practice is the train split itself
+    "a_damaged_snapshot",  # which states there are is the environment's to know
+    "options_that_a_state_depends_on",  # a table of the families' options
+    "processes_agree",  # in a process that knows the suite alone
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The page's module in a folder of its own."""
+    made = tmp_path_factory.mktemp("own")
+    (made / "lamps.py").write_text(re.search(r"```python\n(.*?)```", PAGE, re.S)[1])
+    return made
+
+
+def run(folder, *command):
+    settings = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "COLUMNS": "120"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=settings, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_commands_of_the_page_run(folder):
+    commands = re.findall(r"^python -m (tstar_envs (?:validate|eval) .*?)(?:  #.*)?$", PAGE, re.M)
+    assert len(commands) == 2
+    (folder / "runs").mkdir()
+    for command in commands:
+        done = run(folder, "-m", *command.split())
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "15 of 15 checks" in done.stdout or "100.0%" in done.stdout
+
+
+def test_it_keeps_the_contracts_of_every_environment(folder):
+    wanted = "Lamps and " + " and ".join(f"not {name}" for name in LEFT_OUT)
+    files = sorted(str(file) for file in (ROOT / "tests" / "contracts").glob("test_every_env*.py"))
+    done = run(
+        folder,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "lamps",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(ROOT),
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        *files,
+        "-k",
+        wanted,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert done.stdout.count(".") > 25
