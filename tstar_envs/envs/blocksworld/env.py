@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.choices import check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.blocksworld import prompt, text
 from tstar_envs.envs.blocksworld.commands import read_words
 from tstar_envs.envs.blocksworld.language import NAMES
-from tstar_envs.envs.blocksworld.pddl.writer import write_problem
-from tstar_envs.envs.blocksworld.picture import picture
-from tstar_envs.envs.blocksworld.public_files import load_path
 from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS, optimal_plan
 from tstar_envs.envs.blocksworld.state import State
 from tstar_envs.envs.blocksworld.task import Problem
@@ -145,7 +142,11 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         self._view_options = ViewOptions(names, observation, float(solver_seconds))
         path = chosen_path(data, problems, "problems")
         option = "problems" if problems is not None else "data"
-        self._set = task_set or (load_shipped(variant) if path is None else load_path(path, option, skip_bad))
+        if task_set is None and path is not None:
+            from tstar_envs.envs.blocksworld.public_files import load_path
+
+            task_set = load_path(path, option, skip_bad)
+        self._set = task_set or load_shipped(variant)
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
         if path is not None and options.get("horizon") is None:
             tell_if_short(self, path)
@@ -235,8 +236,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
+        style = self._check_style(style)
         return prompt.prompt(
             self._vocabulary,
             self._view_options.observation,
@@ -250,6 +250,8 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     def picture(self) -> str:
         """See ``TextEnv``: the towers, unless the words are to hide them."""
+        from tstar_envs.envs.blocksworld.picture import picture
+
         view, state = self._running()
         return "" if self._vocabulary is MYSTERY else picture(state, view.language.labels)
 
@@ -259,6 +261,8 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         Raises:
             ResetNeeded: before ``reset``.
         """
+        from tstar_envs.envs.blocksworld.pddl.writer import write_problem
+
         if self._task is None:
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
         problem = self._task.task.problem

@@ -8,12 +8,11 @@ in each is bounded.
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tstar_envs.envs.blocksworld import rules
 from tstar_envs.envs.blocksworld.commands import read_command
 from tstar_envs.envs.blocksworld.language import Language, name_blocks
-from tstar_envs.envs.blocksworld.oracle import Expert
 from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS
 from tstar_envs.envs.blocksworld.state import State
 from tstar_envs.envs.blocksworld.task import Task
@@ -22,6 +21,9 @@ from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
 from tstar_envs.errors import SolverLimit
 from tstar_envs.outcome import Outcome, OutcomeFields
 from tstar_envs.state_hash import hash_state, state_hasher
+
+if TYPE_CHECKING:
+    from tstar_envs.envs.blocksworld.oracle import Expert
 
 MOST_TASKS = 32
 # Kept per task, a kilobyte each with eight blocks. With 512 a walk through new states took a fifth longer: memory was further apart.
@@ -76,7 +78,9 @@ class TaskView:
 
     @cached_property
     def expert(self) -> Expert:
-        """Plays the task; made when it is first asked for, since most episodes never do."""
+        """Plays the task; loaded and made when it is first asked for, since most episodes never do."""
+        from tstar_envs.envs.blocksworld.oracle import Expert
+
         return Expert(self.task.problem, self.language, self._options.solver_seconds)
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.choices import check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.envs.sokoban import prompt, text
@@ -261,8 +261,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
+        style = self._check_style(style)
         return prompt.prompt(
             style,
             self._view_options.observation,
