@@ -13,7 +13,8 @@ from collections import Counter
 
 from tstar_envs import EnvEntry, find_entry, list_envs
 from tstar_envs.envs.search_qa.metrics import exact_match, normalize_answer
-from tstar_envs.envs.search_qa.tasks import QATask, load_set
+from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.tasks import load_set
 
 
 def score(answers: list[str], asked: list[QATask]) -> float:

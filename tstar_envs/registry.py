@@ -11,6 +11,7 @@ import gymnasium as gym
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.core import TextEnv
+from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, question_set
 from tstar_envs.errors import UnknownOption
 
 
@@ -56,66 +57,20 @@ class EnvEntry:
 
 
 ENTRIES: tuple[EnvEntry, ...] = (
-    EnvEntry(
-        id="tstar/HotpotQA",
-        family="search_qa",
-        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
-        horizon=6,
-        rules_version="3",
-        extra="search",
-        summary="two-hop questions (bridge and comparison) over a searchable corpus",
-        kwargs={"dataset": "hotpotqa"},
-    ),
-    EnvEntry(
-        id="tstar/NQ",
-        family="search_qa",
-        entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
-        horizon=4,
-        rules_version="3",
-        extra="search",
-        summary="lower-case questions about one fact over a searchable corpus",
-        kwargs={"dataset": "nq"},
-    ),
     *(
         EnvEntry(
-            id=f"tstar/{name}",
+            id=f"tstar/{questions.title}",
             family="search_qa",
             entry_point="tstar_envs.envs.search_qa.env:SearchQAEnv",
-            horizon=horizon,
+            horizon=questions.horizon,
             rules_version="3",
             extra="search",
-            summary=summary,
-            kwargs={"dataset": name.lower()},
-            splits=("test",) if train_on else SPLITS,
-            train_on=train_on,
+            summary=questions.summary,
+            kwargs={"dataset": questions.name},
+            splits=questions.splits,
+            train_on=f"tstar/{question_set(questions.train_on).title}" if questions.train_on else "",
         )
-        for name, horizon, train_on, summary in (
-            (
-                "2WikiMultihopQA",
-                8,
-                "",
-                "compositional, inference, comparison and bridge-comparison questions over a searchable corpus",
-            ),
-            (
-                "MuSiQue",
-                8,
-                "",
-                "chains of two to four facts, straight and branching, over a searchable corpus",
-            ),
-            (
-                "TriviaQA",
-                4,
-                "",
-                "quiz questions whose clues only together fix the answer, over a searchable corpus",
-            ),
-            ("PopQA", 4, "tstar/NQ", "1,000 test questions in fixed forms about little known entities"),
-            (
-                "Bamboogle",
-                6,
-                "tstar/MuSiQue",
-                "125 two-hop test questions that chain relations of no other set",
-            ),
-        )
+        for questions in QUESTION_SETS
     ),
     EnvEntry(
         id="tstar/WebShop",

@@ -121,7 +121,8 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
     if known.out is not None:
         train(config, known.out, console, torchrun=torchrun)
         return 0
-    method = f"tstar-{config.algo}" if config.tstar else config.algo
+    algo = config.algo.rpartition(":")[2].lower()
+    method = f"tstar-{algo}" if config.tstar else algo
     out = new_folder(
         Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     )

@@ -239,8 +239,9 @@ class Config:
     """Environment: id or short name, for example hotpotqa."""
     model: Annotated[str, tyro.conf.Suppress] = "auto"
     """auto, tiny, or a Hugging Face causal LM by name or path."""
-    algo: Literal["grpo", "dapo", "dapo-paper", "gigpo", "ppo"] = "grpo"
-    """Base algorithm; what each compares and which options it sets: docs/algorithms.md."""
+    algo: str = "grpo"
+    """Base algorithm: grpo, dapo, dapo-paper, gigpo or ppo (what each compares, and which options it sets: docs/algorithms.md), or one of
+    your own as module:Class (docs/adding_an_algorithm.md)."""
     tstar: bool = True
     """T-STAR on top of the base algorithm; off is the base algorithm alone, and with ppo it is off."""
     engine: Literal["local", "vllm"] = "local"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tstar_envs import EnvEntry, UnknownOption, find_entry
-from tstar_train.algorithms import ALGORITHMS
+from tstar_train.algorithms import options_set_by
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart_advice
 from tstar_train.recipes.built_in import load_recipe, policy_name
@@ -92,10 +92,8 @@ def require_train_split(entry: EnvEntry) -> None:
 
 def with_algorithm(config: Config, name: str) -> Config:
     """A preset with a base algorithm and the options that it sets, which rank above the preset's."""
-    if name not in ALGORITHMS:
-        return config  # whoever reads the options says what is valid
     changed: dict[str, Any] = {"algo": name}
-    for option, value in ALGORITHMS[name][1].items():
+    for option, value in options_set_by(name).items():
         part, _, field = option.rpartition(".")
         if part:
             changed[part] = replace(changed.get(part, getattr(config, part)), **{field: value})

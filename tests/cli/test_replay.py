@@ -12,7 +12,7 @@ import pytest
 from cli_process import Call, call_main
 
 from tstar_envs import read_episodes
-from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
+from tstar_envs.envs.search_qa.search.service import HttpSearcher
 from tstar_envs.envs.sokoban import rules
 
 AGENTS = """
@@ -363,7 +363,7 @@ def test_what_cannot_be_played_is_told_apart_from_what_differs(
     assert not found and told["as_recorded"] == 2 and [f["task"] for f in told["failed"]] == ["gone"]
     assert "UnknownTask: no task 'gone'" in told["failed"][0]["error"]
     monkeypatch.setattr(
-        "tstar_envs.envs.search_qa.http_searcher.HttpSearcher",
+        "tstar_envs.envs.search_qa.search.service.HttpSearcher",
         partial(HttpSearcher, tries=1, pause_seconds=0.0),
     )
     code, out, _ = call("replay", "o.jsonl", "--option", "retriever=http://127.0.0.1:9")

@@ -20,8 +20,9 @@ from tstar_envs.envs.search_qa.metrics import (
     normalize_triviaqa,
     sub_exact_match,
 )
-from tstar_envs.envs.search_qa.searcher import Passage
-from tstar_envs.envs.search_qa.tasks import QASet, QATask
+from tstar_envs.envs.search_qa.question_sets import question_set
+from tstar_envs.envs.search_qa.search.passage import Passage
+from tstar_envs.envs.search_qa.task import QASet, QATask
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_bounds(prediction: str, golds: list[str], normalizer: str) -> None:
 )
 def test_each_set_has_its_own_scripts_f1(prediction: str, gold: str, by_set: dict[str, float]) -> None:
     for dataset, f1 in by_set.items():
-        assert f1_score(prediction, [gold], dataset=dataset) == pytest.approx(f1), dataset
+        assert f1_score(prediction, [gold], rule=question_set(dataset).f1) == pytest.approx(f1), dataset
 
 
 @pytest.mark.parametrize(("dataset", "f1"), [("nq", 0.4), ("hotpotqa", 0.0)])

@@ -19,8 +19,9 @@ import tstar_envs
 from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_envs
 from tstar_envs.envs.alfworld.tasks import TaskSet as HouseSet
 from tstar_envs.envs.blocksworld.tasks import TaskSet as BlocksSet
-from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
+from tstar_envs.envs.search_qa.folders import MINI_FOLDER
+from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.envs.webshop.catalogue import Catalogue
 

@@ -10,18 +10,24 @@ from collections import Counter
 
 import pytest
 
-from tstar_envs.envs.search_qa import bamboogle, generate, musique, second_corpus, second_sets, two_wiki
-from tstar_envs.envs.search_qa.chains import KEPT_FOR_BAMBOOGLE, ChainProver, is_join, runs
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import RICH_FOLDER
+from tstar_envs.envs.search_qa.generate.files import questions_bytes
+from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
+from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed, check_disjoint
+from tstar_envs.envs.search_qa.generate.questions.chains import KEPT_FOR_BAMBOOGLE, is_join, runs
+from tstar_envs.envs.search_qa.generate.questions.question import Question
+from tstar_envs.envs.search_qa.generate.questions.selection import collect
+from tstar_envs.envs.search_qa.generate.sets import bamboogle, musique, two_wiki
+from tstar_envs.envs.search_qa.generate.worlds.graph import World
+from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.proofs import MiniWorld, ProofFailed
-from tstar_envs.envs.search_qa.questions import Hop, Question
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
-from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, QASet, QATask, load_set
-from tstar_envs.envs.search_qa.world import World
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
+from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
+from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.stable_random import StableRandom
 
-RECIPES = {recipe.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE, bamboogle.RECIPE)}
+RECIPES = {recipe.question_set.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE, bamboogle.RECIPE)}
 SIZES = {
     "train": 2000,
     "valid": 500,
@@ -32,7 +38,7 @@ LATER = re.compile(r"\b(later|last|younger|newer)\b")
 
 @pytest.fixture(scope="module")
 def mini() -> MiniWorld:
-    return second_corpus.make_second_world()
+    return RICH.make()
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +70,12 @@ def question_of(task: QATask) -> Question:
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "musique" else n for n in sorted(RECIPES)]
 )
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
-    folder, rebuilt = SECOND_FOLDER / name, second_sets.files(second_sets.build(RECIPES[name])[1])
+    folder, rebuilt = RICH_FOLDER / name, questions_bytes(RECIPES[name].build(RICH.seed)[1])
     manifest = json.loads((folder / "MANIFEST.json").read_text(encoding="utf-8"))
     assert {file: hashlib.sha256(data).hexdigest() for file, data in rebuilt.items()} == manifest[
         "sha256_uncompressed"
     ]
-    assert f".{RECIPES[name].module} --seed {second_corpus.SEED} " in manifest["made_by"]
+    assert f".generate {name} --seed {RICH.seed} " in manifest["made_by"]
     for file, data in rebuilt.items():
         assert gzip.decompress((folder / f"{file}.gz").read_bytes()) == data
 
@@ -135,7 +141,7 @@ def test_sizes_kinds_and_guesses(name: str, shipped: QASet) -> None:
         for kind, share in RECIPES[name].shares.items():
             expected[kind.partition(":")[0]] += share  # type: ignore[assignment]
         assert shares == pytest.approx(dict(expected), abs=0.01)
-    generate.check_disjoint(splits)
+    check_disjoint(splits)
     if name != "musique":
         assert all(len(t.golden_answers) == 1 for t in shipped.tasks.values()), (
             "one golden answer, as in the public files"
@@ -245,7 +251,7 @@ def test_a_fact_stated_twice_or_a_join_of_two_is_rejected(mini: MiniWorld) -> No
 def test_bad_comparisons_are_rejected(prover: ChainProver) -> None:
     replace = dataclasses.replace
     for kind in ("comparison", "bridge_comparison"):
-        tasks = [question_of(t) for t in load_set(two_wiki.NAME, "mini").tasks.values() if t.kind == kind]
+        tasks = [question_of(t) for t in load_set("2wikimultihopqa", "mini").tasks.values() if t.kind == kind]
         choice, either = (
             next(q for q in tasks if q.answer not in ("yes", "no")),
             next(q for q in tasks if q.answer in ("yes", "no")),
@@ -256,16 +262,16 @@ def test_bad_comparisons_are_rejected(prover: ChainProver) -> None:
             two_wiki.rejection(prover, replace(either, answer="yes" if either.answer == "no" else "no"))
             == "answer does not follow"
         )
-    deep = of_kind(two_wiki.NAME, "bridge_comparison")
+    deep = of_kind("2wikimultihopqa", "bridge_comparison")
     assert two_wiki.rejection(prover, replace(deep, text=f"Who is {deep.hops[1].entity}?")) == "one shot"
 
 
 def test_too_few_candidates_fail_the_build() -> None:
     with pytest.raises(ProofFailed, match="x: only 0 of 5"):
-        generate.collect({"x": 5}, lambda kind: iter(()), lambda question: "")
+        collect({"x": 5}, lambda kind: iter(()), lambda question: "")
     few = of_kind("musique", "2hop")
     with pytest.raises(ProofFailed, match="only 1 of 2"):
-        generate.collect({"x": 2}, lambda kind: iter([few, few]), lambda question: "")
+        collect({"x": 2}, lambda kind: iter([few, few]), lambda question: "")
     idle = dataclasses.replace(musique.RECIPE, draw=lambda *_: None)
     assert list(idle.candidates(World(), "train", "train", StableRandom(1), "2hop")) == []
 

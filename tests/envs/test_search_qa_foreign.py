@@ -19,8 +19,10 @@ from retriever.text import normalise
 from tstar_envs import InfrastructureError, RetrieverError, make_group
 from tstar_envs.envs.search_qa import rules
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.http_searcher import HttpSearcher
-from tstar_envs.envs.search_qa.searcher import EmbeddedSearcher, Passage
+from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
+from tstar_envs.envs.search_qa.search.passage import Passage
+from tstar_envs.envs.search_qa.search.queries import query_key
+from tstar_envs.envs.search_qa.search.service import HttpSearcher
 
 
 @contextmanager
@@ -113,8 +115,8 @@ def test_a_service_that_reads_words_says_so(info: object, repeated: bool) -> Non
 
 @given(st.text(max_size=30))
 def test_the_key_is_what_the_retriever_sees(query: str) -> None:
-    assert rules.query_key(query) == normalise(query)
-    assert rules.query_key(rules.query_key(query)) == rules.query_key(query)
+    assert query_key(query) == normalise(query)
+    assert query_key(query_key(query)) == query_key(query)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,18 @@ from collections import Counter
 
 import pytest
 
-from tstar_envs.envs.search_qa import generate, nq
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import MINI_FOLDER
+from tstar_envs.envs.search_qa.generate.files import questions_bytes
+from tstar_envs.envs.search_qa.generate.proofs.checks import check_disjoint
+from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
+from tstar_envs.envs.search_qa.generate.questions.question import Question
+from tstar_envs.envs.search_qa.generate.sets import nq
+from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.proofs import MiniWorld, Prover
-from tstar_envs.envs.search_qa.questions import Question
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, QASet, load_set
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.task import QASet
+from tstar_envs.envs.search_qa.tasks import load_set
 
 # The questions of the foundation and their corpus, which later sets must not change.
 FROZEN = {
@@ -32,7 +37,7 @@ def shipped() -> QASet:
 
 @pytest.fixture(scope="module")
 def mini() -> MiniWorld:
-    return generate.make_world(generate.SEED, generate.REGIONS)
+    return PLAIN.make()
 
 
 def test_the_foundation_is_unchanged() -> None:
@@ -43,7 +48,7 @@ def test_the_foundation_is_unchanged() -> None:
 
 
 def test_rebuilding_gives_the_shipped_bytes() -> None:
-    rebuilt = nq.files(nq.build()[1])
+    rebuilt = questions_bytes(nq.build()[1])
     manifest = json.loads((MINI_FOLDER / "nq" / "MANIFEST.json").read_text(encoding="utf-8"))
     assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest[
         "sha256_uncompressed"
@@ -71,7 +76,7 @@ def test_sizes_style_and_answers(shipped: QASet, mini: MiniWorld) -> None:
 
 def test_splits_share_neither_entity_nor_template_nor_frequent_answer(shipped: QASet) -> None:
     splits = {split: [shipped.tasks[i] for i in ids] for split, ids in shipped.by_split.items()}
-    generate.check_disjoint(splits)
+    check_disjoint(splits)
     for tasks in splits.values():
         assert Counter(t.golden_answers[0] for t in tasks).most_common(1)[0][1] < 0.03 * len(tasks)
         assert len({t.question for t in tasks}) == len(tasks)

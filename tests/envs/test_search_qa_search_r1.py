@@ -9,7 +9,7 @@ import pytest
 from tstar_envs import UnknownOption, parse_reply
 from tstar_envs.envs.search_qa import search_r1
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.search.passage import Passage
 
 
 def test_an_episode_in_search_r1s_form() -> None:
@@ -51,11 +51,11 @@ def test_other_styles_see_the_same_world() -> None:
 @pytest.mark.parametrize("limit", [1, 40, 10**6])
 def test_a_limit_never_cuts_the_closing_tag(limit: int) -> None:
     passages = [Passage("1", "A", "first " * 20), Passage("2", "B", "second " * 20)]
-    shown = search_r1.observe(passages, limit)
+    shown = search_r1.render(passages, limit)
     inside = re.fullmatch(r"\n\n<information>(.*)</information>\n\n", shown, re.DOTALL)
     assert inside is not None and len(inside[1]) <= limit
-    assert search_r1.observe(passages, None).find(inside[1]) >= 0
-    assert search_r1.observe([], limit) == "\n\n<information></information>\n\n"
+    assert search_r1.render(passages, None).find(inside[1]) >= 0
+    assert search_r1.render([], limit) == "\n\n<information></information>\n\n"
 
 
 def test_question_mark_and_limits() -> None:

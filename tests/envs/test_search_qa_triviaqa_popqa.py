@@ -10,28 +10,32 @@ from collections import Counter, defaultdict
 import pytest
 
 from tstar_envs import UnknownOption
-from tstar_envs.envs.search_qa import generate, popqa, second_corpus, second_sets, triviaqa
-from tstar_envs.envs.search_qa.aliases import MOST_FORMS, accepted_answers, ill_formed
-from tstar_envs.envs.search_qa.chains import ChainProver
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import RICH_FOLDER
+from tstar_envs.envs.search_qa.generate.files import questions_bytes
+from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
+from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
+from tstar_envs.envs.search_qa.generate.questions.aliases import MOST_FORMS, accepted_answers, ill_formed
+from tstar_envs.envs.search_qa.generate.questions.question import Question
+from tstar_envs.envs.search_qa.generate.sets import clues, popqa, triviaqa
+from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.proofs import MiniWorld
-from tstar_envs.envs.search_qa.questions import Question
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS
-from tstar_envs.envs.search_qa.tasks import SECOND_FOLDER, QASet, QATask, load_set
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
+from tstar_envs.envs.search_qa.task import QASet, QATask
+from tstar_envs.envs.search_qa.tasks import load_set
 
 MAKERS = {"triviaqa": triviaqa.build, "popqa": popqa.build}
 
 
 @pytest.fixture(scope="module")
 def mini() -> MiniWorld:
-    return second_corpus.make_second_world()
+    return RICH.make()
 
 
 @pytest.fixture(scope="module")
-def prover(mini: MiniWorld) -> ChainProver:
-    return ChainProver(mini)
+def prover(mini: MiniWorld) -> Prover:
+    return Prover(mini)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +52,8 @@ def tail() -> QASet:
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "triviaqa" else n for n in MAKERS]
 )
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
-    rebuilt = second_sets.files(MAKERS[name]()[1])
-    folder = SECOND_FOLDER / name
+    rebuilt = questions_bytes(MAKERS[name]()[1])
+    folder = RICH_FOLDER / name
     manifest = json.loads((folder / "MANIFEST.json").read_text(encoding="utf-8"))
     assert {file: hashlib.sha256(data).hexdigest() for file, data in rebuilt.items()} == manifest[
         "sha256_uncompressed"
@@ -119,7 +123,7 @@ def test_splits_share_neither_answer_nor_template_nor_frequent_answer(trivia: QA
     for tasks in splits.values():
         assert len({t.question for t in tasks}) == len(tasks)
     moved = dataclasses.replace(splits["train"][0], template="new", split="test")
-    with pytest.raises(generate.ProofFailed, match="occurs in"):
+    with pytest.raises(ProofFailed, match="occurs in"):
         triviaqa.check_disjoint({"train": splits["train"], "test": [moved]})
 
 
@@ -128,8 +132,8 @@ def as_question(task: QATask) -> Question:
     return Question(task.question, name, task.kind, task.template, task.hops, tuple(aliases), task.popularity)
 
 
-def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover: ChainProver) -> None:
-    index, replace = triviaqa.ClueIndex(mini.world), dataclasses.replace
+def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover: Prover) -> None:
+    index, replace = clues.ClueIndex(mini.world), dataclasses.replace
     good = next(as_question(t) for t in trivia.tasks.values() if t.kind == "person-2")
     relations = good.template.split("/")[1].split("-")[1:]
     (hop,) = good.hops
@@ -160,7 +164,7 @@ def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover:
     repeated = MiniWorld(
         mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {objects}."), *mini.corpus[1:]]
     )
-    assert "another passage" in triviaqa.rejection(repeated, ChainProver(repeated), index, good, relations)
+    assert "another passage" in triviaqa.rejection(repeated, Prover(repeated), index, good, relations)
 
 
 def test_popqa_asks_for_the_tail_in_fixed_forms(tail: QASet, mini: MiniWorld) -> None:
@@ -187,7 +191,7 @@ def test_popqa_asks_for_the_tail_in_fixed_forms(tail: QASet, mini: MiniWorld) ->
     assert max(t.popularity for t in tail.tasks.values()) <= best_known[0]
 
 
-def test_bad_tail_questions_are_rejected(tail: QASet, mini: MiniWorld, prover: ChainProver) -> None:
+def test_bad_tail_questions_are_rejected(tail: QASet, mini: MiniWorld, prover: Prover) -> None:
     replace = dataclasses.replace
     good = next(as_question(t) for t in tail.tasks.values() if t.kind == "father")
     (hop,) = good.hops

@@ -10,19 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from tstar_envs.envs.search_qa import generate, lexicon, templates
 from tstar_envs.envs.search_qa.env import SearchQAEnv
+from tstar_envs.envs.search_qa.folders import MINI_FOLDER
+from tstar_envs.envs.search_qa.generate import files
+from tstar_envs.envs.search_qa.generate.proofs import checks
+from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
+from tstar_envs.envs.search_qa.generate.proofs.two_hop_prover import TwoHopProver
+from tstar_envs.envs.search_qa.generate.questions.question import Question
+from tstar_envs.envs.search_qa.generate.questions.template_splits import split_templates
+from tstar_envs.envs.search_qa.generate.sets import hotpotqa
+from tstar_envs.envs.search_qa.generate.sets.hotpotqa_questions import BRIDGES, KINDS, YES_NO
+from tstar_envs.envs.search_qa.generate.worlds import lexicon
+from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
+from tstar_envs.envs.search_qa.generate.worlds.real_names import REAL_NAMES
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.proofs import MiniWorld, ProofFailed, Prover
-from tstar_envs.envs.search_qa.questions import BRIDGES, KINDS, YES_NO, Hop, Question
-from tstar_envs.envs.search_qa.real_names import REAL_NAMES
-from tstar_envs.envs.search_qa.searcher import EMBEDDED_BACKENDS, EmbeddedSearcher
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, QASet, QATask, load_set
+from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
+from tstar_envs.envs.search_qa.tasks import load_set
 
 Splits = dict[str, list[QATask]]
 Built = tuple[MiniWorld, Splits]
-MakeProver = Callable[[MiniWorld], Prover]
+MakeProver = Callable[[MiniWorld], TwoHopProver]
 SIZES = {
     "train": 2000,
     "valid": 500,
@@ -32,7 +41,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def built() -> Built:
-    return generate.build()
+    return hotpotqa.build()
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +55,22 @@ def splits(shipped: QASet) -> Splits:
 
 
 def test_rebuilding_gives_the_shipped_bytes(built: Built, tmp_path: Path) -> None:
-    rebuilt = generate.files(*built)
+    mini, tasks = built
+    rebuilt = {"corpus.jsonl": files.corpus_bytes(mini), **files.questions_bytes(tasks, "hotpotqa.")}
     manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
     assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest[
         "sha256_uncompressed"
     ]
     for name, data in rebuilt.items():
         assert gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes()) == data
-    generate.write(tmp_path, rebuilt, generate.SEED)
+    files.write(tmp_path, rebuilt, "hotpotqa", PLAIN.seed)
     assert (tmp_path / "MANIFEST.json").read_bytes() == (MINI_FOLDER / "MANIFEST.json").read_bytes()
     assert {p.name for p in tmp_path.iterdir()} == {p.name for p in MINI_FOLDER.iterdir() if p.is_file()}
 
 
 def test_another_seed_gives_another_world() -> None:
-    regions = {"train": generate.REGIONS["valid"]}
-    assert generate.make_world(1, regions).corpus != generate.make_world(2, regions).corpus
+    regions = {"train": PLAIN.regions["valid"]}
+    assert PLAIN.make(1, regions).corpus != PLAIN.make(2, regions).corpus
 
 
 def test_sizes_kinds_and_balance(splits: Splits) -> None:
@@ -74,7 +84,7 @@ def test_sizes_kinds_and_balance(splits: Splits) -> None:
             assert answers["yes"] == answers["no"] == kinds[kind] / 2, (split, kind)
         others = Counter(normalize_answer(t.golden_answers[0]) for t in tasks if t.kind not in YES_NO)
         assert others.most_common(1)[0][1] < 0.03 * len(tasks)
-        generate.check_split(split, tasks, SIZES[split])
+        checks.check_split(split, tasks, SIZES[split])
 
 
 def test_compared_sides_are_balanced(splits: Splits) -> None:
@@ -86,7 +96,7 @@ def test_compared_sides_are_balanced(splits: Splits) -> None:
 
 
 def test_splits_share_no_name_and_no_template(splits: Splits) -> None:
-    generate.check_disjoint(splits)
+    checks.check_disjoint(splits)
     names = {
         s: {n for t in tasks for h in t.hops for n in (h.entity, h.value) if " " in n}
         for s, tasks in splits.items()
@@ -100,7 +110,7 @@ def test_splits_share_no_name_and_no_template(splits: Splits) -> None:
 
 def test_no_split_of_templates_overlaps() -> None:
     for seed, first, second in (("a", 6, 6), ("b", 6, 4), ("c", 5, 4)):
-        dealt = templates.split_templates(seed, first, second)
+        dealt = split_templates(seed, first, second)
         pairs = [pair for chosen in dealt.values() for pair in chosen]
         assert len(pairs) == len(set(pairs)) == first * second
         assert {a for a, _ in dealt["train"]} == set(range(first)) and {b for _, b in dealt["train"]} == set(
@@ -117,7 +127,7 @@ def test_passages_are_short_and_name_their_entity(shipped: QASet) -> None:
 
 def test_no_real_names() -> None:
     assert not {"london", "smith", "james", "france"} - REAL_NAMES
-    generate.check_names(generate.make_world(0, {}).world)
+    checks.check_names(PLAIN.make(0, {}).world)
     words = [
         w
         for name in ("FIRST", "LAST", "PLACE", "TITLE", "ORG", "COUNTRY", "RIVER")
@@ -130,7 +140,7 @@ def test_no_real_names() -> None:
 @pytest.fixture(scope="module")
 def prover_of(built: Built) -> MakeProver:
     searchers = {name: EmbeddedSearcher(built[0].corpus, name) for name in EMBEDDED_BACKENDS}
-    return lambda mini: Prover(mini, searchers)
+    return lambda mini: TwoHopProver(mini, searchers)
 
 
 def question_of(task: QATask) -> Question:
@@ -208,10 +218,10 @@ def test_checks_of_whole_splits_fail_when_they_should(
 ) -> None:
     valid = splits["valid"]
     with pytest.raises(ProofFailed, match="499 questions instead of 500"):
-        generate.check_split("valid", valid[1:], 500)
+        checks.check_split("valid", valid[1:], 500)
     one_yes = next(t for t in valid if t.golden_answers == ("yes",))
     with pytest.raises(ProofFailed, match="yes and"):
-        generate.check_split(
+        checks.check_split(
             "valid",
             [dataclasses.replace(t, golden_answers=("no",)) if t is one_yes else t for t in valid],
             500,
@@ -223,12 +233,12 @@ def test_checks_of_whole_splits_fail_when_they_should(
             else t
             for t in valid
         ]
-        generate.check_split("valid", plain, 500)
+        checks.check_split("valid", plain, 500)
     with pytest.raises(ProofFailed, match="occurs in test and in train"):
-        generate.check_disjoint({**splits, "test": [*splits["test"], splits["train"][0]]})
+        checks.check_disjoint({**splits, "test": [*splits["test"], splits["train"][0]]})
     monkeypatch.setattr(lexicon, "FIRST_WORDS", (*lexicon.FIRST_WORDS, "London"))
     with pytest.raises(ProofFailed, match="london"):
-        generate.check_names(generate.make_world(0, {}).world)
+        checks.check_names(PLAIN.make(0, {}).world)
 
 
 def test_held_out_names_are_those_of_valid_and_test(splits: Splits) -> None:

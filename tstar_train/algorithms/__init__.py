@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tstar_envs import UnknownOption
 
 if TYPE_CHECKING:
     from tstar_train.algorithms.base import Algorithm
@@ -26,7 +29,35 @@ ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """The class of an algorithm by its name on the command line."""
-    module, _, cls = ALGORITHMS[name][0].partition(":")
-    found: type[Algorithm] = getattr(import_module(f"tstar_train.algorithms.{module}"), cls)
+    """The class of an algorithm by its name on the command line, or as ``module:Class``.
+
+    Raises:
+        UnknownOption: no such algorithm, or what the module holds under that name is none.
+    """
+    from tstar_train.algorithms.base import Algorithm
+
+    own = name not in ALGORITHMS
+    module, colon, cls = (name if own else f"tstar_train.algorithms.{ALGORITHMS[name][0]}").partition(":")
+    if not colon:
+        valid = ", ".join(ALGORITHMS)
+        raise UnknownOption(
+            f"--algo must be one of {valid}, or module:Class for one of your own; got {name!r}"
+        )
+    try:
+        found = getattr(import_module(module), cls)
+    except (ImportError, AttributeError) as error:
+        raise UnknownOption(
+            f"--algo {name}: {error}; start where {module} can be imported, or set PYTHONPATH"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise UnknownOption(f"--algo {name}: {cls} is no subclass of tstar_train.algorithms.base.Algorithm")
     return found
+
+
+def options_set_by(name: str) -> Mapping[str, Any]:
+    """The options that an algorithm sets, by their names on the command line; they rank above a preset's.
+
+    Raises:
+        UnknownOption: no such algorithm.
+    """
+    return ALGORITHMS[name][1] if name in ALGORITHMS else algorithm_class(name).sets

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ class Algorithm(ABC):
 
     # Whether it needs a critic's values; a run then has one, and keeps it in its checkpoints.
     needs_values = False
+    # Options that it sets, by their names on the command line; for one of your own, as those of the others are in ``ALGORITHMS``.
+    sets: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Whether T-STAR can stand on it: whether it has a term for whole episodes to replace.
     carries_tstar = True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
@@ -11,16 +11,17 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.home import Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
-from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.envs.search_qa.searcher import (
-    EmbeddedSearcher,
-    Passage,
-    Searcher,
-    corpus_digest,
-    open_searcher,
-)
-from tstar_envs.envs.search_qa.tasks import QASet, QATask, load_set, published_questions
-from tstar_envs.errors import InfrastructureError, RetrieverError, UnknownOption, UnknownTask
+from tstar_envs.envs.search_qa.folders import published_questions
+from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, question_set
+from tstar_envs.envs.search_qa.search.corpus import corpus_digest
+from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
+from tstar_envs.envs.search_qa.search.lookup import Lookup, Wanted, fetch_ahead
+from tstar_envs.envs.search_qa.search.opening import open_searcher
+from tstar_envs.envs.search_qa.search.passage import Searcher
+from tstar_envs.envs.search_qa.state import QAState
+from tstar_envs.envs.search_qa.task import QASet, QATask
+from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.errors import InfrastructureError, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
 from tstar_envs.stable_random import StableRandom
@@ -28,10 +29,6 @@ from tstar_envs.tier import PathLike
 from tstar_envs.tools import tool
 
 MOST_PASSAGES = 100
-TEST_ONLY = ("popqa", "bamboogle")  # sets that are published for evaluation: one split
-# One look-up with two queries, the answer, and one step to spare; up to four look-ups, the answer and three second queries;
-# elsewhere the default.
-HORIZONS = {"nq": 4, "triviaqa": 4, "popqa": 4, "2wikimultihopqa": 8, "musique": 8}
 
 
 class SearchQAEnv(TextEnv[QATask, QAState]):
@@ -45,7 +42,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Observation
     A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
-    and spaces; with a service that may tell these apart, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
+    and spaces; with a service that may distinguish these, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
     gives prompt, results and the answer to an invalid action in Search-R1's own form, for its checkpoints.
 
     ## Rewards
@@ -65,7 +62,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Arguments
     ``data`` ("auto", "mini", "full" or a folder), ``skip_bad`` (False: question files of which some lines cannot be used are refused,
-    and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
+    and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
     ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3),
     ``normalizer`` ("squad" or "triviaqa": how answers are compared), ``observation_limit`` (most characters of search results,
     None: all), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
@@ -83,14 +80,14 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     ## Rules version history
     1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
-    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks tell
-    queries apart, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
+    bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks distinguish
+    queries, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
     set's own script (no partial credit for yes and no in HotpotQA and 2WikiMultihopQA only); style ``search_r1`` shows the first line
     of a passage as the corpus has it.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
-    default_horizon = 6
+    default_horizon = HOTPOTQA.horizon
     prompt_styles = (*PROMPT_STYLES, "search_r1")
     tools = (
         tool(
@@ -119,10 +116,10 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         **options: Any,
     ) -> None:
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
-        if options.get("horizon") is None:  # None is the set's own
-            options["horizon"] = HORIZONS.get(dataset)
-        self.splits = SPLITS if qa_set is not None else splits_of(dataset)
-        self._dataset = dataset
+        self._question_set = question_set(dataset)
+        if options.get("horizon") is None:
+            options["horizon"] = self._question_set.horizon
+        self.splits = SPLITS if qa_set is not None else self._question_set.splits
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -132,20 +129,21 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             raise UnknownOption(
                 f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}"
             )
-        self._hops_told = text.HOPS_TOLD.get(dataset, text.TWO_HOPS)
-        self._normalizer = normalizer
-        self._observation_limit = observation_limit
         check_skip_bad(skip_bad)
         self._set = qa_set or load_set(dataset, data, skip_bad)
         self._searcher = searcher or open_searcher(
             retriever, self._set.corpus, invented=self._set.tier == "mini"
         )
-        self._topk = topk
-        self._fetched: dict[str, list[Passage]] = {}
+        self._conditions = rules.Conditions(
+            Lookup(self._searcher, topk),
+            metrics.Scoring(normalizer, self._question_set.f1),
+            search_r1.STYLE if self.prompt_style == "search_r1" else text.STYLE,
+            observation_limit,
+        )
         self.tier, self.left_out = self._set.tier, self._set.left_out
 
     def _name(self) -> str:
-        return self.spec.id if self.spec is not None else f"the set {self._dataset!r}"
+        return self.spec.id if self.spec is not None else f"the set {self._question_set.name!r}"
 
     @classmethod
     def survey(
@@ -153,7 +151,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ) -> tuple[str, dict[str, int]]:
         """See ``TextEnv``; reads the question files only."""
         found = load_set(dataset, data, skip_bad)
-        return found.tier, {split: len(found.by_split.get(split, ())) for split in splits_of(dataset)}
+        return found.tier, {
+            split: len(found.by_split.get(split, ())) for split in question_set(dataset).splits
+        }
 
     @classmethod
     def published(cls, *, dataset: str = "hotpotqa", **options: Any) -> tuple[Published, ...]:
@@ -175,9 +175,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return task, task.split
 
     def _start(self, task: QATask) -> tuple[QAState, str]:
-        if self.prompt_style == "search_r1":
-            return QAState(), search_r1.question(task.question)
-        return QAState(), f"Question: {task.question}"
+        return QAState(), self._conditions.style.question(task.question)
 
     def _task_content(self, task: QATask) -> str:
         return canonical((task.question, task.golden_answers, task.kind))
@@ -201,90 +199,19 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return search_r1.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
 
     def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
-        parsed = rules.parse_action(action)
-        if parsed.problem:
-            refusal = (
-                search_r1.INVALID
-                if self.prompt_style == "search_r1"
-                else f"Invalid action: {parsed.problem}."
-            )
-            return Outcome(state, refusal, "", invalid_reason=parsed.problem)
-        if parsed.verb == "finish":
-            return self._finish(task, state, parsed)
-        key = self._query_key(parsed.argument)
-        observation = rules.cached(state, key)
-        if observation is not None:
-            return Outcome(
-                state,
-                observation,
-                parsed.canonical,
-                extra={"doc_ids": [], "new_doc_ids": [], "repeat_query": True},
-            )
-        passages = self._search(parsed.argument)
-        observe = search_r1.observe if self.prompt_style == "search_r1" else rules.observe
-        observation = observe(passages, self._observation_limit)
-        after, new = rules.after_search(state, key, passages, observation)
-        extra = {"doc_ids": [p.id for p in passages], "new_doc_ids": new, "repeat_query": False}
-        effect = f"search:{key}" if new else ""
-        return Outcome(after, observation, parsed.canonical, effect_key=effect, extra=extra)
-
-    def _finish(self, task: QATask, state: QAState, parsed: rules.ParsedAction) -> Outcome[QAState]:
-        given = (parsed.argument, task.golden_answers, self._normalizer)
-        em, sub_em = metrics.exact_match(*given), metrics.sub_exact_match(*given)
-        f1 = metrics.f1_score(*given, dataset=self._dataset if self._dataset in metrics.F1_RULES else None)
-        return Outcome(
-            rules.after_finish(state, parsed.argument),
-            "The answer is right." if em else "The answer is wrong.",
-            parsed.canonical,
-            effect_key=f"finish:{metrics.NORMALIZERS[self._normalizer](parsed.argument)}",
-            terminated=True,
-            success=em == 1.0,
-            score=em,
-            extra={
-                "em": em,
-                "f1": f1,
-                "sub_em": sub_em,
-                "golden_answers": list(task.golden_answers),
-            },  # not before: the agent reads info
-        )
-
-    def _query_key(self, query: str) -> str:
-        key: Callable[[str], str] = getattr(self._searcher, "query_key", rules.query_key)
-        return key(query)
-
-    def _search(self, query: str) -> list[Passage]:
-        if query in self._fetched:
-            return self._fetched.pop(query)
-        return self._searcher.search([query], self._topk)[0]
+        return rules.apply(task, state, action, self._conditions)
 
     @classmethod
     def prepare_group_step(
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
         """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
-        searching: list[tuple[int, SearchQAEnv, str]] = []
+        wanted = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(env.read_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv):
-                searching.append((row, env, parsed.argument))
-        wanted: dict[str, list[tuple[int, SearchQAEnv]]] = {}
-        try:
-            for row, env, query in searching:
-                if rules.cached(env._running()[1], env._query_key(query)) is None:
-                    wanted.setdefault(query, []).append((row, env))
-        except RetrieverError as error:  # what its keys are has never been told, so nothing is cached either
-            return {row: error for row, _, _ in searching}
-        if not wanted:
-            return {}
-        _, first = next(iter(wanted.values()))[0]
-        try:
-            found = first._searcher.search(list(wanted), first._topk)
-        except RetrieverError as error:  # tried often enough: no row asks again on its own
-            return {row: error for rows in wanted.values() for row, _ in rows}
-        for (query, rows), passages in zip(wanted.items(), found, strict=True):
-            for _, env in rows:
-                env._fetched = {query: passages}
-        return {}
+                wanted.append(Wanted(row, env._conditions.lookup, env._running()[1], parsed.argument))
+        return fetch_ahead(wanted)
 
     def _state_fingerprint(self, task: QATask, state: QAState) -> str:
         return f"{state.seen!r}\0{state.answer!r}"
@@ -312,7 +239,8 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
 
     def _distance(self, task: QATask, state: QAState) -> float | None:
         if state.answer is not None:
-            return 0.0 if metrics.exact_match(state.answer, task.golden_answers, self._normalizer) else None
+            normalizer = self._conditions.scoring.normalizer
+            return 0.0 if metrics.exact_match(state.answer, task.golden_answers, normalizer) else None
         return oracle.distance(task, state)
 
     def modifies_state(self, action: str) -> bool:
@@ -325,9 +253,4 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         check_option("style", style, self.prompt_styles)
         if style == "search_r1":
             return search_r1.PROMPT
-        return text.PROMPTS[style].format(hops=self._hops_told, horizon=self.horizon)
-
-
-def splits_of(dataset: str) -> tuple[str, ...]:
-    """The splits of a question set."""
-    return ("test",) if dataset in TEST_ONLY else SPLITS
+        return text.PROMPTS[style].format(hops=self._question_set.hint, horizon=self.horizon)

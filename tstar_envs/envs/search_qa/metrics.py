@@ -64,20 +64,13 @@ class F1Rule(NamedTuple):
     both_empty: float
 
 
-F1_RULES = {
-    "hotpotqa": F1Rule(True, 0.0),  # hotpot_evaluate_v1.py; no common token is 0
-    "2wikimultihopqa": F1Rule(True, 0.0),  # 2wikimultihop_evaluate_v1.1.py, made from it
-    "musique": F1Rule(False, 1.0),  # metrics/answer.py, as SQuAD's evaluate-v2.0.py
-    "nq": F1Rule(False, 0.0),  # these four: evaluate-v1.1.py, triviaqa_evaluation.py
-    "triviaqa": F1Rule(False, 0.0),
-    "popqa": F1Rule(False, 0.0),
-    "bamboogle": F1Rule(False, 0.0),
-}
-_NO_SET = F1Rule(True, 1.0)
+ANY_SET = F1Rule(
+    True, 1.0
+)  # closed answers get no partial credit, and equal texts have 1 whatever is left of them
 
 
 def f1_score(
-    prediction: str, golden_answers: Sequence[str], normalizer: str = "squad", dataset: str | None = None
+    prediction: str, golden_answers: Sequence[str], normalizer: str = "squad", rule: F1Rule = ANY_SET
 ) -> float:
     """Best token F1 over the golden answers, in [0, 1].
 
@@ -85,11 +78,9 @@ def f1_score(
         prediction: the answer given.
         golden_answers: any of them is right.
         normalizer: a key of ``NORMALIZERS``.
-        dataset: a key of ``F1_RULES``: the rule of that set's own script. Without one, yes, no and noanswer get no partial credit
-            and equal texts have 1 whatever is left of them.
+        rule: of the question set (``QuestionSet.f1``).
     """
     normalize = NORMALIZERS[normalizer]
-    rule = _NO_SET if dataset is None else F1_RULES[dataset]
     return max((_f1(normalize(prediction), normalize(gold), rule) for gold in golden_answers), default=0.0)
 
 
@@ -105,3 +96,20 @@ def _f1(predicted: str, gold: str, rule: F1Rule) -> float:
         return rule.both_empty
     common = sum((Counter(ours) & Counter(theirs)).values())
     return 2 * common / (len(ours) + len(theirs))
+
+
+class Scoring(NamedTuple):
+    """How the answers of an environment are scored.
+
+    Attributes:
+        normalizer: a key of ``NORMALIZERS``.
+        f1: of the question set.
+    """
+
+    normalizer: str = "squad"
+    f1: F1Rule = ANY_SET
+
+    def scores(self, answer: str, golden_answers: Sequence[str]) -> dict[str, float]:
+        """``em``, ``f1`` and ``sub_em`` of an answer, each in [0, 1]."""
+        given = (answer, golden_answers, self.normalizer)
+        return {"em": exact_match(*given), "f1": f1_score(*given, self.f1), "sub_em": sub_exact_match(*given)}

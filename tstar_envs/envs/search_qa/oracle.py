@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.search_qa import rules, text
-from tstar_envs.envs.search_qa.rules import QAState
-from tstar_envs.envs.search_qa.tasks import QATask
+from tstar_envs.envs.search_qa import thoughts
+from tstar_envs.envs.search_qa.search.queries import query_key
+from tstar_envs.envs.search_qa.state import QAState
+from tstar_envs.envs.search_qa.task import QATask
 from tstar_envs.stable_random import StableRandom
 
 
@@ -22,21 +23,21 @@ def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str]
     if state.answer is not None:
         return None
     draw = StableRandom(f"{task.id}/{len(state.cache)}/{wording}")
-    tried = {rules.query_key(key) for key, _ in state.cache}
+    tried = {query_key(key) for key, _ in state.cache}
     for position, hop in enumerate(task.hops):
         if hop.passage in state.seen:
             continue
-        untried = [q for q in hop.queries if rules.query_key(q) not in tried]
+        untried = [q for q in hop.queries if query_key(q) not in tried]
         if not untried:
             return None
         again = len(untried) < len(hop.queries)
-        return text.thought(
+        return thoughts.thought(
             task.kind, task.hops, position, again, task.golden_answers[0], draw
         ), f"search[{untried[0]}]"
     answer = task.golden_answers[0]
     if not task.hops:  # outside files without hops: the expert knows the answer and says so
         return "I know the answer.", f"finish[{answer}]"
-    return text.thought(task.kind, task.hops, len(task.hops), False, answer, draw), f"finish[{answer}]"
+    return thoughts.thought(task.kind, task.hops, len(task.hops), False, answer, draw), f"finish[{answer}]"
 
 
 def distance(task: QATask, state: QAState) -> float | None:

@@ -1,4 +1,4 @@
-"""Rules of search-QA: pure functions from (state, action, search results) to the next state.
+"""Rules of search-QA: pure functions from (task, state, action) to an outcome, with what the search engine finds.
 
 The state is what the agent knows: the passages it has seen, what each query of this episode returned, and its answer.
 A search changes the state only if it brings a passage not seen before; a repeated query is answered from the episode's
@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.metrics import NORMALIZERS, Scoring
+from tstar_envs.envs.search_qa.search.lookup import Lookup
+from tstar_envs.envs.search_qa.state import QAState
+from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.text import Style
+from tstar_envs.outcome import Outcome
 from tstar_envs.react import bracket_content
 
 LONGEST_QUERY = 1_000  # characters
 
 _ACTION = re.compile(r"\W{0,8}(search|finish)\s{0,8}(?=\[)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class QAState:
-    """Immutable and picklable; ``seen`` is sorted so that equal states are equal objects."""
-
-    seen: tuple[str, ...] = ()
-    cache: tuple[tuple[str, str], ...] = ()  # (key of the query, observation)
-    answer: str | None = None
 
 
 class ParsedAction(NamedTuple):
@@ -63,39 +58,62 @@ def _has_words(query: str) -> bool:
     return any(c.isalnum() for c in unicodedata.normalize("NFKC", query).casefold())
 
 
-def query_key(query: str) -> str:
-    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
+class Conditions(NamedTuple):
+    """What an environment plays under.
 
-    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
-    and stop words stay, because they matter to a dense encoder.
+    Attributes:
+        lookup: answers queries.
+        scoring: scores the answer.
+        style: how results and refusals are worded.
+        observation_limit: most characters of search results, None for all.
     """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
-    return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())
+
+    lookup: Lookup
+    scoring: Scoring
+    style: Style
+    observation_limit: int | None = None
 
 
-def cached(state: QAState, key: str) -> str | None:
-    """The observation that an earlier query of this key got in this episode."""
-    return dict(state.cache).get(key)
+def apply(task: QATask, state: QAState, action: str, conditions: Conditions) -> Outcome[QAState]:
+    """What an action does.
+
+    Raises:
+        RetrieverError: the search service failed; nothing was played.
+    """
+    parsed = parse_action(action)
+    if parsed.problem:
+        return Outcome(state, conditions.style.refusal(parsed.problem), "", invalid_reason=parsed.problem)
+    if parsed.verb == "finish":
+        return _finish(task, state, parsed, conditions.scoring)
+    return _search(state, parsed, conditions)
 
 
-def observe(passages: Sequence[Passage], limit: int | None = None) -> str:
-    """Search results as the agent reads them, cut after ``limit`` characters."""
-    if not passages:
-        return "No passage was found."
-    return "\n".join(f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))[
-        :limit
-    ]
-
-
-def after_search(
-    state: QAState, key: str, passages: Sequence[Passage], observation: str
-) -> tuple[QAState, list[str]]:
-    """The state after a query of a new key, and the ids of the passages it brought for the first time."""
+def _search(state: QAState, parsed: ParsedAction, conditions: Conditions) -> Outcome[QAState]:
+    key = conditions.lookup.key(parsed.argument)
+    observation = state.cached(key)
+    if observation is not None:
+        extra = {"doc_ids": [], "new_doc_ids": [], "repeat_query": True}
+        return Outcome(state, observation, parsed.canonical, extra=extra)
+    passages = conditions.lookup.search(parsed.argument)
+    observation = conditions.style.render(passages, conditions.observation_limit)
     new = sorted({p.id for p in passages} - set(state.seen))
-    cache = (*state.cache, (key, observation))
-    return replace(state, seen=tuple(sorted((*state.seen, *new))) if new else state.seen, cache=cache), new
+    seen = tuple(sorted((*state.seen, *new))) if new else state.seen
+    after = replace(state, seen=seen, cache=(*state.cache, (key, observation)))
+    found = {"doc_ids": [p.id for p in passages], "new_doc_ids": new, "repeat_query": False}
+    effect = f"search:{key}" if new else ""
+    return Outcome(after, observation, parsed.canonical, effect_key=effect, extra=found)
 
 
-def after_finish(state: QAState, answer: str) -> QAState:
-    """The final state."""
-    return replace(state, answer=answer)
+def _finish(task: QATask, state: QAState, parsed: ParsedAction, scoring: Scoring) -> Outcome[QAState]:
+    scores = scoring.scores(parsed.argument, task.golden_answers)
+    return Outcome(
+        replace(state, answer=parsed.argument),
+        "The answer is right." if scores["em"] else "The answer is wrong.",
+        parsed.canonical,
+        effect_key=f"finish:{NORMALIZERS[scoring.normalizer](parsed.argument)}",
+        terminated=True,
+        success=scores["em"] == 1.0,
+        score=scores["em"],
+        # The golden answers not before: the agent reads info.
+        extra={**scores, "golden_answers": list(task.golden_answers)},
+    )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tstar_envs.envs.search_qa.searcher import Passage
+from tstar_envs.envs.search_qa.search.passage import Passage
+from tstar_envs.envs.search_qa.text import Style
 from tstar_envs.react import Reply, after_thoughts, parse_reply, thought_text
 
 PROMPT = (
@@ -49,7 +50,7 @@ def question(text: str) -> str:
     return f"Question: {text if text.endswith('?') else text + '?'}\n"
 
 
-def observe(passages: Sequence[Passage], limit: int | None) -> str:
+def render(passages: Sequence[Passage], limit: int | None = None) -> str:
     """Search results between tags, best first.
 
     Args:
@@ -60,3 +61,6 @@ def observe(passages: Sequence[Passage], limit: int | None) -> str:
         f"Doc {rank}(Title: {p.heading}) {p.text}" for rank, p in enumerate(passages, start=1)
     ).strip()
     return f"\n\n<information>{text[:limit]}</information>\n\n"
+
+
+STYLE = Style(question, render, lambda problem: INVALID)

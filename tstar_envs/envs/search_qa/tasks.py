@@ -2,109 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tstar_envs.choices import SPLITS
-from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
-from tstar_envs.data.home import Published, data_home
-from tstar_envs.envs.search_qa.questions import Hop, Question
-from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
+from tstar_envs.data.faults import Faults, check_skip_bad
+from tstar_envs.envs.search_qa.folders import CORPORA, WORLD_FOLDERS, corpus_in, full_folder, question_file
+from tstar_envs.envs.search_qa.question_sets import question_set
+from tstar_envs.envs.search_qa.readers.aliases import read_aliases
+from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
+from tstar_envs.envs.search_qa.readers.records import SUFFIXES
+from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
-MINI_FOLDER = Path(__file__).parent / "data"
-SECOND_FOLDER = MINI_FOLDER / "world2"
-CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
 ALIASES = "id_aliases.json"
-SECOND_WORLD = (
-    "triviaqa",
-    "popqa",
-    "2wikimultihopqa",
-    "musique",
-    "bamboogle",
-)  # sets of the mini tier over the second corpus
-
-
-@dataclass(frozen=True, slots=True)
-class QATask:
-    """One question.
-
-    Attributes:
-        id: unique in its set.
-        split: train, valid or test.
-        question: as asked.
-        golden_answers: any of them is right; the first is the main one, the rest are aliases.
-        kind: what kind of question ("" if the file does not say).
-        template: id of its wording ("" if unknown).
-        hops: the chain of look-ups; empty where the file gives none.
-        popularity: how well known the entity is that is asked about; 0 where the file does not say.
-    """
-
-    id: str
-    split: str
-    question: str
-    golden_answers: tuple[str, ...]
-    kind: str = ""
-    template: str = ""
-    hops: tuple[Hop, ...] = ()
-    popularity: int = 0
-
-
-@dataclass(frozen=True)
-class QASet:
-    """The tasks of one question set, the corpus they are asked over, and what of the question files could not be used."""
-
-    name: str
-    tier: str
-    tasks: dict[str, QATask]
-    by_split: dict[str, tuple[str, ...]]
-    corpus: Path
-    left_out: LeftOut = NOTHING_LEFT_OUT
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> QASet:
-        return self  # never changed after loading, so copies of an environment share it
-
-
-def task_from_question(id_: str, split: str, question: Question) -> QATask:
-    """A task straight from the generator."""
-    golden = (question.answer, *question.aliases)
-    return QATask(
-        id_,
-        split,
-        question.text,
-        golden,
-        question.kind,
-        question.template,
-        question.hops,
-        question.popularity,
-    )
-
-
-def task_to_line(task: QATask) -> str:
-    """A task as a line of the shipped files: FlashRAG's fields, the rest under ``metadata``."""
-    hops = [
-        {
-            "entity": h.entity,
-            "relation": h.relation,
-            "value": h.value,
-            "passage": h.passage,
-            "queries": list(h.queries),
-        }
-        for h in task.hops
-    ]
-    record: dict[str, Any] = {
-        "id": task.id,
-        "question": task.question,
-        "golden_answers": list(task.golden_answers),
-        "metadata": {"kind": task.kind, "template": task.template, "hops": hops},
-    }
-    if task.popularity:
-        record["metadata"]["popularity"] = task.popularity
-    return json.dumps(record, ensure_ascii=False)
 
 
 def _task(entry: Entry, split: str) -> QATask:
@@ -134,50 +46,6 @@ def _task(entry: Entry, split: str) -> QATask:
     )
 
 
-def _corpus(folder: Path) -> Path | None:
-    return next((p for name in CORPORA if (p := folder / name).is_file()), None)
-
-
-def _question_file(folder: Path, name: str, split: str) -> Path | None:
-    """``<name>.<split>``, ``<name>/<split>`` or ``<split>``, in any form.
-
-    The public sets call their held-out part ``dev`` where they keep the answers of ``test`` to themselves: then it is the test
-    set, as it is for Search-R1 and FlashRAG, and elsewhere it is ``valid``.
-    """
-
-    def find(part: str) -> Path | None:
-        stems = (folder / f"{name}.{part}", folder / name / part, folder / part)
-        return next(
-            (p for stem in stems for s in SUFFIXES if (p := stem.with_name(stem.name + s)).is_file()), None
-        )
-
-    if split == "test":
-        return find("test") or find("dev")
-    if split == "valid":
-        return find("valid") or (find("dev") if find("test") else None)
-    return find(split)
-
-
-def _full_folder() -> Path:
-    return data_home() / "search_qa"
-
-
-def published_questions(name: str) -> tuple[Published, ...]:
-    """The passages and the questions of a set's full tier; ``auto`` takes them when both are there."""
-    full = _full_folder()
-    return (
-        Published(
-            "passages of the public question sets", _corpus(full), (full,), "scripts/fetch_data wiki18"
-        ),
-        Published(
-            f"public questions of {name}",
-            _question_file(full, name, "test"),
-            (full,),
-            f"scripts/fetch_data {name}",
-        ),
-    )
-
-
 def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
     """Read a question set; one that was read before is kept until a file changes.
 
@@ -196,23 +64,23 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
         UnknownOption: an empty path.
     """
     check_skip_bad(skip_bad)
-    full = _full_folder()
+    full = full_folder()
     if data == "auto":
-        data = "full" if _corpus(full) and _question_file(full, name, "test") else "mini"
+        data = "full" if corpus_in(full) and question_file(full, name, "test") else "mini"
     tier = str(data) if data in ("mini", "full") else "path"
     if tier == "path":
         folder = existing(
             data, "data", "a folder with a corpus and question files; data='mini' works without any files"
         )
     else:
-        folder = full if tier == "full" else SECOND_FOLDER if name in SECOND_WORLD else MINI_FOLDER
-    corpus = _corpus(folder)
+        folder = full if tier == "full" else WORLD_FOLDERS[question_set(name).world]
+    corpus = corpus_in(folder)
     if corpus is None:
         fetched = f"; scripts/fetch_data {name} wiki18 fetches the public ones" if data == "full" else ""
         raise MissingData(
             f"no corpus.jsonl ({', '.join(CORPORA[1:])}) in {folder} (data={str(data)!r}); data='mini' works without any files{fetched}"
         )
-    files = {split: path for split in SPLITS if (path := _question_file(folder, name, split))}
+    files = {split: path for split in SPLITS if (path := question_file(folder, name, split))}
     if not files:
         raise MissingData(
             f"no {name}.<split>, {name}/<split> or <split> (train, valid, test; {', '.join(SUFFIXES)}) in {folder} (data={str(data)!r})"

@@ -148,7 +148,7 @@ class TaskView:
         return shown
 
     def _admissible(self, boxes: int, player: int) -> tuple[str, ...]:
-        """The moves that change something. Where no box is beside the player, the floor around it tells."""
+        """The moves that change something. Where no box is beside the player, the floor around it decides."""
         room = self._room
         above = player - room.width  # no floor is in the first row
         if boxes >> above & self._cross:

@@ -1,0 +1,74 @@
+"""A cognitive tree of a run as an SVG file of its own, as the run's report draws it (needs Chromium, chromedriver and selenium).
+
+python scripts/draw_tree.py runs/RUN/report.html --iteration 4 --task 1 --out docs/tree.svg
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1200,1000")
+# The drawing takes its colours from the page's styles; on its own it has to carry them.
+TAKE = """
+const drawing = document.querySelector("svg[aria-label='cognitive tree'], svg[aria-label='graph of states']");
+const names = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight",
+  "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
+const copy = drawing.cloneNode(true);
+const from = [...drawing.querySelectorAll("*")], to = [...copy.querySelectorAll("*")];
+from.forEach((shape, place) => {
+  const style = getComputedStyle(shape);
+  for (const name of names) to[place].setAttribute(name, style.getPropertyValue(name));
+  for (const name of ["class", "style", "tabindex", "role", "aria-label", "aria-pressed"]) to[place].removeAttribute(name);
+});
+copy.querySelectorAll("*").forEach((shape) => { if (getComputedStyle(shape).display === "none") shape.remove(); });
+copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+for (const [name, value] of [["width", "100%"], ["height", "100%"], ["fill", "white"]]) ground.setAttribute(name, value);
+copy.prepend(ground);
+return new XMLSerializer().serializeToString(copy);
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Draw a tree."""
+
+    report: tyro.conf.Positional[Path]
+    """The report of a run."""
+    out: Path
+    """Where the drawing goes."""
+    iteration: int = 0
+    """Which of the iterations that the report shows, from 0."""
+    task: int = 0
+    """Which of that iteration's trees, from 0."""
+
+
+def main() -> None:
+    options = tyro.cli(Options, description=__doc__)
+    chosen = webdriver.ChromeOptions()
+    chosen.binary_location = str(shutil.which("chromium"))
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            chosen.add_argument(flag)
+        browser = webdriver.Chrome(options=chosen, service=Service(shutil.which("chromedriver")))
+        try:
+            browser.get(options.report.absolute().as_uri())
+            for name, place in (("iteration", options.iteration), ("task", options.task)):
+                entries = browser.find_elements("css selector", f"#tree-{name} option")
+                print(f"{name}: " + ", ".join(entry.text for entry in entries))
+                entries[place].click()
+            drawing = browser.execute_script(TAKE)
+        finally:
+            browser.quit()
+    options.out.write_text(drawing + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""docs/adding_an_algorithm.md, followed: its algorithm trains alone and under T-STAR, and what it credits is what the page says."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from episodes import episode_of
+
+from tstar_envs import UnknownOption
+from tstar_train.algorithms import algorithm_class, options_set_by
+from tstar_train.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "adding_an_algorithm.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The page's module in a folder of its own."""
+    (tmp_path / "rloo.py").write_text(re.search(r"```python\n(.*?)```", PAGE, re.S)[1])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "rloo", raising=False)
+    importlib.invalidate_caches()
+    return tmp_path
+
+
+def test_the_commands_of_the_page_run(folder):
+    commands = re.findall(r"^python -m (tstar_train .*?)(?:  #.*)?$", PAGE, re.M)
+    assert len(commands) == 2
+    for number, command in enumerate(commands):
+        small = f"{command} --out run{number} --processes {number + 1} --rollout.tasks 2 --rollout.group 4"
+        small += " --iterations 1 --evaluation.tasks 2 --evaluation.samples 1"
+        settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-m", *small.split()], cwd=folder, env=settings, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (folder / f"run{number}" / "summary.json").is_file()
+
+
+def test_each_member_is_compared_with_the_others(folder):
+    algorithm = algorithm_class("rloo:RLOO")(Config(env="hotpotqa"))
+    group = [episode_of("ab", 1.0), episode_of("a", 0.0, member=1), episode_of("abc", 0.0, member=2)]
+    credit = algorithm.episode(group)
+    assert [c.tolist() for c in credit] == [[1.0, 1.0], [-0.5], [-0.5] * 3]
+    assert np.isclose(sum(c[0] for c in credit), 0.0)
+    assert options_set_by("rloo:RLOO") == {"optim.aggregation": "token-mean"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("grop", "grpo, dapo, dapo-paper, gigpo, ppo, or module:Class"),
+        ("no_such_module:RLOO", "PYTHONPATH"),
+        ("rloo:Other", "has no attribute 'Other'"),
+        ("rloo:np", "no subclass"),
+    ],
+)
+def test_what_is_no_algorithm_is_told_in_a_sentence(folder, name, told):
+    with pytest.raises(UnknownOption, match=told):
+        algorithm_class(name)

@@ -1,0 +1,37 @@
+"""Builds a part of the mini tier, proves it, and writes it; the build fails if a proof fails.
+
+``python -m tstar_envs.envs.search_qa.generate NAME --out FOLDER``: NAME is a question set (``hotpotqa`` comes with the corpus of the
+plain world), or ``rich`` for the corpus of the rich world.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tstar_envs.envs.search_qa.generate.files import NAMES, build, own_seed, write
+
+
+def main() -> None:
+    """The command line.
+
+    Raises:
+        ProofFailed: what was made is not what is promised.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tstar_envs.envs.search_qa.generate",
+        description="Builds a part of the mini tier, proves it, and writes it.",
+    )
+    parser.add_argument("name", choices=NAMES, help="a question set, or 'rich' for the rich world's corpus")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--seed", type=int, help="seed of the world (default: the shipped one's)")
+    arguments = parser.parse_args()
+    seed = own_seed(arguments.name) if arguments.seed is None else arguments.seed
+    contents = build(arguments.name, seed)
+    write(arguments.out, contents, arguments.name, seed)
+    lines = {file: len(data.splitlines()) for file, data in contents.items()}
+    print(f"{', '.join(f'{file}.gz ({count} lines)' for file, count in lines.items())} in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

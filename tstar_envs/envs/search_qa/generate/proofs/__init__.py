@@ -1,0 +1,1 @@
+"""Proofs that what is made is fit to ship."""

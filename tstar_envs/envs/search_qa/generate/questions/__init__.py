@@ -1,0 +1,1 @@
+"""What questions are made of: look-ups, chains of facts, wordings and other forms of answers."""

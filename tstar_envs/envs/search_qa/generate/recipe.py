@@ -1,0 +1,91 @@
+"""How a question set that chains facts is made: drawn kind by kind, proved and counted in the same way for every such set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tstar_envs.envs.search_qa.generate.generator import SIZES
+from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
+from tstar_envs.envs.search_qa.generate.proofs.checks import check_disjoint, check_split, check_world
+from tstar_envs.envs.search_qa.generate.questions.question import Question
+from tstar_envs.envs.search_qa.generate.questions.selection import collect, numbered
+from tstar_envs.envs.search_qa.generate.worlds.graph import World
+from tstar_envs.envs.search_qa.generate.worlds.making import WORLDS, MiniWorld
+from tstar_envs.envs.search_qa.question_sets import QuestionSet
+from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.stable_random import StableRandom
+
+PATIENCE = 20_000  # draws in a row that give no question
+
+# (world, region, split whose templates are used, source of chance, kind, turn) -> one question, None if the draw gave none
+Draw = Callable[[World, str, str, StableRandom, str, int], Question | None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What distinguishes a question set that chains facts.
+
+    Attributes:
+        question_set: the set.
+        shares: kind of draw -> its share of a split.
+        draw: draws one question.
+        rejection: why a question may not ship, "" if it may.
+        sizes: split -> how many questions.
+        yes_no: the kinds of draw that ask for yes or no.
+    """
+
+    question_set: QuestionSet
+    shares: Mapping[str, float]
+    draw: Draw
+    rejection: Callable[[ChainProver, Question], str]
+    sizes: Mapping[str, int] = field(default_factory=lambda: SIZES)
+    yes_no: Collection[str] = ()
+
+    def candidates(
+        self, world: World, region: str, split: str, draw: StableRandom, kind: str
+    ) -> Iterator[Question]:
+        """Questions of one kind, until the world seems to hold none; sides, yes and no alternate from one to the next."""
+        turn = idle = 0
+        while idle < PATIENCE:
+            question = self.draw(world, region, split, draw, kind, turn)
+            idle = idle + 1 if question is None else 0
+            if question is not None:
+                turn += 1
+                yield question
+
+    def counts(self, size: int) -> dict[str, int]:
+        """Kind of draw -> how many of ``size`` questions; the first kind takes what rounding leaves."""
+        counts = {kind: round(share * size) for kind, share in self.shares.items()}
+        first = next(iter(counts))
+        counts[first] += size - sum(counts.values())
+        return counts
+
+    def build(self, seed: int) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+        """See ``generator.Build``."""
+        mini = WORLDS[self.question_set.world].make(seed)
+        check_world(mini)
+        prover = ChainProver(mini)
+        splits: dict[str, list[QATask]] = {}
+        for split, size in self.sizes.items():
+            draw = StableRandom(f"{seed}/{self.question_set.name}/{split}")
+            chosen = collect(
+                self.counts(size),
+                lambda kind, split=split, draw=draw: self.candidates(mini.world, split, split, draw, kind),  # type: ignore[misc]
+                lambda question: self.rejection(prover, question),
+                self.yes_no,
+            )
+            splits[split] = numbered(self.question_set.name, split, draw.shuffled(chosen))
+            check_split(split, splits[split], size)
+        check_disjoint(splits)
+        return mini, splits
+
+    def practice(self, mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+        """See ``generator.Practice``; proved as shipped ones are, since joins often cannot be found."""
+        prover, chosen = ChainProver(mini), list[Question]()
+        for kind, number in self.counts(count).items():
+            drawn = itertools.islice(self.candidates(mini.world, "train", "train", draw, kind), 20 * number)
+            fit = (question for question in drawn if not self.rejection(prover, question))
+            chosen += itertools.islice(fit, number)
+        return chosen

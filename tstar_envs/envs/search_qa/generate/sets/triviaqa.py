@@ -1,0 +1,166 @@
+"""The mini tier's TriviaQA: which entity do two or three clues fit, that only together fix it?
+
+A clue is a fact of the entity. A work is asked for by its kind ("Which novel ..."), which is a clue of its own where another kind
+of work would fit the others. What is proved of every question is listed at ``rejection``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tstar_envs.choices import SPLITS
+from tstar_envs.envs.search_qa.generate.generator import SIZES, Generator
+from tstar_envs.envs.search_qa.generate.proofs import checks
+from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
+from tstar_envs.envs.search_qa.generate.questions.aliases import accepted_answers, ill_formed
+from tstar_envs.envs.search_qa.generate.questions.question import Question
+from tstar_envs.envs.search_qa.generate.questions.selection import numbered
+from tstar_envs.envs.search_qa.generate.questions.template_splits import deal
+from tstar_envs.envs.search_qa.generate.sets.clues import CLUES, ClueIndex
+from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
+from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.question_sets import TRIVIAQA
+from tstar_envs.envs.search_qa.task import Hop, QATask
+from tstar_envs.envs.search_qa.thoughts import with_article
+from tstar_envs.stable_random import StableRandom
+
+FEWEST_ANSWERS = 3
+FRAMES = (
+    "Which {n} {c}?",
+    "What is the name of the {n} that {c}?",
+    "Name the {n} that {c}.",
+    "Can you name the {n} that {c}?",
+    "A quiz question asks for the {n} that {c}: what is the answer?",
+    "One {n} {c}. Which one?",
+)
+
+
+def conjunctions(
+    mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every (entity, relations) of a region whose facts together fix which it is, in random order."""
+    found = []
+    for entity in mini.world.entities.values():
+        if entity.region != region or entity.type not in CLUES:
+            continue
+        stated = [r for r in CLUES[entity.type] if (entity.id, r) in mini.world.facts]
+        for chosen in itertools.chain(itertools.combinations(stated, 2), itertools.combinations(stated, 3)):
+            if index.fixes(entity.id, [(r, mini.world.facts[entity.id, r]) for r in chosen]):
+                found.append((entity.id, chosen))
+    return iter(draw.shuffled(found))
+
+
+def question(
+    mini: MiniWorld,
+    index: ClueIndex,
+    answers: Callable[[str], tuple[str, ...]],
+    id_: str,
+    relations: Sequence[str],
+    split: str,
+    draw: StableRandom,
+) -> Question:
+    """One conjunction as a question in the wordings of one split; its kind says how many clues are needed."""
+    entity = mini.world.entities[id_]
+    ordered = draw.shuffled(relations)
+    family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
+    frame, way = deal(family, split, FRAMES, CLUES["person"]["school"], draw)
+    objects = [mini.world.object_name(id_, relation) for relation in ordered]
+    put = [CLUES[entity.type][r][way].format(o=_spoken(r, o)) for r, o in zip(ordered, objects, strict=True)]
+    noun = entity.kind if entity.type == "work" else entity.type
+    text = FRAMES[frame].format(n=noun, c=f"{', '.join(put[:-1])} and {put[-1]}")
+    stated = [
+        f"{relation.replace('_', ' ')} {value}" for relation, value in zip(ordered, objects, strict=True)
+    ]
+    described = f"{noun} " if entity.type == "work" else ""
+    clues = (
+        [noun, *objects]
+        if index.needs_kind(id_, [(r, mini.world.facts[id_, r]) for r in relations])
+        else objects
+    )
+    # Three ways to search; a question ships with two of them.
+    queries = (" ".join(clues), described + " ".join(stated), described + " ".join(put))
+    name, *others = answers(id_)
+    look_up = Hop(" and ".join(clues), "clues", name, id_, queries)
+    return Question(
+        text, name, f"{entity.type}-{len(clues)}", f"{family}/{frame}/{way}", (look_up,), tuple(others)
+    )
+
+
+def _spoken(relation: str, value: str) -> str:
+    return with_article(value) if relation == "occupation" else value
+
+
+def with_two_queries(asked: Question) -> Iterator[Question]:
+    """The question with each two of its ways to search."""
+    (only,) = asked.hops
+    for queries in itertools.combinations(only.queries, 2):
+        yield replace(asked, hops=(replace(only, queries=queries),))
+
+
+def rejection(
+    mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]
+) -> str:
+    """Why a question must not ship, "" if it may.
+
+    Proved: the graph gives one entity for all clues together, and several where any one is left out; no other passage holds all
+    of the clues' objects; no golden answer stands in the question, they are at least three, and different and not empty under
+    both normalisations; no other entity has the name; every back end finds the passage with one of the two queries, at depth 1
+    and 3, within the horizon.
+    """
+    (only,) = asked.hops
+    world = mini.world
+    if not index.fixes(only.passage, [(r, world.facts[only.passage, r]) for r in relations]):
+        return "the clues do not fix the answer, or one is not needed"
+    if [e.id for e in world.entities.values() if e.name == asked.answer] != [only.passage]:
+        return "a namesake"
+    golden = (asked.answer, *asked.aliases)
+    if len(golden) < FEWEST_ANSWERS or ill_formed(golden):
+        return "too few aliases, or equal ones"
+    if any(normalize_answer(answer) in normalize_answer(asked.text) for answer in golden):
+        return "answer in question"
+    return prover.conjunction_rejection(asked, only.entity.split(" and "), TRIVIAQA.horizon)
+
+
+def questions(
+    mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom
+) -> Iterator[Question]:
+    """Every question about a region that passes the proofs with two of its ways to search, in random order."""
+    index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
+    for id_, relations in conjunctions(mini, index, region, draw):
+        asked = question(mini, index, answers, id_, relations, split, draw)
+        yield from itertools.islice(
+            (q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1
+        )
+
+
+def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+    """See ``generator.Build``."""
+    mini = RICH.make(seed)
+    checks.check_world(mini)
+    prover = Prover(mini)
+    splits: dict[str, list[QATask]] = {}
+    for split in SPLITS:
+        found = questions(mini, prover, split, split, StableRandom(f"{seed}/triviaqa/{split}"))
+        splits[split] = numbered("triviaqa", split, itertools.islice(found, SIZES[split]))
+        checks.check_split(split, splits[split], SIZES[split])
+    check_disjoint(splits)
+    return mini, splits
+
+
+def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
+    """No answer and no template of one split in another (years and occupations, which are clues too, belong to all)."""
+
+    def by_answer(task: QATask) -> QATask:
+        return replace(task, hops=tuple(replace(hop, entity=hop.value) for hop in task.hops))
+
+    checks.check_disjoint({split: [by_answer(task) for task in tasks] for split, tasks in splits.items()})
+
+
+def practice(mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+    """See ``generator.Practice``."""
+    return list(itertools.islice(questions(mini, Prover(mini), "train", "train", draw), count))
+
+
+GENERATOR = Generator(TRIVIAQA, build, practice)

@@ -1,0 +1,187 @@
+"""The mini tier's 2WikiMultihopQA: its four types of questions over the rich world.
+
+*Compositional* (two facts in a row), *inference* (two facts that make a family relation of their own name),
+*comparison* (one fact of each of two entities) and *bridge comparison* (two facts in a row of each, four passages).
+"""
+
+from __future__ import annotations
+
+from tstar_envs.envs.search_qa.generate.generator import Generator
+from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
+from tstar_envs.envs.search_qa.generate.questions import rich_frames, templates
+from tstar_envs.envs.search_qa.generate.questions.chains import Path, answers_as, follow, made, runs
+from tstar_envs.envs.search_qa.generate.questions.question import SMALLEST_MARGIN, Question
+from tstar_envs.envs.search_qa.generate.questions.template_splits import deal
+from tstar_envs.envs.search_qa.generate.recipe import Recipe
+from tstar_envs.envs.search_qa.generate.sets import two_wiki_wordings as wordings
+from tstar_envs.envs.search_qa.generate.worlds.graph import Entity, World
+from tstar_envs.envs.search_qa.question_sets import TWO_WIKI
+from tstar_envs.envs.search_qa.thoughts import compares
+from tstar_envs.stable_random import StableRandom
+
+# kind of draw -> share; what is shipped as kind is the part before the colon
+SHARES = {
+    "compositional": 0.44,
+    "inference": 0.12,
+    "comparison": 0.16,
+    "comparison:yes-no": 0.08,
+    "bridge_comparison": 0.14,
+    "bridge_comparison:yes-no": 0.06,
+}
+
+
+def named(entity: Entity) -> str:
+    """How a question calls an entity: works with their kind and without an article, as in 2WikiMultihopQA."""
+    return f"{entity.kind} {entity.name}" if entity.type == "work" else entity.name
+
+
+def draw_question(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int
+) -> Question | None:
+    """See ``recipe.Draw``."""
+    if kind == "compositional":
+        return _compositional(world, region, split, draw)
+    if kind == "inference":
+        return _inference(world, region, split, draw)
+    if kind.endswith(":yes-no"):
+        return _yes_no(world, region, split, draw, kind.partition(":")[0], same=turn % 2 == 0)
+    return _choice(world, region, split, draw, kind, answer_first=turn % 2 == 0)
+
+
+def _compositional(world: World, region: str, split: str, draw: StableRandom) -> Question | None:
+    type_ = draw.choice(("work", "work", "person", "person", "company", "school"))
+    relation = draw.choice(list(wordings.COMPOSITIONS[type_]))
+    final = draw.choice(wordings.COMPOSITIONS[type_][relation])
+    path = follow(world, draw.choice(world.of_type(type_, region)), (relation, final))
+    if path is None:
+        return None
+    start = path.subjects[0]
+    frames, descriptions = (
+        rich_frames.FRAMES[final],
+        wordings.COMPANY_DESCRIPTIONS if relation == "company" else wordings.DESCRIPTIONS,
+    )
+    frame, description = deal(f"2wiki/{relation}-{final}", split, frames, descriptions, draw)
+    noun = wordings.NOUNS[relation].format(**made(start))
+    described = descriptions[description].format(n=noun, D=named(start))
+    return _chain(
+        world,
+        path,
+        "compositional",
+        frames[frame].format(D=described),
+        f"{relation}-{final}/{frame}/{description}",
+    )
+
+
+def _inference(world: World, region: str, split: str, draw: StableRandom) -> Question | None:
+    relations = draw.choice(list(wordings.INFERENCES))
+    path = follow(world, draw.choice(world.of_type("person", region)), relations)
+    if path is None:
+        return None
+    nouns, family = wordings.INFERENCES[relations], "-".join(relations)
+    frame, noun = deal(f"2wiki/inference-{family}", split, wordings.INFERENCE_FRAMES, nouns, draw)
+    asked = wordings.INFERENCE_FRAMES[frame].format(n=nouns[noun], X=path.subjects[0].name)
+    return _chain(world, path, "inference", asked, f"inference-{family}/{frame}/{noun}")
+
+
+def _chain(world: World, path: Path, kind: str, asked: str, template: str) -> Question:
+    # One golden answer, as in 2WikiMultihopQA's question files.
+    return Question(
+        asked[0].upper() + asked[1:], answers_as(world, path)[0], kind, f"2wiki/{template}", path.hops(world)
+    )
+
+
+def _choice(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, answer_first: bool
+) -> Question | None:
+    deep = kind == "bridge_comparison"
+    type_, relations = draw.choice([key for key in wordings.LEADS if (len(key[1]) == 2) == deep])
+    pair = _pair(world, region, draw, type_, relations)
+    if pair is None:
+        return None
+    first, second = (int(path.hops(world)[-1].value) for path in pair)
+    leads, forms = wordings.LEADS[type_, relations], templates.LEAD_FORMS
+    family = f"{type_}-{'-'.join(relations)}"
+    lead, form = deal(f"2wiki/{family}", split, leads, forms, draw)
+    words, smaller_wins = leads[lead]
+    if abs(first - second) < SMALLEST_MARGIN or ((first < second) == smaller_wins) != answer_first:
+        return None
+    one, two = (path.subjects[0] for path in pair)
+    words = words.format(n=one.kind, **made(one))
+    asked = forms[form].format(L=words[0].upper() + words[1:], l=words, A=one.name, B=two.name)
+    hops = (*pair[0].hops(world), *pair[1].hops(world))
+    return Question(asked, (one if answer_first else two).name, kind, f"2wiki/{family}/{lead}/{form}", hops)
+
+
+def _yes_no(
+    world: World, region: str, split: str, draw: StableRandom, kind: str, same: bool
+) -> Question | None:
+    deep = kind == "bridge_comparison"
+    type_, relations = draw.choice([key for key in wordings.PREDICATES if (len(key[1]) == 2) == deep])
+    pair = _pair(world, region, draw, type_, relations, same)
+    if pair is None:
+        return None
+    hops = (*pair[0].hops(world), *pair[1].hops(world))
+    predicates, openings = wordings.PREDICATES[type_, relations], templates.OPENINGS
+    family = f"same-{type_}-{'-'.join(relations)}"
+    predicate, opening = deal(f"2wiki/{family}", split, predicates, openings, draw)
+    names = [named(path.subjects[0]) for path in pair]
+    if deep:
+        names = [
+            f"the {wordings.NOUNS[relations[0]].format(**made(p.subjects[0]))} of {name}"
+            for p, name in zip(pair, names, strict=True)
+        ]
+    asked = openings[opening].format(A=names[0], B=names[1], p=predicates[predicate])
+    return Question(asked, "yes" if same else "no", kind, f"2wiki/{family}/{predicate}/{opening}", hops)
+
+
+def _pair(
+    world: World,
+    region: str,
+    draw: StableRandom,
+    type_: str,
+    relations: tuple[str, ...],
+    same: bool | None = None,
+) -> tuple[Path, Path] | None:
+    """Two paths that share no entity before their ends, which are equal or not (None: either).
+
+    Works are of one kind, since the question calls them by it.
+    """
+    entities = world.of_type(type_, region)
+    one = follow(world, draw.choice(entities), relations)
+    # Two random ends are hardly ever the same, so a partner is looked for.
+    for entity in draw.shuffled(entities) if one else ():
+        two = follow(world, entity, relations)
+        if (
+            one is None
+            or two is None
+            or one.subjects[0].kind != entity.kind
+            or {*one.subjects} & {*two.subjects}
+        ):
+            continue
+        if same is None or (one.end(world) == two.end(world)) == same:
+            return (one, two) if one.subjects[0].name != entity.name else None
+    return None
+
+
+def rejection(prover: ChainProver, asked: Question) -> str:
+    """Why a question must not ship, "" if it may: the proofs of chains, and that a comparison's answer follows from its values."""
+    is_comparison = compares(asked.kind)
+    if is_comparison:
+        sides = runs(asked.hops)
+        one, two = (side[-1].value for side in sides)
+        names = [side[0].entity for side in sides]
+        if asked.answer != ("yes" if one == two else "no") and (
+            asked.answer not in names or abs(int(one) - int(two)) < SMALLEST_MARGIN
+        ):
+            return "answer does not follow"
+    return prover.chain_rejection(asked, TWO_WIKI.horizon, is_comparison)
+
+
+RECIPE = Recipe(
+    TWO_WIKI,
+    SHARES,
+    draw_question,
+    rejection,
+    yes_no=("comparison:yes-no", "bridge_comparison:yes-no"),
+)
+GENERATOR = Generator(TWO_WIKI, RECIPE.build, RECIPE.practice)

@@ -1,0 +1,1 @@
+"""The two invented worlds: facts, names and passages."""

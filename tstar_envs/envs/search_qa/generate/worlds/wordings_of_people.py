@@ -1,0 +1,95 @@
+"""How passages state facts about people; what holds of the order: ``wordings``."""
+
+from __future__ import annotations
+
+# relation -> wordings; {s} subject, {o} object, {d} object with its article, {a} maker, {v} past tense, {p} participle
+WORDINGS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("person", "birthplace"): (
+        "{s} was born in {o}.",
+        "{s} came from {o}.",
+        "{s} was a native of {o}.",
+        "{s} grew up in {o}, the place of birth.",
+        "{s} first saw the light of day in {o}.",
+        "The birthplace of {s} was {o}.",
+    ),
+    ("person", "birth_year"): (
+        "{s} was born in {o}.",
+        "The birth of {s} took place in {o}.",
+        "{s} came into the world in {o}.",
+        "The year of birth was {o}.",
+        "{s} was a child of the year {o}.",
+        "Records give {o} as the year of birth.",
+    ),
+    ("person", "occupation"): (
+        "{s} worked as {d}.",
+        "{s} was {d} by trade.",
+        "{s} earned a living as {d}.",
+        "The occupation of {s} was {o}.",
+        "{s} made a name as {d}.",
+        "By profession {s} was {d}.",
+    ),
+    ("person", "school"): (
+        "{s} studied at {o}.",
+        "{s} attended {o}.",
+        "{s} was a student of {o}.",
+        "{s} was educated at {o}.",
+        "{s} graduated from {o}.",
+        "The school of {s} was {o}.",
+    ),
+    ("person", "spouse"): (
+        "{s} married {o}.",
+        "{s} was the spouse of {o}.",
+        "{s} was married to {o}.",
+        "{s} and {o} were a couple.",
+        "The marriage with {o} lasted a lifetime.",
+        "{s} shared a home with the spouse {o}.",
+    ),
+    ("person", "father"): (
+        "{s} was a child of the father {o}.",
+        "The father of {s} was {o}.",
+        "{o} was the father of {s}.",
+        "{s} had {o} as father.",
+        "{s} learned much from the father, {o}.",
+        "The name of the father was {o}.",
+    ),
+    ("person", "mother"): (
+        "{s} was a child of the mother {o}.",
+        "The mother of {s} was {o}.",
+        "{o} was the mother of {s}.",
+        "{s} had {o} as mother.",
+        "{s} was brought up by the mother, {o}.",
+        "The name of the mother was {o}.",
+    ),
+    ("person", "death_year"): (
+        "{s} died in {o}.",
+        "The death of {s} came in {o}.",
+        "{s} lived until {o}.",
+        "The year of death was {o}.",
+        "{s} passed away in {o}.",
+        "Records give {o} as the year of death.",
+    ),
+    ("person", "employer"): (
+        "{s} was employed by {o}.",
+        "{s} worked for {o}.",
+        "{s} spent a career at {o}.",
+        "The employer of {s} was {o}.",
+        "{s} was on the staff of {o}.",
+        "{o} employed {s}.",
+    ),
+    ("person", "award"): (
+        "{s} received the {o}.",
+        "{s} won the {o}.",
+        "{s} was honoured with the {o}.",
+        "The {o} went to {s}.",
+        "{s} was given the {o}.",
+        "{s} was a winner of the {o}.",
+    ),
+    ("person", "nickname"): (
+        "{s} was also known as {o}.",
+        "Many people called {s} by the name {o}.",
+        "{s} was often called {o}.",
+        "The nickname of {s} was {o}.",
+        "To friends {s} was simply {o}.",
+        "{s} went by the name {o}.",
+    ),
+}

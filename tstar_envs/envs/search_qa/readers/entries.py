@@ -1,0 +1,110 @@
+"""One question out of a record of any form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tstar_envs.data.faults import Faults
+from tstar_envs.data.limits import QUESTIONS
+from tstar_envs.envs.search_qa.readers.answers import Record, answers_of
+from tstar_envs.envs.search_qa.readers.records import read_records
+from tstar_envs.errors import BadData
+
+_IDS = ("id", "_id", "QuestionId", "question_id")
+
+
+class Entry(NamedTuple):
+    """A question as published; ``metadata`` is what the file says beyond it, ``where`` names file and line for errors.
+
+    ``source`` is the set that the file says it is of, ``answer_id`` the entity (2Wiki), "" where it does not say.
+    """
+
+    where: str
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    kind: str
+    metadata: Record
+    source: str = ""
+    answer_id: str = ""
+
+
+def read_entries(path: Path, faults: Faults | None = None) -> Iterator[Entry]:
+    """The questions of a file, in order.
+
+    Args:
+        path: a file with one of ``SUFFIXES``.
+        faults: takes what cannot be read, so that the rest is; without it the first fault is raised.
+
+    Raises:
+        BadData: the file, or something in it, cannot be read.
+        MissingExtra: a parquet file, and pyarrow is not installed.
+    """
+    stem = path.name.partition(".")[0]
+    table = path.suffix in (".tsv", ".csv")
+    for where, number, record in read_records(path, faults):
+        QUESTIONS.check(number, path)
+        place = f"{path}, {where}"
+        try:
+            entry = _entry(record, f"{stem}-{number}", place, table)
+        except BadData as error:
+            if faults is None:
+                raise
+            faults.add(place, str(error).removeprefix(f"{place}: "))
+            continue
+        if entry is not None:
+            yield entry
+
+
+def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
+    """One record of any form; None for MuSiQue's questions that cannot be answered."""
+    if not isinstance(record, Mapping):
+        raise BadData(
+            f"{where}: expected an object with 'id', 'question' and 'golden_answers' (or another known form), found {record!r:.80}"
+        )
+    if record.get("answerable") is False:
+        return None
+    extra = record.get("extra_info")
+    asked = (
+        record if "question" in record or not isinstance(extra, Mapping) or "question" not in extra else extra
+    )
+    question = _text(asked, ("question", "Question", "input"), where)
+    named = next((key for key in _IDS if record.get(key) not in (None, "")), "id")
+    id_ = record.get(named) if record.get(named) not in (None, "") else unnamed
+    if isinstance(id_, float) and id_.is_integer():
+        id_ = int(id_)
+    # FlashRAG's lines have ids; a merged file of Search-R1 may leave them out.
+    unsaid = "golden_answers" in record and "id" not in record and "data_source" not in record
+    if isinstance(id_, bool) or not isinstance(id_, str | int) or unsaid:
+        raise BadData(f"{where}: field {named!r} must be a string or a whole number, found {id_!r:.80}")
+    metadata = record.get("metadata")
+    metadata = {} if metadata is None or metadata == "" else metadata
+    if not isinstance(metadata, Mapping):
+        raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
+    kinds = (metadata.get("kind"), metadata.get("type"), record.get("type"), record.get("prop"))
+    source, answer_id = (
+        value if isinstance(value := record.get(key), str) else "" for key in ("data_source", "answer_id")
+    )
+    return Entry(
+        where,
+        str(id_),
+        question,
+        answers_of(record, where, table),
+        next((k for k in kinds if isinstance(k, str) and k), ""),
+        metadata,
+        source,
+        answer_id,
+    )
+
+
+def _text(record: Record, names: tuple[str, ...], where: str) -> str:
+    for name in names:
+        if name in record:
+            if not isinstance(record[name], str) or not record[name].strip():
+                raise BadData(f"{where}: field {name!r} must be a text, found {record[name]!r:.80}")
+            return str(record[name])
+    raise BadData(
+        f"{where}: field {names[0]!r} is missing; found {', '.join(map(str, record)) or 'no field'}"
+    )

@@ -1,0 +1,105 @@
+"""The thoughts of the oracle, in several wordings."""
+
+from __future__ import annotations
+
+from tstar_envs.envs.search_qa.task import Hop
+from tstar_envs.stable_random import StableRandom
+
+# relation -> how a fact is said; {e} entity, {v} value, {d} value with its article
+FACTS: dict[str, tuple[str, ...]] = {
+    "creator": ("{e} was made by {v}", "{v} made {e}"),
+    "company": ("{e} was released by {v}", "{v} released {e}"),
+    "founder": ("{e} was founded by {v}", "{v} founded {e}"),
+    "birthplace": ("{e} was born in {v}", "{v} is the birthplace of {e}"),
+    "birth_year": ("{e} was born in {v}", "{v} is the birth year of {e}"),
+    "spouse": ("{e} married {v}", "{v} is the spouse of {e}"),
+    "school": ("{e} studied at {v}", "{v} is the school of {e}"),
+    "founding_year": ("{e} was founded in {v}", "{v} is the founding year of {e}"),
+    "city": ("{e} is based in {v}", "{v} is the seat of {e}"),
+    "country": ("{e} lies in {v}", "{v} is the country of {e}"),
+    "river": ("{e} stands on {v}", "{v} is the river of {e}"),
+    "year": ("{e} came out in {v}", "{v} is the year of {e}"),
+    "occupation": ("{e} was {d}", "{v} is the occupation of {e}"),
+    "father": ("{e} was a child of {v}", "{v} is the father of {e}"),
+    "mother": ("{e} was a child of {v}", "{v} is the mother of {e}"),
+    "death_year": ("{e} died in {v}", "{v} is the death year of {e}"),
+    "employer": ("{e} worked for {v}", "{v} is the employer of {e}"),
+    "award": ("{e} received the {v}", "the {v} went to {e}"),
+    "genre": ("{e} is a work of {v}", "{v} is the genre of {e}"),
+    "based_on": ("{e} is based on {v}", "{v} is the source of {e}"),
+    "mayor": ("the mayor of {e} was {v}", "{v} was mayor of {e}"),
+    "capital": ("the capital of {e} is {v}", "{v} is the capital of {e}"),
+    "president": ("the president of {e} was {v}", "{v} was president of {e}"),
+    "independence_year": ("{e} is independent since {v}", "{v} is the year of the independence of {e}"),
+    "presenter": ("the {e} is given by {v}", "{v} gives the {e}"),
+    "clues": ("{v} fits {e}", "{e} point to {v}"),
+    "first_year": ("the {e} was first given in {v}", "{v} is the first year of the {e}"),
+}
+_START = ("I need to find {e} first.", "First I look up {e}.", "The question starts from {e}.")
+_NEXT_BRIDGE = (
+    "{f}, so I look that up next.",
+    "{f}. That is what I need next.",
+    "{f}, which I search for now.",
+)
+_NEXT_COMPARISON = (
+    "{f}. Now I need the other one.",
+    "{f}; next comes the other one.",
+    "{f}, so I look up the other one.",
+)
+_NEXT_JOIN = (
+    "{f}. Now I search for {e} together.",
+    "{f}, so I look for what has {e}.",
+    "{f}; next I look up {e} at once.",
+)
+_AGAIN = ("That was not {e}, so I search with other words.", "I still need {e}; I try other words.")
+_ANSWER_BRIDGE = ("{f}, which is the answer.", "{f}. That answers the question.", "{f}, and that was asked.")
+_ANSWER_COMPARISON = ("{f}, so the answer is {a}.", "{f}. The answer is {a}.", "{f}, which makes it {a}.")
+
+
+def with_article(noun: str) -> str:
+    """The noun with its indefinite article."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def compares(kind: str) -> bool:
+    """Whether a question of this kind weighs the values of two entities."""
+    return (
+        kind in ("compare-people", "compare-works") or kind.startswith("same") or kind.endswith("comparison")
+    )
+
+
+def fact(hop: Hop, draw: StableRandom) -> str:
+    """One fact as a clause."""
+    clause = draw.choice(FACTS[hop.relation]).format(e=hop.entity, v=hop.value, d=with_article(hop.value))
+    return clause[0].upper() + clause[1:]
+
+
+def thought(
+    kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, draw: StableRandom
+) -> str:
+    """What the oracle thinks before it looks up hop ``position`` (or answers, where that is the number of hops).
+
+    Args:
+        kind: kind of the question.
+        hops: the chain of look-ups.
+        position: index of the next hop.
+        again: whether an earlier query for this hop did not find it.
+        answer: the golden answer.
+        draw: chooses the wording.
+    """
+    if position == len(hops):
+        if not compares(kind):
+            return draw.choice(_ANSWER_BRIDGE).format(f=fact(hops[-1], draw))
+        return draw.choice(_ANSWER_COMPARISON).format(f=" and ".join(fact(h, draw) for h in hops), a=answer)
+    asked = hops[position]
+    # A hop that joins what others found looks for an entity that is not known yet, by what is.
+    joins = asked.entity not in asked.queries[0]
+    entity = asked.queries[0] if joins else asked.entity
+    if again:
+        return draw.choice(_AGAIN).format(e=entity)
+    if position == 0:
+        return draw.choice(_START).format(e=entity)
+    wordings = (
+        _NEXT_JOIN if joins else _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
+    )
+    return draw.choice(wordings).format(f=fact(hops[position - 1], draw), e=entity)
