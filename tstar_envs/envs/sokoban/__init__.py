@@ -8,7 +8,7 @@ from tstar_envs.envs.sokoban.state import State
 from tstar_envs.envs.sokoban.task import Room, Task
 
 if TYPE_CHECKING:
-    from tstar_envs.envs.sokoban.generate.level import generate_level
+    from tstar_envs.envs.sokoban.practice import generate_level
 
 __all__ = ["Room", "State", "Task", "generate_level", "parse_level", "print_level", "solve"]
 
@@ -16,7 +16,7 @@ __all__ = ["Room", "State", "Task", "generate_level", "parse_level", "print_leve
 def __getattr__(name: str) -> Any:
     """Loads the generator when it is first asked for: who plays needs none."""
     if name == "generate_level":
-        from tstar_envs.envs.sokoban.generate.level import generate_level
+        from tstar_envs.envs.sokoban.practice import generate_level
 
         return generate_level
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,8 @@ from tstar_envs.envs.sokoban.generate.symmetry import room_key
 from tstar_envs.envs.sokoban.level_files.xsb import print_level
 from tstar_envs.envs.sokoban.tasks import TaskSet, task_set
 
+__all__ = ["TASKS", "generate_level", "practice_set"]
+
 TASKS = 64
 
 
