@@ -32,10 +32,10 @@ from typing import Any
 import gymnasium as gym
 
 import tstar_envs
-from tstar_envs.envs.blocksworld.board import MOST_BOARDS
-from tstar_envs.envs.blocksworld.generate import fresh_problems
+from tstar_envs.envs.blocksworld import view as blocksworld_view
+from tstar_envs.envs.blocksworld.generate.problems import fresh_problems
 from tstar_envs.envs.sokoban import generate_level
-from tstar_envs.envs.sokoban.view import MOST_LEVELS
+from tstar_envs.envs.sokoban import view as sokoban_view
 
 ROWS = 32
 BATCH = 32
@@ -287,7 +287,8 @@ def report(lines: list[Line], command: str) -> str:
         text += ["", f"Below what is wanted: {'; '.join(missed)}."]
         text += [
             "A task never seen is read, laid out and left again after one episode. In the first two columns the texts and keys of states",
-            f"are remembered once they were worked out, of {MOST_LEVELS} levels or {MOST_BOARDS} problems at a time; a batch has {BATCH}.",
+            f"are remembered once they were worked out, of {sokoban_view.MOST_TASKS} levels or {blocksworld_view.MOST_TASKS} problems "
+            f"at a time; a batch has {BATCH}.",
         ]
     text += ["", "| fresh tasks | CPU ms per task | at most |", "|---|---|---|"]
     text += [

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tstar_envs.envs.sokoban import Level
-from tstar_envs.envs.sokoban.draw import TIERS
-from tstar_envs.envs.sokoban.levels import cells
+from tstar_envs.envs.sokoban import Task
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
+from tstar_envs.envs.sokoban.generate.symmetry import room_key
 from tstar_envs.envs.sokoban.rules import LETTERS
-from tstar_envs.envs.sokoban.symmetry import room_key
-from tstar_envs.envs.sokoban.tasks import load_mini
+from tstar_envs.envs.sokoban.state import cells
+from tstar_envs.envs.sokoban.tasks import load_shipped
 
 WAYS = dict(zip(LETTERS, ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))
 Place = tuple[int, int]
@@ -29,7 +29,7 @@ SYMMETRIES: tuple[Callable[[Place], Place], ...] = tuple(
 )
 
 
-def likeness(level: Level) -> Any:
+def likeness(level: Task) -> Any:
     """Equal exactly for levels that are alike."""
     room, (boxes, player) = level.room, level.start
     origin = room.place(player)
@@ -49,16 +49,16 @@ def likeness(level: Level) -> Any:
 
 def main() -> None:
     print(
-        "| tier | test levels | alike one of train | rooms of them | levels of the five fullest rooms |\n|---|---|---|---|---|"
+        "| difficulty | test levels | alike one of train | rooms of them | levels of the five fullest rooms |\n|---|---|---|---|---|"
     )
-    for tier in TIERS:
-        levels = load_mini(tier)
-        train = [likeness(levels.level(task)) for task in levels.by_split["train"]]
-        test = [levels.level(task) for task in levels.by_split["test"]]
+    for difficulty in DIFFICULTIES:
+        levels = load_shipped(difficulty)
+        train = [likeness(levels.task(task)) for task in levels.by_split["train"]]
+        test = [levels.task(task) for task in levels.by_split["test"]]
         alike = sum(likeness(level) in train for level in test)
         rooms = Counter(room_key(level.room) for level in test)
         print(
-            f"| {tier} | {len(test)} | {alike} | {len(rooms)} | {', '.join(str(n) for _, n in rooms.most_common(5))} |"
+            f"| {difficulty} | {len(test)} | {alike} | {len(rooms)} | {', '.join(str(n) for _, n in rooms.most_common(5))} |"
         )
 
 

@@ -180,11 +180,11 @@ def test_changed_rules_are_found_where_they_change_the_game(
         call("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "20", "--out", "o.jsonl")[0]
         == 0
     )
-    move = rules.move
+    play = rules.apply
     monkeypatch.setattr(
         rules,
-        "move",
-        lambda room, state, direction: (state, -1) if direction == 3 else move(room, state, direction),
+        "apply",
+        lambda room, state, direction: (state, -1) if direction == 3 else play(room, state, direction),
     )
     told, found = different(call)
     goes_right = [
@@ -203,9 +203,9 @@ def test_changed_rules_are_found_where_they_change_the_game(
     def crash(room: Any, state: Any, direction: int) -> Any:
         if direction == 0:
             raise ZeroDivisionError("oops")
-        return move(room, state, direction)
+        return play(room, state, direction)
 
-    monkeypatch.setattr(rules, "move", crash)
+    monkeypatch.setattr(rules, "apply", crash)
     told, found = different(call)
     assert not found and 0 < len(told["failed"]) < 20 and len(told["failed"]) + told["as_recorded"] == 20
     assert "ZeroDivisionError: oops" in told["failed"][0]["error"]

@@ -4,24 +4,10 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from tstar_envs.envs.blocksworld.pddl import state_facts
-from tstar_envs.envs.blocksworld.rules import (
-    CLEAR,
-    HAND,
-    HANDEMPTY,
-    HOLDING,
-    ON,
-    ONTABLE,
-    OPERATORS,
-    PICK_UP,
-    PUT_DOWN,
-    STACK,
-    Fact,
-    Goal,
-    Operator,
-    State,
-    state_of,
-)
+from tstar_envs.envs.blocksworld.facts import CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE, Fact, state_facts
+from tstar_envs.envs.blocksworld.goal import Goal
+from tstar_envs.envs.blocksworld.rules import OPERATORS, PICK_UP, PUT_DOWN, STACK, Operator
+from tstar_envs.envs.blocksworld.state import HAND, State, state_of
 
 
 @st.composite

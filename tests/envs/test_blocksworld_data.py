@@ -10,22 +10,26 @@ from pathlib import Path
 import pytest
 
 from tstar_envs import UnknownOption
-from tstar_envs.envs.blocksworld import generate
+from tstar_envs.envs.blocksworld.compact_notation import read_problem, write_goal, write_towers
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
-from tstar_envs.envs.blocksworld.notation import chains, read_problem, write_goal, write_towers
-from tstar_envs.envs.blocksworld.planner import optimal_plan
+from tstar_envs.envs.blocksworld.facts import ON, ONTABLE
+from tstar_envs.envs.blocksworld.generate.canonical import canonical_form
+from tstar_envs.envs.blocksworld.generate.files import SEED, build_all, quotas, write
+from tstar_envs.envs.blocksworld.generate.problems import LENGTHS, fresh_problems
+from tstar_envs.envs.blocksworld.goal import goal_towers
 from tstar_envs.envs.blocksworld.practice import held_out_forms, practice_set
-from tstar_envs.envs.blocksworld.problem import canonical_form
-from tstar_envs.envs.blocksworld.rules import ON, ONTABLE, TABLE, towers
-from tstar_envs.envs.blocksworld.tasks import DATA, VARIANTS, BlocksTask, load_shipped
-from tstar_envs.envs.blocksworld.vocabulary import COLOURS
+from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
+from tstar_envs.envs.blocksworld.state import TABLE, towers
+from tstar_envs.envs.blocksworld.task import Task
+from tstar_envs.envs.blocksworld.tasks import DATA, VARIANTS, load_shipped
+from tstar_envs.envs.blocksworld.vocabularies import COLOURS
 
 SIZES = {
     "train": 2000,
     "valid": 200,
     "test": 400,
 }  # written out: 4,000 train and 800 test in all, whatever the generator says
-Tasks = dict[tuple[str, str], list[BlocksTask]]
+Tasks = dict[tuple[str, str], list[Task]]
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +39,13 @@ def shipped() -> Tasks:
     }
 
 
-def lengths(tasks: list[BlocksTask]) -> Counter[tuple[int, int | None]]:
+def lengths(tasks: list[Task]) -> Counter[tuple[int, int | None]]:
     return Counter((len(task.problem.names), task.optimal_length) for task in tasks)
 
 
 def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
-    files = generate.build()
-    generate.write(tmp_path, files, generate.SEED)
+    files = build_all()
+    write(tmp_path, files, SEED)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in DATA.iterdir()}
     assert (tmp_path / "MANIFEST.json").read_bytes() == (DATA / "MANIFEST.json").read_bytes()
     manifest = json.loads((DATA / "MANIFEST.json").read_text(encoding="utf-8"))
@@ -49,7 +53,7 @@ def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
         # Unpacked: how well zlib packs is its own business.
         assert gzip.decompress((DATA / f"{name}.gz").read_bytes()) == data
         assert hashlib.sha256(data).hexdigest() == manifest["sha256_uncompressed"][name]
-    assert generate.build(seed=1) != files
+    assert build_all(seed=1) != files
 
 
 def test_sizes(shipped: Tasks) -> None:
@@ -90,7 +94,7 @@ def test_shapes(shipped: Tasks) -> None:
             problem = task.problem
             assert len(set(problem.names)) == len(problem.names) and set(problem.names) <= set(COLOURS)
             heights = [len(tower) for tower in towers(problem.start)]
-            goal = chains(problem.goal)
+            goal = goal_towers(problem.goal)
             assert sum(heights) == len(problem.names) and len(problem.goal.facts) == len(problem.goal.places)
             if variant == "stack":
                 assert max(heights) <= 3
@@ -126,20 +130,16 @@ def test_notation_round_trip(shipped: Tasks) -> None:
 
 def test_fresh_problems_are_drawn_alike_and_without_end() -> None:
     for variant in VARIANTS:
-        drawn = list(islice(generate.fresh_problems(5, variant), 300))
-        assert drawn == list(islice(generate.fresh_problems(5, variant), 300))
-        assert drawn[:20] != list(islice(generate.fresh_problems(6, variant), 20))
+        drawn = list(islice(fresh_problems(5, variant), 300))
+        assert drawn == list(islice(fresh_problems(5, variant), 300))
+        assert drawn[:20] != list(islice(fresh_problems(6, variant), 20))
         cells = Counter((len(p.names), len(optimal_plan(p.start, p.goal))) for p in drawn)
-        assert set(cells) <= {
-            (blocks, length) for blocks, shares in generate.LENGTHS.items() for length in shares
-        }
+        assert set(cells) <= {(blocks, length) for blocks, shares in LENGTHS.items() for length in shares}
         assert sum(length * count for (_, length), count in cells.items()) / 300 == pytest.approx(
             14.2, abs=0.6
         )
         avoided = frozenset(map(canonical_form, drawn))
-        assert not avoided & set(
-            map(canonical_form, islice(generate.fresh_problems(5, variant, avoided), 100))
-        )
+        assert not avoided & set(map(canonical_form, islice(fresh_problems(5, variant, avoided), 100)))
 
 
 def test_practice_avoids_held_out_tasks_under_any_names(shipped: Tasks) -> None:
@@ -186,5 +186,5 @@ def test_practice_of_one_variant_or_several() -> None:
 
 def test_quotas_fill_up() -> None:
     for size in (1, 7, 200, 400, 2000):
-        assert sum(generate.quotas(size).values()) == size
-    assert generate.quotas(3) == {**dict.fromkeys(generate.quotas(3), 0), (6, 10): 1, (7, 14): 1, (8, 16): 1}
+        assert sum(quotas(size).values()) == size
+    assert quotas(3) == {**dict.fromkeys(quotas(3), 0), (6, 10): 1, (7, 14): 1, (8, 16): 1}

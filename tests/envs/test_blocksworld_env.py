@@ -13,26 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
-from tstar_envs.envs.blocksworld import board as boards
-from tstar_envs.envs.blocksworld.board import Board, board_of
+from tstar_envs.envs.blocksworld import oracle
+from tstar_envs.envs.blocksworld import view as views
+from tstar_envs.envs.blocksworld.commands import read_words
+from tstar_envs.envs.blocksworld.compact_notation import read_problem
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
-from tstar_envs.envs.blocksworld.notation import read_problem
-from tstar_envs.envs.blocksworld.oracle import WORDINGS, mistake, next_step
-from tstar_envs.envs.blocksworld.picture import draw
-from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import (
-    ANYWHERE,
-    HAND,
-    STACK,
-    Goal,
-    State,
-    apply,
-    fact_holds,
-    legal_operators,
-    towers,
-)
-from tstar_envs.envs.blocksworld.survey import survey
-from tstar_envs.envs.blocksworld.tasks import BlocksTask, task_set
+from tstar_envs.envs.blocksworld.explanation import WORDINGS
+from tstar_envs.envs.blocksworld.facts import fact_holds
+from tstar_envs.envs.blocksworld.goal import ANYWHERE, Goal
+from tstar_envs.envs.blocksworld.picture import picture
+from tstar_envs.envs.blocksworld.progress import tower_progress
+from tstar_envs.envs.blocksworld.rules import STACK, apply, legal_operators
+from tstar_envs.envs.blocksworld.state import HAND, State, towers
+from tstar_envs.envs.blocksworld.task import Problem, Task
+from tstar_envs.envs.blocksworld.tasks import task_set
+from tstar_envs.envs.blocksworld.view import TaskView, ViewOptions, view_of
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
 
@@ -48,7 +43,7 @@ STYLES = [
 def started(
     problem: Problem = PROBLEM, names: str = "own", observation: str = "compact", horizon: int = 40
 ) -> BlocksworldEnv:
-    tasks = task_set("test", [BlocksTask("one", "test", problem)])
+    tasks = task_set("test", [Task("one", "test", problem)])
     env = BlocksworldEnv(task_set=tasks, names=names, observation=observation, horizon=horizon)
     env.reset()
     return env
@@ -297,25 +292,23 @@ def test_the_oracle_wins_in_every_style(variant: str, names: str, observation: s
         assert info["success"] and info["step"] == expected
 
 
-def board_for(problem: tuple[State, Goal], observation: str) -> Board:
+def view_for(problem: tuple[State, Goal], observation: str) -> TaskView:
     names = tuple(f"n{number}" for number in range(len(problem[0])))
-    return Board(BlocksTask("t", "test", Problem(names, *problem)), "own", observation)
+    return TaskView(Task("t", "test", Problem(names, *problem)), ViewOptions("own", observation))
 
 
 @settings(max_examples=150, deadline=None)
 @given(problems(most_blocks=7), st.sampled_from(["natural", "compact"]), st.integers(0, WORDINGS - 1))
 def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wording: int) -> None:
     """From any state: the block of the action is named, what is called wanted is a fact of the goal, what is in the way is."""
-    board = board_for(problem, observation)
+    view = view_for(problem, observation)
     state, goal = problem
-    wishes = {board.language.wish(fact): fact for fact in goal.facts}
-    while (step := next_step(board, state, wording)) is not None:
-        thought, action = step
+    wishes = {view.language.wish(fact): fact for fact in goal.facts}
+    while (operator := view.expert.first_step(state)) is not None:
+        thought, action = view.expert.next_step(state, wording)
         assert len(thought) <= 500 and action.split()[1] in thought
         said = [fact for wish, fact in wishes.items() if wish in thought.lower()]
         assert len(said) == thought.count(" must "), (thought, list(wishes))
-        operator = board.next_step(state)
-        assert operator is not None
         if "in the way, " in thought and "nothing" not in thought:
             under, below = state[operator.operator.block], set()
             while under >= 0:
@@ -327,7 +320,7 @@ def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wordin
         if "between " in thought:
             fact = next(fact for fact in said if fact.block == operator.operator.block)
             assert (
-                board.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
+                view.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
             )
         if any(
             said in thought for said in ("may be anywhere", "needs no place", "goes aside", "only in the way")
@@ -368,12 +361,12 @@ def test_mystery_words_give_no_blocks_away(variant: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(problems(most_blocks=7))
-def test_the_survey_is_true_and_decides(problem: tuple[State, Goal]) -> None:
+def test_the_progress_of_towers_is_true_and_decides(problem: tuple[State, Goal]) -> None:
     """Every fact holds; what is in place is as the goal wants it, bottom first, and a block is stacked on one in place."""
-    board = board_for(problem, "compact")
+    view = view_for(problem, "compact")
     state, goal = problem
-    while (step := board.next_step(state)) is not None:
-        looks = list(survey(goal, state, step.operator.block))
+    while (step := view.expert.first_step(state)) is not None:
+        looks = list(tower_progress(goal, state, step.operator.block))
         for look in looks:
             if isinstance(look, list):
                 assert all(
@@ -401,23 +394,23 @@ def test_wordings_differ_in_words_only() -> None:
 @settings(max_examples=100, deadline=None)
 @given(problems(most_blocks=7), st.integers(0, 5))
 def test_mistakes_lead_away(problem: tuple[State, Goal], seed: int) -> None:
-    board = board_for(problem, "compact")
+    view = view_for(problem, "compact")
     state = problem[0]
-    thought, action = mistake(board, state, StableRandom(seed))
-    assert thought and board.language.vocabulary.read_action(action) is not None
-    outcome = board.outcome(state, action)
+    thought, action = view.expert.mistake(state, StableRandom(seed))
+    assert thought and read_words(action, view.language.vocabulary) is not None
+    outcome = view.outcome(state, action)
     ways = [apply(state, operator) for operator in legal_operators(state, towers(state))]
     if outcome[3]:
-        assert all(board.distance(after) < board.distance(state) for after in ways), (
+        assert all(view.expert.distance(after) < view.expert.distance(state) for after in ways), (
             "only where every legal operator leads nearer"
         )
     else:
-        assert board.distance(outcome[0]) >= board.distance(state)
+        assert view.expert.distance(outcome[0]) >= view.expert.distance(state)
 
 
 def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def play() -> list[object]:
-        board_of.cache_clear()
+        view_of.cache_clear()
         env = BlocksworldEnv(observation="natural", horizon=10_000)
         seen: list[object] = []
         for task in range(3):
@@ -431,13 +424,14 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
                 if step[2]:
                     break
         task, _ = env._running()
-        assert len(task._situations) <= boards.MOST_STATES and len(task._plans) <= 2 * boards.MOST_STATES
+        assert len(task._shown) <= views.MOST_STATES and len(task.expert._known) <= oracle.MOST_KNOWN
         return seen
 
     expected = play()
-    monkeypatch.setattr(boards, "MOST_STATES", 20)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_PHRASES", 5)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_WORDS", 2)
+    monkeypatch.setattr(views, "MOST_STATES", 20)
+    monkeypatch.setattr(oracle, "MOST_KNOWN", 40)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_CLAUSES", 5)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_BLOCKS", 2)
     assert play() == expected
 
 
@@ -453,9 +447,10 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
                 over, info = step[2] or step[3], step[4]
         return seen
 
-    monkeypatch.setattr(boards, "MOST_STATES", 20)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_PHRASES", 5)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.phrases.MOST_WORDS", 2)
+    monkeypatch.setattr(views, "MOST_STATES", 20)
+    monkeypatch.setattr(oracle, "MOST_KNOWN", 40)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_CLAUSES", 5)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_BLOCKS", 2)
     expected = [play(seed) for seed in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -468,12 +463,12 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.integers(1, 13).flatmap(states))
 def test_fingerprint_is_the_state_as_python_writes_it(state: State) -> None:
-    board = board_for((state, Goal((), len(state))), "compact")
-    assert board.fingerprint(state).decode() == str(state)
-    assert board.situation(state)[2] == hash_state(state_hasher(board.task.id), str(state).encode())
+    view = view_for((state, Goal((), len(state))), "compact")
+    assert view.fingerprint(state) == str(state)
+    assert view.show(state)[2] == hash_state(state_hasher(view.task.id), str(state).encode())
 
 
-def test_boards_are_shared_and_travel() -> None:
+def test_views_are_shared_and_travel() -> None:
     one, other = BlocksworldEnv(), BlocksworldEnv()
     one.reset(options={"task": 3}), other.reset(options={"task": 3})
     assert one._task is other._task and copy.deepcopy(one)._task is one._task
@@ -528,7 +523,7 @@ def test_prompts_name_the_actions(names: str, observation: str) -> None:
 
 def test_a_picture_of_the_towers() -> None:
     problem = read_problem("orange silver / green yellow / magenta / red", "green yellow red")
-    env = BlocksworldEnv(task_set=task_set("t", [BlocksTask("t", "test", problem)]))
+    env = BlocksworldEnv(task_set=task_set("t", [Task("t", "test", problem)]))
     env.reset()
     assert (
         env.picture()
@@ -540,7 +535,7 @@ def test_a_picture_of_the_towers() -> None:
     assert (
         env.picture() == "silver\norange  green  yellow  magenta\n------------------------------\nhand: red"
     )
-    assert draw((HAND,), ["a"]).split() == ["hand:", "a"]
+    assert picture((HAND,), ["a"]).split() == ["hand:", "a"]
     mystery = BlocksworldEnv(names="mystery")
     mystery.reset(seed=0)
     assert mystery.picture() == "", "it would show what the words hide"

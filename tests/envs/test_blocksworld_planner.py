@@ -12,11 +12,13 @@ from hypothesis import given, settings
 
 from tstar_envs import BadData
 from tstar_envs.envs.blocksworld import domain_pddl, plan
-from tstar_envs.envs.blocksworld.generate import draw_problem
-from tstar_envs.envs.blocksworld.pddl import write_problem
-from tstar_envs.envs.blocksworld.planner import optimal_plan
-from tstar_envs.envs.blocksworld.rules import Goal, State, apply, violated
-from tstar_envs.envs.blocksworld.vocabulary import MYSTERY
+from tstar_envs.envs.blocksworld.generate.problems import random_problem
+from tstar_envs.envs.blocksworld.goal import Goal
+from tstar_envs.envs.blocksworld.pddl.writer import write_problem
+from tstar_envs.envs.blocksworld.rules import apply, violated
+from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
+from tstar_envs.envs.blocksworld.state import State
+from tstar_envs.envs.blocksworld.vocabularies import MYSTERY
 from tstar_envs.stable_random import StableRandom
 
 # 40 problems of 3 to 8 blocks with plans by Fast Downward (A* with LM-cut), made for this project.
@@ -69,7 +71,7 @@ def test_an_outside_validator_accepts_plans_and_nothing_shorter(problem: dict[st
 @pytest.mark.parametrize("variant", ["stack", "unstack"])
 @pytest.mark.parametrize("blocks", [6, 8, 12])
 def test_an_outside_validator_accepts_plans_for_what_we_write(variant: str, blocks: int) -> None:
-    problem = draw_problem(variant, blocks, StableRandom(f"validator/{variant}/{blocks}"))
+    problem = random_problem(variant, blocks, StableRandom(f"validator/{variant}/{blocks}"))
     text = write_problem(problem, "drawn")
     found = plan(text)
     validator = Validator(domain_pddl(), text)

@@ -22,7 +22,7 @@ from tstar_envs.envs.blocksworld.tasks import TaskSet as BlocksSet
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
-from tstar_envs.envs.sokoban.tasks import load_mini
+from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.envs.webshop.catalogue import Catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def test_equal_data_by_path_are_the_same_tasks_and_other_data_are_not(tmp_path: 
 
 
 def test_other_levels_problems_and_games_are_refused() -> None:
-    levels = load_mini("easy")
+    levels = load_shipped("easy")
     first, second = PANEL["sokoban-easy"].tasks[:2]
     turned = (
         levels.texts[first][0],

@@ -14,18 +14,22 @@ from hypothesis import strategies as st
 
 from tstar_envs import BadData, MissingData, UnknownOption, UnknownTask
 from tstar_envs.envs.sokoban import parse_level, print_level
-from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.generate import SIZES, build, stream
-from tstar_envs.envs.sokoban.levels import cells, level_rows
-from tstar_envs.envs.sokoban.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.symmetry import canonical_form, level_key, room_key, split_of_room
-from tstar_envs.envs.sokoban.tasks import MINI_FOLDER, level_to_line, load_mini, load_path
+from tstar_envs.envs.sokoban.generate.files import SIZES, build, stream
+from tstar_envs.envs.sokoban.generate.level import generate_level
+from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
+from tstar_envs.envs.sokoban.generate.statistics import solution_statistics
+from tstar_envs.envs.sokoban.generate.symmetry import canonical_form, level_key, room_key, split_of_room
+from tstar_envs.envs.sokoban.level_files.xsb import level_rows
+from tstar_envs.envs.sokoban.public_files import load_path
+from tstar_envs.envs.sokoban.state import cells
+from tstar_envs.envs.sokoban.tasks import DATA, load_shipped, write_task
 
 ALL = [
     (difficulty, split, task_id)
-    for difficulty in TIERS
-    for split, ids in load_mini(difficulty).by_split.items()
+    for difficulty in DIFFICULTIES
+    for split, ids in load_shipped(difficulty).by_split.items()
     for task_id in ids
 ]
 
@@ -41,7 +45,7 @@ def test_no_level_twice_and_no_room_in_two_splits() -> None:
     keys: set[str] = set()
     rooms: dict[str, str] = {}
     for difficulty, split, task_id in ALL:
-        level = load_mini(difficulty).level(task_id)
+        level = load_shipped(difficulty).task(task_id)
         keys.add(level_key(level.room, level.start))
         assert (
             rooms.setdefault(room_key(level.room), split) == split == split_of_room(level.room) == level.split
@@ -49,46 +53,46 @@ def test_no_level_twice_and_no_room_in_two_splits() -> None:
     assert len(keys) == len(ALL)
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
-def test_levels_are_of_their_tier(difficulty: str) -> None:
-    tier, levels = TIERS[difficulty], load_mini(difficulty)
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
+def test_levels_are_of_their_difficulty(difficulty: str) -> None:
+    bounds, levels = DIFFICULTIES[difficulty], load_shipped(difficulty)
     lengths = []
     for ids in levels.by_split.values():
         for number, task_id in enumerate(ids):
-            level = levels.level(task_id)
-            assert tier.shortest <= len(level.moves) <= tier.longest and level.room.width in tier.sizes
-            assert level.start[0].bit_count() == level.room.targets.bit_count() == tier.boxes
+            level = levels.task(task_id)
+            assert bounds.shortest <= len(level.moves) <= bounds.longest and level.room.width in bounds.sizes
+            assert level.start[0].bit_count() == level.room.targets.bit_count() == bounds.boxes
             assert not level.start[0] & level.room.targets
             lengths.append(len(level.moves))
             if number % 25 == 0:
-                found = measure(level.room, level.start, level.moves, DistanceTable(level.room, tier.boxes))
-                assert (
-                    found.pushes >= tier.pushes
-                    and found.lines >= tier.lines
-                    and (found.traps or not tier.trap)
+                found = solution_statistics(
+                    level.room, level.start, level.moves, DistanceTable(level.room, bounds.boxes)
                 )
-    assert set(lengths) == set(range(tier.shortest, tier.longest + 1))
+                assert (
+                    found.pushes >= bounds.pushes
+                    and found.lines >= bounds.lines
+                    and (found.traps or not bounds.trap)
+                )
+    assert set(lengths) == set(range(bounds.shortest, bounds.longest + 1))
 
 
 def test_files_are_what_the_manifest_says() -> None:
-    manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text())
+    manifest = json.loads((DATA / "MANIFEST.json").read_text())
     assert manifest["sizes"] == SIZES
     for name, digest in manifest["sha256_uncompressed"].items():
-        assert (
-            hashlib.sha256(gzip.decompress((MINI_FOLDER / f"{name}.gz").read_bytes())).hexdigest() == digest
-        )
-    for line in gzip.decompress((MINI_FOLDER / "hard.jsonl.gz").read_bytes()).splitlines():
+        assert hashlib.sha256(gzip.decompress((DATA / f"{name}.gz").read_bytes())).hexdigest() == digest
+    for line in gzip.decompress((DATA / "hard.jsonl.gz").read_bytes()).splitlines():
         record = json.loads(line)
         assert record["optimal"] == len(record["moves"])
 
 
 def test_regeneration() -> None:
     """All of easy, and the beginning of every other stream; the whole set: python -m tstar_envs.envs.sokoban.generate --out FOLDER."""
-    assert build("easy", SIZES["easy"]) == gzip.decompress((MINI_FOLDER / "easy.jsonl.gz").read_bytes())
+    assert build("easy", SIZES["easy"]) == gzip.decompress((DATA / "easy.jsonl.gz").read_bytes())
     for difficulty in ("medium", "hard"):
-        levels = load_mini(difficulty)
+        levels = load_shipped(difficulty)
         for split, ids in levels.by_split.items():
-            shipped = [levels.level(task_id) for task_id in ids[:25]]
+            shipped = [levels.task(task_id) for task_id in ids[:25]]
             assert list(islice(stream(difficulty, split), 25)) == shipped
 
 
@@ -119,15 +123,15 @@ def test_symmetries(inside: list[str], number: int, margin: int) -> None:
         assert canonical_form(swapped) != expected
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_text_and_lines_go_round(difficulty: str) -> None:
-    levels = load_mini(difficulty)
+    levels = load_shipped(difficulty)
     for task_id in levels.by_split["valid"]:
-        level = levels.level(task_id)
+        level = levels.task(task_id)
         text = print_level(level.room, level.start)
         assert parse_level(text) == (level.room, level.start)
         assert parse_level(text.replace(" ", "-") + "\n") == (level.room, level.start)
-        assert json.loads(level_to_line(level)) == {
+        assert json.loads(write_task(level)) == {
             "split": "valid",
             "level": text,
             "optimal": len(level.moves),
@@ -180,7 +184,7 @@ def test_public_files(tmp_path: Path) -> None:
 def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
     """Shipped levels, packed by another hand, are the same levels; what only looks packed stays a title."""
     shipped = [
-        load_mini(d).level(load_mini(d).by_split["test"][i])
+        load_shipped(d).task(load_shipped(d).by_split["test"][i])
         for d in ("easy", "medium", "hard")
         for i in range(5)
     ]
@@ -194,7 +198,7 @@ def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
     assert any(character.isdigit() for character in packed[0])
     (tmp_path / "packed.sok").write_text("\n\n".join(f"12\n{level}\n4-3|2\nlevel 3#" for level in packed))
     read = load_path(tmp_path)
-    levels = [read.level(task) for task in read.by_split["test"]]
+    levels = [read.task(task) for task in read.by_split["test"]]
     assert [(level.room, level.start) for level in levels] == [(level.room, level.start) for level in shipped]
     assert read.texts["packed.sok:1"][3].endswith(f"packed.sok, line {packed[0].count(chr(10)) + 7}"), (
         "where its first line stands"

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tstar_envs import BadData, MissingData, UnknownOption
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
-from tstar_envs.envs.sokoban.assignment import LOST, Assignment
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.level_files import split_levels
-from tstar_envs.envs.sokoban.tasks import load_mini, load_path
+from tstar_envs.envs.sokoban.level_files.text_file import split_levels
+from tstar_envs.envs.sokoban.public_files import load_path
+from tstar_envs.envs.sokoban.solver.assignment import LOST, Assignment
+from tstar_envs.envs.sokoban.tasks import load_shipped
 
 LEVEL = """\
   ######
@@ -58,7 +59,7 @@ def read(folder: Path, content: str | bytes, name: str = "levels.txt", skip_bad:
     """The levels of a file, as they are printed."""
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     found = load_path(folder / name, skip_bad=skip_bad)
-    levels = map(found.level, found.by_split["test"])
+    levels = map(found.task, found.by_split["test"])
     return [print_level(level.room, level.start) for level in levels]
 
 
@@ -204,10 +205,10 @@ def test_prose_holds_no_level(tmp_path: Path, text: str) -> None:
 @given(st.data())
 def test_shipped_levels_come_back_from_every_form(data: st.DataObject) -> None:
     """Whatever way each of several levels is written, they are the same levels."""
-    shipped = load_mini("hard")
+    shipped = load_shipped("hard")
     texts = [
         print_level(level.room, level.start)
-        for level in (shipped.level(shipped.by_split["test"][number]) for number in range(40))
+        for level in (shipped.task(shipped.by_split["test"][number]) for number in range(40))
     ]
     chosen = data.draw(st.lists(st.sampled_from(texts), min_size=1, max_size=4))
     forms = (

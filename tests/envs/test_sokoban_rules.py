@@ -7,17 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
-from tstar_envs.envs.sokoban import print_level, solve
-from tstar_envs.envs.sokoban.draw import TIERS, generate_level
+from tstar_envs.envs.sokoban import parse_level, print_level, solve
+from tstar_envs.envs.sokoban.commands import read_command
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.levels import Room, cells, level_rows
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, move, open_moves, parse_action, region
-from tstar_envs.envs.sokoban.symmetry import room_key
-from tstar_envs.envs.sokoban.tasks import load_mini
-from tstar_envs.envs.sokoban.view import MOST_STATES, Look, view_of
+from tstar_envs.envs.sokoban.generate.level import generate_level
+from tstar_envs.envs.sokoban.generate.symmetry import room_key
+from tstar_envs.envs.sokoban.level_files.xsb import level_rows
+from tstar_envs.envs.sokoban.practice import practice_set
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, admissible_moves, apply, region
+from tstar_envs.envs.sokoban.state import cells
+from tstar_envs.envs.sokoban.task import Room
+from tstar_envs.envs.sokoban.tasks import load_shipped
+from tstar_envs.envs.sokoban.view import MOST_STATES, ViewOptions, view_of
 
 WALKS = st.lists(st.integers(0, 3), max_size=60)
-LEVELS = st.tuples(st.sampled_from(list(TIERS)), st.integers(0, 300))
+LEVELS = st.tuples(st.sampled_from(list(DIFFICULTIES)), st.integers(0, 300))
 # One box, a target two cells to its right; worked out by hand.
 CORRIDOR = "#######\n#     #\n# @$ .#\n#     #\n#######\n"
 
@@ -25,13 +30,13 @@ CORRIDOR = "#######\n#     #\n# @$ .#\n#     #\n#######\n"
 @settings(max_examples=150, deadline=None)
 @given(LEVELS, WALKS)
 def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
-    levels = load_mini(chosen[0])
-    level = levels.level(levels.by_split["test"][chosen[1]])
+    levels = load_shipped(chosen[0])
+    level = levels.task(levels.by_split["test"][chosen[1]])
     room, state = level.room, level.start
     bare = str.maketrans("$@*+", "  ..")
     walls = [row.translate(bare) for row in level_rows(room, state)]
     for direction in walk:
-        after, pushed = move(room, state, direction)
+        after, pushed = apply(room, state, direction)
         (boxes, player), (boxes_after, player_after) = state, after
         row, column = divmod(player, room.width)
         ahead = (
@@ -49,12 +54,12 @@ def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
             )
         else:
             expected = ({*cells(boxes)}, ahead) if open_floor(ahead) else None
-        assert (direction in open_moves(room, state)) == (expected is not None) == (after is not state)
+        assert (direction in admissible_moves(room, state)) == (expected is not None) == (after is not state)
         if expected is not None:
             assert ({*cells(boxes_after)}, player_after) == expected
             assert pushed == (ahead if boxes_after != boxes else -1)
             if pushed < 0:  # a walk can be undone, by the opposite move
-                assert move(room, after, direction ^ 1) == (state, -1)
+                assert apply(room, after, direction ^ 1) == (state, -1)
                 assert region(room, after) == region(room, state)
             else:  # one box, one cell
                 assert (boxes_after ^ boxes).bit_count() == 2
@@ -76,18 +81,18 @@ def test_what_is_remembered_is_what_is_worked_out(
     chosen: tuple[str, int], walk: list[int], region_key: bool
 ) -> None:
     """Texts, keys and outcomes of the shared view equal those of a view made anew in every state."""
-    levels = load_mini(chosen[0])
-    look = Look("grid_coords", False, True, region_key, False)
+    levels = load_shipped(chosen[0])
+    options = ViewOptions("grid_coords", False, True, region_key, False)
     task = levels.by_split["test"][chosen[1]]
-    shared = view_of(levels, task, look)
-    state = shared.level.start
+    shared = view_of(levels, task, options)
+    state = shared.task.start
     for direction in walk:
         view_of.cache_clear()
-        fresh = view_of(levels, task, look)
+        fresh = view_of(levels, task, options)
         outcome = shared.outcome(state, DIRECTIONS[direction])
         assert outcome == fresh.outcome(state, DIRECTIONS[direction])
-        assert shared.sight(state) == fresh.sight(state)
-        assert len(shared._sights) <= MOST_STATES
+        assert shared.show(state) == fresh.show(state)
+        assert len(shared._shown) <= MOST_STATES
         state = outcome[0]
 
 
@@ -184,15 +189,15 @@ def test_several_actions_a_turn(tmp_path) -> None:
     assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"], "only as an option"
     assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
     for several in ("Up||Up", "[up] || [up].", "up up", "Up;up", "Up , Up,", "|| up | UP"):
-        assert parse_action(several, True).moves == (0, 0), several
+        assert read_command(several, True).moves == (0, 0), several
         assert (
-            parse_action(several).reason
+            read_command(several).reason
             == "a turn takes one move, got 2; the option multi_action allows several"
         )
     for nothing in ("", "||", " , ", "Up,, Up", "up jump", "I go up", "u"):
-        assert parse_action(nothing).problem and parse_action(nothing, True).problem, nothing
-    assert parse_action("up " * 10, True).moves == (0,) * 10
-    assert parse_action("up " * 11, True).problem == "a turn takes at most 10 moves, got 11"
+        assert read_command(nothing).problem and read_command(nothing, True).problem, nothing
+    assert read_command("up " * 10, True).moves == (0,) * 10
+    assert read_command("up " * 11, True).problem == "a turn takes at most 10 moves, got 11"
 
 
 def test_shaped_reward(tmp_path) -> None:
@@ -239,7 +244,7 @@ def test_an_episode_ends_with_the_push_that_loses(chosen: tuple[str, int], walk:
         for o in ({"show_dead": True}, {"end_when_lost": True})
     )
     for env in (plain, ending):
-        env.reset(options={"task": load_mini(difficulty).by_split["test"][number]})
+        env.reset(options={"task": load_shipped(difficulty).by_split["test"][number]})
     for direction in walk[:60]:
         (text, reward, terminated, truncated, info), other = (
             env.step(DIRECTIONS[direction]) for env in (plain, ending)
@@ -252,7 +257,7 @@ def test_an_episode_ends_with_the_push_that_loses(chosen: tuple[str, int], walk:
             break
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_mistakes_are_not_optimal_and_avoid_losing(difficulty: str) -> None:
     env = SokobanEnv(difficulty=difficulty)
     for task in range(15):
@@ -297,7 +302,7 @@ def lone_pushes(room: Room, box: tuple[int, int], target: tuple[int, int]) -> in
     return pushes
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_thoughts_are_true(difficulty: str) -> None:
     """The box named is there, the push named comes next, and the box ends where the thought says."""
     env = SokobanEnv(difficulty=difficulty, split="train")
@@ -310,7 +315,8 @@ def test_thoughts_are_true(difficulty: str) -> None:
             thought = parse_reply(reply).thought
             state = env._running()[1]
             box = tuple(map(int, re.search(r"box at \((\d+), (\d+)\)", thought).groups()))
-            width = env._running()[0].level.room.width
+            room, _ = parse_level(env.level_text())
+            width = room.width
             assert state[0] >> box[0] * width + box[1] & 1
             assert str(divmod(state[1], width)) in thought or "right behind" in thought
             named = re.search(
@@ -318,9 +324,7 @@ def test_thoughts_are_true(difficulty: str) -> None:
             )
             # Without another target the box stands on one now, leaves it and comes back.
             target = tuple(map(int, named.groups())) if named else box
-            assert (target != box) == bool(named) and env._running()[0].level.room.targets >> target[
-                0
-            ] * width + target[1] & 1
+            assert (target != box) == bool(named) and room.targets >> target[0] * width + target[1] & 1
             assert named or re.search(
                 r"leave its target for now|off its target|back (?:onto|to) its target later", thought
             )
@@ -334,9 +338,7 @@ def test_thoughts_are_true(difficulty: str) -> None:
             )[way]
             moved = (box[0] + step[0], box[1] + step[1])
             if named:
-                away = lone_pushes(env._running()[0].level.room, moved, target) > lone_pushes(
-                    env._running()[0].level.room, box, target
-                )
+                away = lone_pushes(room, moved, target) > lone_pushes(room, box, target)
                 assert away == bool(
                     re.search("goes round| later I push|though that is away|in the end, but now", thought)
                 ), thought
@@ -392,7 +394,7 @@ def test_every_practice_level_of_a_set_has_a_room_of_its_own() -> None:
     rooms = set()
     for task in levels.task_ids():
         levels.reset(options={"task": task})
-        rooms.add(room_key(levels._running()[0].level.room))
+        rooms.add(room_key(parse_level(levels.level_text())[0]))
     assert len(rooms) == 64
     drawn = {room_key(generate_level(f"practice/a/1/{number}", "easy", "train").room) for number in range(64)}
     assert len(drawn) < 64  # as they are drawn, some would be in the same room
@@ -410,5 +412,5 @@ def test_practice_is_fresh_and_in_train_rooms() -> None:
     other = SokobanEnv.practice("a/2", difficulty="medium")
     other.reset(options={"task": 0})
     assert other.level_text() not in texts
-    level = env._running()[0].level
-    assert print_level(level.room, level.start) == env.level_text()
+    last = practice_set("a/1", "medium").task(env.task_ids()[-1])
+    assert print_level(last.room, last.start) == env.level_text()

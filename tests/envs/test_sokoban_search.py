@@ -6,12 +6,13 @@ from math import comb
 import pytest
 
 from tstar_envs.envs.sokoban import parse_level, solve
-from tstar_envs.envs.sokoban.levels import Room, State, cells
-from tstar_envs.envs.sokoban.plan import solution
-from tstar_envs.envs.sokoban.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, is_solved, move
-from tstar_envs.envs.sokoban.search import ALONE, MOST_SOLVED, Search
-from tstar_envs.envs.sokoban.solver import solve_state
+from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, apply, is_solved
+from tstar_envs.envs.sokoban.solver.optimal import solve_state
+from tstar_envs.envs.sokoban.solver.search import ALONE, MOST_SOLVED, Search
+from tstar_envs.envs.sokoban.solver.solution import solution
+from tstar_envs.envs.sokoban.state import State, cells
+from tstar_envs.envs.sokoban.task import Room
 
 # Random halls; A* from one end, the solver before, found their lengths: in 2 and in 22 seconds, with 400,000 and 1,600,000 states.
 HALLS = {
@@ -58,7 +59,7 @@ def test_an_empty_hall_with_four_boxes_fits_the_default_bound(length: int) -> No
     assert moves is not None and len(moves) == length
     room, state = parse_level(HALLS[length])
     for name in moves:
-        state, _ = move(room, state, DIRECTIONS.index(name))
+        state, _ = apply(room, state, DIRECTIONS.index(name))
     assert is_solved(room, state)
 
 
@@ -70,7 +71,7 @@ def test_open_rooms_against_a_table_of_all_states(
     size: int, boxes: int, targets: int, alone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lengths, lost states and the very moves, with few solved layouts or too many, from one end and from both."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
     draw = random.Random(f"{size} {boxes} {targets}")
     room = room_of(size, targets, draw)
     table = DistanceTable(room, boxes)
@@ -120,7 +121,7 @@ def test_a_long_walk_is_no_long_search(solvable: bool, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("alone", [0, ALONE])
 def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so many boxes each is bounded by itself. A packed room: what can be solved is found backwards from the table."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
     draw = random.Random(11)
     room = room_of(4, 13, draw)
     table = DistanceTable(room, 11)
@@ -138,7 +139,7 @@ def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytes
 @pytest.mark.parametrize("alone", [0, 20, ALONE])
 def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the search tells of states right after a push is what the table says, and no optimal push is missing."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
     draw = random.Random(5)
     room = room_of(5, 3, draw)
     table = DistanceTable(room, 3)
@@ -154,7 +155,7 @@ def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: p
         while todo:
             here, left = todo.pop()
             for direction in range(4):
-                after, pushed = move(room, here, direction)
+                after, pushed = apply(room, here, direction)
                 if after not in seen and table(after) == left - 1:
                     seen.add(after)
                     todo.append((after, left - 1))

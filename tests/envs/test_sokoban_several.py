@@ -5,9 +5,9 @@ import re
 import pytest
 
 from tstar_envs import parse_reply
-from tstar_envs.envs.sokoban.draw import TIERS
+from tstar_envs.envs.sokoban.commands import MOST_MOVES
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.rules import MOST_ACTIONS
 
 STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 CELL = r"\((\d+), (\d+)\)"
@@ -19,11 +19,11 @@ def cells_in(text: str) -> list[tuple[int, int]]:
 
 def one_turn(env: SokobanEnv, wording: int) -> int:
     """Play the expert's reply, check what its thought says against what happens, and give the number of its moves."""
-    view, (_, cell) = env._running()
-    width = view.level.room.width
+    _, (_, cell) = env._running()
+    width = env.level_text().index("\n")
     reply = parse_reply(env.oracle(wording=wording) or "")
     words = [word.lower() for word in reply.action.split(" || ")]
-    assert 1 <= len(words) <= MOST_ACTIONS
+    assert 1 <= len(words) <= MOST_MOVES
     here, walked = divmod(cell, width), []
     info = env.step(reply.action)[4]
     pushes = [key for key in info["effect_key"].split(";") if key]
@@ -35,7 +35,7 @@ def one_turn(env: SokobanEnv, wording: int) -> int:
     if walked:
         assert cells_in(said.group(1)) == walked, reply.thought
     if not pushes:
-        assert len(words) == MOST_ACTIONS, "only a long walk ends without a push"
+        assert len(words) == MOST_MOVES, "only a long walk ends without a push"
         return len(words)
     (way,) = set(words[-len(pushes) :])
     step = STEPS[way]
@@ -47,16 +47,16 @@ def one_turn(env: SokobanEnv, wording: int) -> int:
     assert here == (box[0] - step[0], box[1] - step[1])
     # With the next move of an optimal plan in the same direction the line would not have ended here.
     following = parse_reply(env.oracle() or "").action if not env._over else ""
-    assert len(words) == MOST_ACTIONS or following.split(" || ")[0].lower() != way
+    assert len(words) == MOST_MOVES or following.split(" || ")[0].lower() != way
     return len(words)
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_a_turn_is_a_walk_and_a_line_of_pushes(difficulty: str) -> None:
     env = SokobanEnv(difficulty=difficulty, multi_action=True, split="train")
     turns = moves = 0
     for task in range(40):
-        env.reset(options={"task": task})
+        optimum = env.reset(options={"task": task})[1]["optimal_length"]
         played = 0
         for turn in range(20):
             assert len({parse_reply(env.oracle(w) or "").action for w in range(4)}) == 1
@@ -64,7 +64,7 @@ def test_a_turn_is_a_walk_and_a_line_of_pushes(difficulty: str) -> None:
             turns += 1
             if env._over:
                 break
-        assert env._success and played == len(env._running()[0].level.moves), "still a shortest solution"
+        assert env._success and played == optimum, "still a shortest solution"
         moves += played
     assert moves > 3 * turns
 
@@ -75,12 +75,12 @@ def test_a_walk_longer_than_a_turn_goes_on_in_the_next(tmp_path) -> None:
     env = SokobanEnv(levels=tmp_path / "level.txt", multi_action=True)
     env.reset(options={"task": 0})
     first = env.oracle() or ""
-    assert one_turn(env, 0) == MOST_ACTIONS
+    assert one_turn(env, 0) == MOST_MOVES
     second = env.oracle() or ""
     assert one_turn(env, 0) == 3 and env._success
     assert (
         "has to go right, so I need to stand at (1, 13). From (1, 1) I go to (1, 2), " in first
-        and first.count("||") == MOST_ACTIONS - 1
+        and first.count("||") == MOST_MOVES - 1
     )
     assert (
         "has to go right to (1, 15), so I need to stand at (1, 13). From (1, 11) I go to (1, 12), (1, 13)."

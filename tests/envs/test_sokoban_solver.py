@@ -11,14 +11,16 @@ from sokoban_breadth_first import shortest
 
 from tstar_envs import BadData, SolverLimit, UnknownOption
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
-from tstar_envs.envs.sokoban.draw import TIERS, generate_level, measure
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.levels import cells
-from tstar_envs.envs.sokoban.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, is_solved, move, open_moves
-from tstar_envs.envs.sokoban.search import ALONE
-from tstar_envs.envs.sokoban.solver import SOLVER_STATES, solve_state
-from tstar_envs.envs.sokoban.tasks import load_mini
+from tstar_envs.envs.sokoban.generate.level import generate_level
+from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
+from tstar_envs.envs.sokoban.generate.statistics import solution_statistics
+from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, admissible_moves, apply, is_solved
+from tstar_envs.envs.sokoban.solver.optimal import SOLVER_STATES, solve_state
+from tstar_envs.envs.sokoban.solver.search import ALONE
+from tstar_envs.envs.sokoban.state import cells
+from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.stable_random import StableRandom
 
 FOUR_BOXES = """\
@@ -37,47 +39,47 @@ FOUR_BOXES = """\
 def play(text: str, moves: list[str]) -> bool:
     room, state = parse_level(text)
     for name in moves:
-        state, _ = move(room, state, DIRECTIONS.index(name))
+        state, _ = apply(room, state, DIRECTIONS.index(name))
     return is_solved(room, state)
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_lengths_equal_breadth_first_search(difficulty: str) -> None:
-    levels = load_mini(difficulty)
+    levels = load_shipped(difficulty)
     for task_id in levels.by_split["test"][
         : 60 if difficulty == "hard" else 200
     ]:  # the other search takes long there
-        level = levels.level(task_id)
+        level = levels.task(task_id)
         text = print_level(level.room, level.start)
         moves = solve(text)
         assert moves is not None and play(text, moves)
         assert len(moves) == shortest(text) == len(level.moves), task_id
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_solutions_of_shipped_levels_are_the_solver_s(difficulty: str) -> None:
-    levels = load_mini(difficulty)
+    levels = load_shipped(difficulty)
     ids = [task_id for split in levels.by_split.values() for task_id in split[::5]]
     for task_id in ids:
-        level = levels.level(task_id)
+        level = levels.task(task_id)
         assert solve_state(level.room, level.start) == level.moves, task_id
 
 
 @pytest.mark.parametrize("alone", [0, ALONE])
-@pytest.mark.parametrize("difficulty", list(TIERS))
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Table and search agree on all states of small rooms, lost ones among them, down to the very moves."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.search.ALONE", alone)
-    tier = TIERS[difficulty]
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
+    bounds = DIFFICULTIES[difficulty]
     for seed in range(4):
         level = generate_level(f"every state/{seed}", difficulty)
         room = level.room
-        table = DistanceTable(room, tier.boxes)
+        table = DistanceTable(room, bounds.boxes)
         todo, seen = [level.start], {level.start}
         while todo and len(seen) < 1500:
             state = todo.pop(0)
-            for direction in open_moves(room, state):
-                after = move(room, state, direction)[0]
+            for direction in admissible_moves(room, state):
+                after = apply(room, state, direction)[0]
                 if after not in seen:
                     seen.add(after)
                     todo.append(after)
@@ -85,7 +87,7 @@ def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.
             moves = solve_state(room, state)
             assert (None if moves is None else len(moves)) == table(state)
             if moves:  # the solution of a state on a solution is the rest of it
-                after, _ = move(room, state, LETTERS.index(moves[0]))
+                after, _ = apply(room, state, LETTERS.index(moves[0]))
                 assert solve_state(room, after) == moves[1:]
 
 
@@ -107,7 +109,7 @@ def test_any_small_level(text: str) -> None:
     except BadData:
         return
     moves = solve(text)
-    with patch("tstar_envs.envs.sokoban.search.ALONE", 0):
+    with patch("tstar_envs.envs.sokoban.solver.search.ALONE", 0):
         assert solve(text) == moves, "from both ends"
     assert (None if moves is None else len(moves)) == shortest(print_level(room, state))
     assert moves is None or play(text, moves)
@@ -161,31 +163,35 @@ def test_measures_by_hand() -> None:
     moves = "RRURDD"
     after = state
     for letter in moves:
-        after, _ = move(room, after, LETTERS.index(letter))
+        after, _ = apply(room, after, LETTERS.index(letter))
     assert is_solved(room, after) and solve_state(room, state) == moves
-    found = measure(room, state, moves, table)
+    found = solution_statistics(room, state, moves, table)
     expected_traps = 0
     after = state
     for letter in moves:
         for direction in range(4):
-            trial, pushed = move(room, after, direction)
+            trial, pushed = apply(room, after, direction)
             expected_traps += pushed >= 0 and shortest(print_level(room, trial)) is None
-        after, _ = move(room, after, LETTERS.index(letter))
+        after, _ = apply(room, after, LETTERS.index(letter))
     assert (found.pushes, found.lines, found.traps) == (4, 2, expected_traps)
 
 
-@pytest.mark.parametrize("difficulty", list(TIERS))
-def test_fresh_levels_keep_their_tier(difficulty: str) -> None:
-    tier = TIERS[difficulty]
+@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
+def test_fresh_levels_keep_their_difficulty(difficulty: str) -> None:
+    bounds = DIFFICULTIES[difficulty]
     for seed in range(25):
         level = generate_level(seed, difficulty)
         assert level == generate_level(seed, difficulty)
-        table = DistanceTable(level.room, tier.boxes)
-        assert tier.shortest <= len(level.moves) == table(level.start) <= tier.longest
-        assert level.start[0].bit_count() == level.room.targets.bit_count() == tier.boxes
-        assert not level.start[0] & level.room.targets and level.room.width == level.room.height in tier.sizes
-        found = measure(level.room, level.start, level.moves, table)
-        assert found.pushes >= tier.pushes and found.lines >= tier.lines and (found.traps or not tier.trap)
+        table = DistanceTable(level.room, bounds.boxes)
+        assert bounds.shortest <= len(level.moves) == table(level.start) <= bounds.longest
+        assert level.start[0].bit_count() == level.room.targets.bit_count() == bounds.boxes
+        assert (
+            not level.start[0] & level.room.targets and level.room.width == level.room.height in bounds.sizes
+        )
+        found = solution_statistics(level.room, level.start, level.moves, table)
+        assert (
+            found.pushes >= bounds.pushes and found.lines >= bounds.lines and (found.traps or not bounds.trap)
+        )
     assert list(cells(level.start[0]))
 
 

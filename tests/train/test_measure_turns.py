@@ -50,7 +50,5 @@ def test_the_table_counts_every_state_of_the_experts_episodes(monkeypatch, capsy
     )
     assert (name, model, tasks) == ("sokoban-easy", "tiny", "3 of valid")
     env = gym.make("tstar/Sokoban-easy", split="valid").unwrapped
-    assert int(states) == sum(
-        len(env.reset(options={"task": task}) and env.unwrapped._task.level.moves) for task in range(3)
-    )
+    assert int(states) == sum(env.reset(options={"task": task})[1]["optimal_length"] for task in range(3))
     assert abs(sum(map(float, shares)) - 1) < 0.01

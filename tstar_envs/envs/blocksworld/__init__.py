@@ -1,10 +1,9 @@
-"""Blocksworld: named blocks, one hand, towers to build and to take apart; and a public optimal planner for its PDDL."""
+"""Blocksworld: named blocks, one hand, towers to build and to take apart; and a public optimal planner for its PDDL.
+
+Who only plays loads neither reader nor planner, so they are imported where they are called.
+"""
 
 from __future__ import annotations
-
-from tstar_envs.envs.blocksworld import pddl
-from tstar_envs.envs.blocksworld.planner import optimal_plan
-from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN
 
 __all__ = ["domain_pddl", "plan"]
 
@@ -22,7 +21,10 @@ def plan(pddl_problem_text: str) -> list[str]:
     Raises:
         BadData: the text is no such problem; the message says why.
     """
-    problem, vocabulary = pddl.read_problem(pddl_problem_text, "PDDL problem")
+    from tstar_envs.envs.blocksworld.pddl.reader import read_problem
+    from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
+
+    problem, vocabulary = read_problem(pddl_problem_text, "PDDL problem")
     names = problem.names
     return [
         vocabulary.action(operator.verb, *(names[block] for block in operator.arguments))
@@ -32,4 +34,7 @@ def plan(pddl_problem_text: str) -> list[str]:
 
 def domain_pddl(mystery: bool = False) -> str:
     """The PDDL domain that ``plan`` reads problems of, in plain or in mystery words."""
-    return pddl.write_domain(MYSTERY if mystery else PLAIN)
+    from tstar_envs.envs.blocksworld.pddl.writer import write_domain
+    from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
+
+    return write_domain(MYSTERY if mystery else PLAIN)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.choices import check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.envs.blocksworld import oracle, pddl, text
-from tstar_envs.envs.blocksworld.board import Board, board_of
-from tstar_envs.envs.blocksworld.picture import draw
-from tstar_envs.envs.blocksworld.planner import SOLVER_SECONDS, optimal_plan
-from tstar_envs.envs.blocksworld.problem import Problem
-from tstar_envs.envs.blocksworld.rules import State
-from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_path, load_shipped
-from tstar_envs.envs.blocksworld.vocabulary import MYSTERY, PLAIN, Vocabulary
+from tstar_envs.envs.blocksworld import prompt, text
+from tstar_envs.envs.blocksworld.commands import read_words
+from tstar_envs.envs.blocksworld.language import NAMES
+from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS, optimal_plan
+from tstar_envs.envs.blocksworld.state import State
+from tstar_envs.envs.blocksworld.task import Problem
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_shipped
+from tstar_envs.envs.blocksworld.view import TaskView, ViewOptions, view_of
+from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
+from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 from tstar_envs.errors import ResetNeeded, SolverLimit, UnknownTask
 from tstar_envs.horizon import check_seconds, tell_if_short
 from tstar_envs.outcome import OutcomeFields
@@ -25,7 +27,7 @@ from tstar_envs.tier import PathLike, chosen_path
 from tstar_envs.tools import Tool, tool
 
 
-class BlocksworldEnv(TextEnv[Board, State]):
+class BlocksworldEnv(TextEnv[TaskView, State]):
     r"""## Description
     Named blocks stand in towers on a table. One hand takes the top block of a tower and puts it on the table or on another
     tower, until every fact of the goal holds. The goal is partial: what it does not mention may end as it likes. ``stack``
@@ -66,8 +68,8 @@ class BlocksworldEnv(TextEnv[Board, State]):
     ``variant`` ("stack" or "unstack"; fixed by the id), ``observation`` ("natural" or "compact"), ``names`` ("own": as the
     problem names its blocks, which are colours in all shipped problems; "colours", "letters", or "mystery": letters, with verbs and
     predicates that say nothing about blocks), ``problems`` (a PDDL problem file or a folder of them, played instead of the shipped
-    tasks; see ``load_path``), ``skip_bad`` (False: a folder of which some files are no such problems is refused, and all of these
-    are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
+    tasks; see ``public_files.load_path``), ``skip_bad`` (False: a folder of which some files are no such problems is
+    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
     ``data`` ("auto" or "mini": the shipped tasks, or a path as for ``problems``; there is no full
     tier), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
 
@@ -132,17 +134,19 @@ class BlocksworldEnv(TextEnv[Board, State]):
         super().__init__(**options)
         check_option("variant", variant, VARIANTS)
         check_option("observation", observation, text.OBSERVATIONS)
-        check_option("names", names, text.NAMES)
-        self._observation_style = observation
-        self._names = names
+        check_option("names", names, NAMES)
         if names == "mystery":  # its verbs are other ones
             self.tools = TextEnv.tools
         check_skip_bad(skip_bad)
         check_seconds(solver_seconds)
-        self._seconds = float(solver_seconds)
+        self._view_options = ViewOptions(names, observation, float(solver_seconds))
         path = chosen_path(data, problems, "problems")
         option = "problems" if problems is not None else "data"
-        self._set = task_set or (load_shipped(variant) if path is None else load_path(path, option, skip_bad))
+        if task_set is None and path is not None:
+            from tstar_envs.envs.blocksworld.public_files import load_path
+
+            task_set = load_path(path, option, skip_bad)
+        self._set = task_set or load_shipped(variant)
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
         if path is not None and options.get("horizon") is None:
             tell_if_short(self, path)
@@ -152,49 +156,49 @@ class BlocksworldEnv(TextEnv[Board, State]):
         check_option("split", split or self.split, self.splits)
         return self._set.by_split[split or self.split]
 
-    def _load_task(self, task_id: str) -> tuple[Board, str]:
+    def _load_task(self, task_id: str) -> tuple[TaskView, str]:
         try:
             task = self._set.tasks[task_id]
         except KeyError:
             raise UnknownTask(
                 f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
             ) from None
-        return board_of(task, self._names, self._observation_style, self._seconds), task.split
+        return view_of(task, self._view_options), task.split
 
-    def _start(self, task: Board) -> tuple[State, str]:
-        state = task.task.problem.start
-        observation, *_ = task.situation(state)
-        return state, f"{task.goal_text}\n{observation}"
+    def _start(self, view: TaskView) -> tuple[State, str]:
+        state = view.task.problem.start
+        observation, *_ = view.show(state)
+        return state, f"{view.goal_text}\n{observation}"
 
-    def _task_content(self, task: Board) -> str:
-        problem = task.task.problem
+    def _task_content(self, view: TaskView) -> str:
+        problem = view.task.problem
         return canonical((problem.names, problem.start, problem.goal.facts))
 
-    def _instruction(self, task: Board) -> str:
-        return task.goal_text
+    def _instruction(self, view: TaskView) -> str:
+        return view.goal_text
 
-    def _reset_extra(self, task: Board, state: State) -> Mapping[str, Any]:
-        return {"blocks": len(state), "optimal_length": task.optimal_length}
+    def _reset_extra(self, view: TaskView, state: State) -> Mapping[str, Any]:
+        return {"blocks": len(state), "optimal_length": view.optimal_length}
 
-    def _apply(self, task: Board, state: State, action: str) -> OutcomeFields[State]:
-        return task.outcome(state, action)
+    def _apply(self, view: TaskView, state: State, action: str) -> OutcomeFields[State]:
+        return view.outcome(state, action)
 
-    def _admissible(self, task: Board, state: State) -> Sequence[str]:
-        _, admissible, *_ = task.situation(state)
+    def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
+        _, admissible, *_ = view.show(state)
         return admissible
 
-    def _state_fingerprint(self, task: Board, state: State) -> str:
-        return task.fingerprint(state).decode()
+    def _state_fingerprint(self, view: TaskView, state: State) -> str:
+        return view.fingerprint(state)
 
-    def _state_key(self, task: Board, state: State) -> str:
-        _, _, key, *_ = task.situation(state)
+    def _state_key(self, view: TaskView, state: State) -> str:
+        _, _, key, *_ = view.show(state)
         return key
 
-    def _oracle_step(self, task: Board, state: State, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task, state, wording) or oracle.nothing_left(task, state)
+    def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
+        return view.expert.next_step(state, wording)
 
-    def _mistake(self, task: Board, state: State, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(task, state, draw)
+    def _mistake(self, view: TaskView, state: State, draw: StableRandom) -> tuple[str, str]:
+        return view.expert.mistake(state, draw)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> BlocksworldEnv:
@@ -223,19 +227,21 @@ class BlocksworldEnv(TextEnv[Board, State]):
         except SolverLimit as error:
             return error.at_least
 
-    def _distance(self, task: Board, state: State) -> float:
-        return float(task.distance(state))
+    def _distance(self, view: TaskView, state: State) -> float:
+        return float(view.expert.distance(state))
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed operator."""
-        return self._vocabulary.read_action(action) is not None
+        return read_words(action, self._vocabulary) is not None
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
-        return text.prompt(
-            self._vocabulary, self._observation_style, style, None if self.horizon_varies else self.horizon
+        style = self._check_style(style)
+        return prompt.prompt(
+            self._vocabulary,
+            self._view_options.observation,
+            style,
+            None if self.horizon_varies else self.horizon,
         )
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
@@ -244,8 +250,10 @@ class BlocksworldEnv(TextEnv[Board, State]):
 
     def picture(self) -> str:
         """See ``TextEnv``: the towers, unless the words are to hide them."""
-        board, state = self._running()
-        return "" if self._vocabulary is MYSTERY else draw(state, board.language.labels)
+        from tstar_envs.envs.blocksworld.picture import picture
+
+        view, state = self._running()
+        return "" if self._vocabulary is MYSTERY else picture(state, view.language.labels)
 
     def problem_text(self) -> str:
         """The current task as a PDDL problem, in the names of this environment.
@@ -253,12 +261,14 @@ class BlocksworldEnv(TextEnv[Board, State]):
         Raises:
             ResetNeeded: before ``reset``.
         """
+        from tstar_envs.envs.blocksworld.pddl.writer import write_problem
+
         if self._task is None:
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")
         problem = self._task.task.problem
         renamed = Problem(self._task.language.labels, problem.start, problem.goal)
-        return pddl.write_problem(renamed, self._task_id, self._vocabulary)
+        return write_problem(renamed, self._task_id, self._vocabulary)
 
     @property
     def _vocabulary(self) -> Vocabulary:
-        return MYSTERY if self._names == "mystery" else PLAIN
+        return MYSTERY if self._view_options.names == "mystery" else PLAIN

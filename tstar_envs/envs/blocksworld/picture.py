@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from tstar_envs.envs.blocksworld.rules import State, held_block, towers
+from tstar_envs.envs.blocksworld.state import State, held_block, towers
 
 
-def draw(state: State, labels: Sequence[str]) -> str:
+def picture(state: State, labels: Sequence[str]) -> str:
     """Towers side by side on the table, and what the hand holds.
 
     Args:
-        state: to be drawn.
+        state: to be shown.
         labels: names of the blocks.
     """
     piles = [[labels[block] for block in tower] for tower in towers(state)]

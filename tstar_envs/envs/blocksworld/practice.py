@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tstar_envs.choices import check_option
-from tstar_envs.envs.blocksworld.generate import fresh_problems
-from tstar_envs.envs.blocksworld.problem import CanonicalForm, canonical_form
-from tstar_envs.envs.blocksworld.tasks import VARIANTS, BlocksTask, TaskSet, load_shipped, task_set
+from tstar_envs.envs.blocksworld.generate.canonical import CanonicalForm, canonical_form
+from tstar_envs.envs.blocksworld.generate.problems import fresh_problems
+from tstar_envs.envs.blocksworld.task import Task
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_shipped, task_set
 from tstar_envs.errors import UnknownOption
 
 TASKS = 160
@@ -39,7 +40,5 @@ def practice_set(seed: int | str, variants: str | Sequence[str] = VARIANTS, size
         check_option("variants", variant, VARIANTS)
     streams = [fresh_problems(f"practice/{seed}", variant, held_out_forms()) for variant in variants]
     problems = [next(streams[number % len(streams)]) for number in range(size)]
-    return task_set(
-        "practice",
-        [BlocksTask(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)],
-    )
+    tasks = [Task(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)]
+    return task_set("practice", tasks)

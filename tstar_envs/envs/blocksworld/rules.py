@@ -1,26 +1,26 @@
-"""Rules of Blocksworld: pure functions from (state, operator) to the next state, on block numbers.
+"""Rules of Blocksworld: pure functions from a state and an operator to the next state, on block numbers.
 
-A state is a tuple that says what is below each block: a block, ``TABLE``, or ``HAND`` for the block that is held. It is
-the whole configuration (which block is held and the set of towers), so equal configurations are equal states. The four
-operators are those of the 4-operator STRIPS domain; names of blocks and verbs are the business of ``text``.
+The four operators are those of the 4-operator STRIPS domain; names of blocks and verbs are the business of ``language``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-TABLE, HAND, ANYWHERE = -1, -2, -3
-State = tuple[int, ...]  # state[block] is what is below it
-Towers = tuple[tuple[int, ...], ...]  # from bottom to top
+from tstar_envs.envs.blocksworld.facts import (
+    CLEAR,
+    HANDEMPTY,
+    HOLDING,
+    ON,
+    ONTABLE,
+    Fact,
+    fact_holds,
+)
+from tstar_envs.envs.blocksworld.state import HAND, TABLE, State, Towers, held_block
 
 PICK_UP, PUT_DOWN, STACK, UNSTACK = "pick-up", "put-down", "stack", "unstack"
 OPERATORS = (PICK_UP, PUT_DOWN, STACK, UNSTACK)
-ON, ONTABLE, CLEAR, HOLDING, HANDEMPTY = "on", "ontable", "clear", "holding", "handempty"
-ARITY = {PICK_UP: 1, PUT_DOWN: 1, STACK: 2, UNSTACK: 2, ON: 2, ONTABLE: 1, CLEAR: 1, HOLDING: 1, HANDEMPTY: 0}
+ARITY = {PICK_UP: 1, PUT_DOWN: 1, STACK: 2, UNSTACK: 2}
 
 
 class Operator(NamedTuple):
@@ -36,106 +36,8 @@ class Operator(NamedTuple):
         return (self.block, self.under)[: ARITY[self.verb]]
 
 
-class Fact(NamedTuple):
-    """A fact of the domain; arguments that a predicate does not have are ``TABLE``."""
-
-    predicate: str
-    block: int = TABLE
-    under: int = TABLE
-
-    @property
-    def arguments(self) -> tuple[int, ...]:
-        """Its blocks."""
-        return (self.block, self.under)[: ARITY[self.predicate]]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A conjunction of facts, usually partial: what it does not mention may be as it likes.
-
-    Attributes:
-        facts: as given, in that order.
-        blocks: number of blocks of the problem.
-    """
-
-    facts: tuple[Fact, ...]
-    blocks: int
-
-    @cached_property
-    def below(self) -> tuple[int, ...]:
-        """What each block must stand on: a block, ``TABLE``, or ``ANYWHERE``."""
-        wanted = {f.block: f.under for f in self.facts if f.predicate in (ON, ONTABLE)}
-        return tuple(wanted.get(block, ANYWHERE) for block in range(self.blocks))
-
-    @cached_property
-    def places(self) -> tuple[tuple[int, int], ...]:
-        """The pairs (block, what it must stand on), in the order of the facts."""
-        return tuple((f.block, f.under) for f in self.facts if f.predicate in (ON, ONTABLE))
-
-    @cached_property
-    def clear(self) -> frozenset[int]:
-        """Blocks that must be clear."""
-        return frozenset(f.block for f in self.facts if f.predicate == CLEAR)
-
-    @cached_property
-    def held(self) -> int | None:
-        """The block that must be held, None if no fact says so."""
-        return next((f.block for f in self.facts if f.predicate == HOLDING), None)
-
-    @cached_property
-    def hand_empty(self) -> bool:
-        """Whether the hand must be empty."""
-        return any(f.predicate == HANDEMPTY for f in self.facts)
-
-    def holds(self, state: State) -> bool:
-        """Whether every fact holds in ``state``."""
-        for block, under in self.places:
-            if state[block] != under:
-                return False
-        if len(self.places) == len(self.facts):
-            return True
-        return all(fact_holds(state, fact) for fact in self.facts)
-
-
-def fact_holds(state: State, fact: Fact) -> bool:
-    """Whether one fact holds; a held block is not clear."""
-    predicate, block, under = fact
-    if predicate in (ON, ONTABLE):
-        return state[block] == under
-    if predicate == HOLDING:
-        return state[block] == HAND
-    if predicate == HANDEMPTY:
-        return HAND not in state
-    return state[block] != HAND and block not in state
-
-
-def held_block(state: State) -> int | None:
-    """The block in the hand, None if it is empty."""
-    return state.index(HAND) if HAND in state else None
-
-
-def towers(state: State) -> Towers:
-    """The towers, each from bottom to top, in the order of their bottom blocks; the held block is in none."""
-    above = {under: block for block, under in enumerate(state) if under >= 0}
-    found = []
-    for block, under in enumerate(state):
-        if under == TABLE:
-            tower = [block]
-            while (block := above.get(block, TABLE)) != TABLE:
-                tower.append(block)
-            found.append(tuple(tower))
-    return tuple(found)
-
-
-def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:
-    """The state with the given towers (bottom to top), all of ``blocks`` blocks standing in one or held."""
-    below = [TABLE] * blocks
-    for tower in piles:
-        for under, block in pairwise(tower):
-            below[block] = under
-    if held is not None:
-        below[held] = HAND
-    return tuple(below)
+# The same as a plain tuple, which is made faster, and left alone by the garbage collector.
+OperatorFields: TypeAlias = tuple[str, int, int]
 
 
 def legal_operators(state: State, piles: Towers) -> list[Operator]:
@@ -185,34 +87,9 @@ def _counter_fact(state: State, needed: Fact) -> Fact:
     return Fact(ONTABLE, needed.block) if under == TABLE else Fact(ON, needed.block, under)
 
 
-def apply(state: State, operator: Operator) -> State:
+def apply(state: State, operator: OperatorFields) -> State:
     """The state after a legal operator."""
+    verb, block, under = operator
     below = list(state)
-    below[operator.block] = operator.under if operator.verb in (PUT_DOWN, STACK) else HAND
+    below[block] = under if verb in (PUT_DOWN, STACK) else HAND
     return tuple(below)
-
-
-def contradiction(goal: Goal, names: Sequence[str]) -> str:
-    """What makes a goal impossible, in the names of the blocks; "" if it can be reached from every state."""
-    below: dict[int, int] = {}
-    above: dict[int, int] = {}
-    for block, under in goal.places:
-        if below.setdefault(block, under) != under:
-            return f"{names[block]} would have to be in two places"
-        if under >= 0 and above.setdefault(under, block) != block:
-            return f"two blocks would have to be on {names[under]}"
-    for block in below:
-        seen, under = {block}, below[block]
-        while under >= 0:
-            if under in seen:
-                return f"{names[under]} would have to be above itself"
-            seen.add(under)
-            under = below.get(under, TABLE)
-    held = {f.block for f in goal.facts if f.predicate == HOLDING}
-    for block in sorted(held):
-        if len(held) > 1 or goal.hand_empty or block in below or block in above or block in goal.clear:
-            return f"{names[block]} would have to be held, which another fact of the goal forbids"
-    for block in sorted(goal.clear):
-        if block in above:
-            return f"{names[block]} would have to be clear below {names[above[block]]}"
-    return ""

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.choices import check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.envs.sokoban import rules, text
-from tstar_envs.envs.sokoban.draw import TIERS
-from tstar_envs.envs.sokoban.levels import State, print_level
-from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES, check_solver_bounds, solve_state
-from tstar_envs.envs.sokoban.tasks import LevelSet, load_mini, load_path
-from tstar_envs.envs.sokoban.view import LevelView, Look, view_of
+from tstar_envs.envs.sokoban import prompt, text
+from tstar_envs.envs.sokoban.commands import read_command
+from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
+from tstar_envs.envs.sokoban.level_files.xsb import print_level
+from tstar_envs.envs.sokoban.public_files import load_path
+from tstar_envs.envs.sokoban.solver.optimal import (
+    SOLVER_SECONDS,
+    SOLVER_STATES,
+    check_solver_bounds,
+    solve_state,
+)
+from tstar_envs.envs.sokoban.state import State
+from tstar_envs.envs.sokoban.tasks import TaskSet, load_shipped
+from tstar_envs.envs.sokoban.view import TaskView, ViewOptions, view_of
 from tstar_envs.errors import SolverLimit, UnknownOption
 from tstar_envs.horizon import tell_if_short
 from tstar_envs.outcome import OutcomeFields
@@ -26,7 +34,7 @@ STATE_KEYS = ("player", "region")
 GLANCE_STATES = 5_000  # of a search whose result only a warning is about
 
 
-class SokobanEnv(TextEnv[LevelView, State]):
+class SokobanEnv(TextEnv[TaskView, State]):
     r"""## Description
     The agent walks through a room and pushes boxes, one at a time, until every box is on a target. Boxes cannot be pulled, so
     some pushes lose the level. Every level of the mini tier has a known shortest solution: 5-12 moves with one box (easy),
@@ -64,7 +72,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
     ## Arguments
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
     ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
-    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
+    levels; see ``tstar_envs.envs.sokoban.public_files.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
     refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
     ``data`` ("auto" or "mini": the shipped levels, or a path as for
     ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
@@ -140,11 +148,11 @@ class SokobanEnv(TextEnv[LevelView, State]):
         end_when_lost: bool = False,
         solver_states: int = SOLVER_STATES,
         solver_seconds: float = SOLVER_SECONDS,
-        level_set: LevelSet | None = None,
+        level_set: TaskSet | None = None,
         **options: Any,
     ) -> None:
         """See the class. ``level_set`` replaces the files by levels in memory."""
-        check_option("difficulty", difficulty, tuple(TIERS))
+        check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         check_option("observation", observation, text.OBSERVATIONS)
         check_option("reward", reward, REWARDS)
         check_option("state_key", state_key, STATE_KEYS)
@@ -156,10 +164,10 @@ class SokobanEnv(TextEnv[LevelView, State]):
             if not isinstance(value, bool):
                 raise UnknownOption(f"{name} must be True or False, got {value!r}")
         check_solver_bounds(solver_states, solver_seconds)
-        self.default_horizon = TIERS[difficulty].horizon
+        self.default_horizon = DIFFICULTIES[difficulty].horizon
         super().__init__(**options)
         bounds = (solver_states, float(solver_seconds))
-        self._look = Look(
+        self._view_options = ViewOptions(
             observation,
             multi_action,
             reward == "shaped",
@@ -172,7 +180,7 @@ class SokobanEnv(TextEnv[LevelView, State]):
         path = chosen_path(data, levels, "levels")
         option = "levels" if levels is not None else "data"
         self._set = level_set or (
-            load_mini(difficulty) if path is None else load_path(path, option, skip_bad)
+            load_shipped(difficulty) if path is None else load_path(path, option, skip_bad)
         )
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
         if path is not None and options.get("horizon") is None and not multi_action:
@@ -183,58 +191,58 @@ class SokobanEnv(TextEnv[LevelView, State]):
         check_option("split", split or self.split, self.splits)
         return self._set.by_split[split or self.split]
 
-    def _load_task(self, task_id: str) -> tuple[LevelView, str]:
-        view = view_of(self._set, task_id, self._look)
-        return view, view.level.split
+    def _load_task(self, task_id: str) -> tuple[TaskView, str]:
+        view = view_of(self._set, task_id, self._view_options)
+        return view, view.task.split
 
-    def _start(self, task: LevelView) -> tuple[State, str]:
-        observation, _, _, _ = task.sight(task.level.start)
-        return task.level.start, observation
+    def _start(self, view: TaskView) -> tuple[State, str]:
+        observation, _, _, _ = view.show(view.task.start)
+        return view.task.start, observation
 
-    def _task_content(self, task: LevelView) -> str:
-        return print_level(task.level.room, task.level.start)
+    def _task_content(self, view: TaskView) -> str:
+        return print_level(view.task.room, view.task.start)
 
-    def _instruction(self, task: LevelView) -> str:
+    def _instruction(self, view: TaskView) -> str:
         return text.INSTRUCTION
 
-    def _apply(self, task: LevelView, state: State, action: str) -> OutcomeFields[State]:
-        return task.outcome(state, action)
+    def _apply(self, view: TaskView, state: State, action: str) -> OutcomeFields[State]:
+        return view.outcome(state, action)
 
-    def _admissible(self, task: LevelView, state: State) -> Sequence[str]:
-        _, admissible, _, _ = task.sight(state)
+    def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
+        _, admissible, _, _ = view.show(state)
         return admissible
 
-    def _reset_extra(self, task: LevelView, state: State) -> Mapping[str, Any]:
-        _, _, _, extra = task.sight(state)
-        known = bool(task.level.moves) or task.level.id in self._set.solved
-        return {**(extra or {}), "optimal_length": len(task.level.moves) if known else None}
+    def _reset_extra(self, view: TaskView, state: State) -> Mapping[str, Any]:
+        _, _, _, extra = view.show(state)
+        known = bool(view.task.moves) or view.task.id in self._set.solved
+        return {**(extra or {}), "optimal_length": len(view.task.moves) if known else None}
 
-    def _state_fingerprint(self, task: LevelView, state: State) -> str:
-        return task.fingerprint(state)
+    def _state_fingerprint(self, view: TaskView, state: State) -> str:
+        return view.fingerprint(state)
 
-    def _state_key(self, task: LevelView, state: State) -> str:
-        _, _, key, _ = task.sight(state)
+    def _state_key(self, view: TaskView, state: State) -> str:
+        _, _, key, _ = view.show(state)
         return key
 
-    def _oracle_step(self, task: LevelView, state: State, wording: int) -> tuple[str, str] | None:
-        return task.expert.next_step(state, wording)
+    def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
+        return view.expert.next_step(state, wording)
 
-    def _mistake(self, task: LevelView, state: State, draw: StableRandom) -> tuple[str, str]:
-        return task.expert.mistake(state, draw)
+    def _mistake(self, view: TaskView, state: State, draw: StableRandom) -> tuple[str, str]:
+        return view.expert.mistake(state, draw)
 
     @classmethod
     def practice(cls, seed: int | str, *, difficulty: str = "easy", **options: Any) -> SokobanEnv:
         """Fresh train levels of a difficulty; their rooms occur in no valid or test level, shipped or fresh."""
         from tstar_envs.envs.sokoban.practice import practice_set
 
-        check_option("difficulty", difficulty, tuple(TIERS))
+        check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         return cls(
             difficulty=difficulty, level_set=practice_set(seed, difficulty), **{"split": "train", **options}
         )
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
         """See ``tstar_envs.horizon.reach``; moves, of which a turn may have several with ``multi_action``."""
-        level = self._set.level(task_id)
+        level = self._set.task(task_id)
         if level.moves:
             return len(level.moves)
         try:
@@ -243,22 +251,21 @@ class SokobanEnv(TextEnv[LevelView, State]):
             return error.at_least
         return None if moves is None else len(moves)
 
-    def _distance(self, task: LevelView, state: State) -> float | None:
-        moves = task.expert.plan(state)
+    def _distance(self, view: TaskView, state: State) -> float | None:
+        moves = view.expert.plan(state)
         return None if moves is None else float(len(moves))
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed move: which of them push, only the state can tell."""
-        return not rules.parse_action(action, self._look.multi_action).problem
+        return not read_command(action, self._view_options.multi_action).problem
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
-        return text.prompt(
+        style = self._check_style(style)
+        return prompt.prompt(
             style,
-            self._look.observation,
-            self._look.multi_action,
+            self._view_options.observation,
+            self._view_options.multi_action,
             None if self.horizon_varies else self.horizon,
         )
 
@@ -272,5 +279,5 @@ class SokobanEnv(TextEnv[LevelView, State]):
         Raises:
             ResetNeeded: before the first reset.
         """
-        level = self._running()[0].level
-        return print_level(level.room, level.start)
+        task = self._running()[0].task
+        return print_level(task.room, task.start)

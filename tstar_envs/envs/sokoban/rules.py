@@ -6,60 +6,15 @@ another box behind it, changes nothing.
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
-
-from tstar_envs.envs.sokoban.levels import Room, State, flood
-from tstar_envs.react import AROUND_ACTION
+from tstar_envs.envs.sokoban.state import State, flood
+from tstar_envs.envs.sokoban.task import Room
 
 DIRECTIONS = ("Up", "Down", "Left", "Right")
 LETTERS = "UDLR"
-MOST_ACTIONS = 10  # moves of one turn with ``multi_action``
-_BETWEEN_MOVES = re.compile(r"\s*+(?:\|\|?+|[,;])\s*+|\s++")
-_AROUND_MOVES = AROUND_ACTION + "|"
 _SUBSETS = tuple(tuple(d for d in range(4) if bits >> d & 1) for bits in range(16))
-_NUMBER = {name.lower(): number for number, name in enumerate(DIRECTIONS)}
 
 
-class Parsed(NamedTuple):
-    """Numbers of the moves read (indexes into ``DIRECTIONS``), or what is wrong, as the agent is told and as its developer is."""
-
-    moves: tuple[int, ...]
-    problem: str
-    reason: str = ""
-
-
-def parse_action(action: str, multi_action: bool = False) -> Parsed:
-    """Read one move, or with ``multi_action`` several joined by ``||``, commas, semicolons or spaces; any case, and with punctuation
-    around a word.
-    """
-    number = _NUMBER.get(action.lower())
-    if number is not None:
-        return Parsed((number,), "")
-    words = _BETWEEN_MOVES.split(action.strip(_AROUND_MOVES))
-    moves = tuple(_NUMBER.get(word.strip(AROUND_ACTION).lower(), -1) for word in words)
-    if multi_action:
-        if -1 in moves:
-            return _refused(
-                "the action must be Up, Down, Left or Right, or several of them joined by || or commas"
-            )
-        if len(moves) > MOST_ACTIONS:
-            return _refused(f"a turn takes at most {MOST_ACTIONS} moves, got {len(moves)}")
-    elif len(moves) > 1 or moves == (-1,):
-        reason = (
-            ""
-            if -1 in moves
-            else f"a turn takes one move, got {len(moves)}; the option multi_action allows several"
-        )
-        return _refused("the action must be Up, Down, Left or Right", reason)
-    return Parsed(moves, "")
-
-
-def _refused(problem: str, reason: str = "") -> Parsed:
-    return Parsed((), problem, reason or problem)
-
-
-def move(room: Room, state: State, direction: int) -> tuple[State, int]:
+def apply(room: Room, state: State, direction: int) -> tuple[State, int]:
     """Play one move.
 
     Args:
@@ -81,7 +36,7 @@ def move(room: Room, state: State, direction: int) -> tuple[State, int]:
     return ((boxes, ahead), -1) if room.floor >> ahead & 1 else (state, -1)
 
 
-def open_moves(room: Room, state: State) -> tuple[int, ...]:
+def admissible_moves(room: Room, state: State) -> tuple[int, ...]:
     """The moves that change something, as indexes into ``DIRECTIONS``."""
     boxes, player = state
     width, free = room.width, room.floor & ~boxes

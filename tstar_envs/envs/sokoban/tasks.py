@@ -1,35 +1,27 @@
-"""Sets of levels: the shipped ones, and public XSB or Boxoban files by path."""
+"""Sets of tasks, and the shipped ones; ``level_files`` reads levels by path."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tstar_envs.choices import SPLITS
-from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
-from tstar_envs.data.files import decode, find_files, read_bytes
-from tstar_envs.data.limits import LEVEL_LINES
-from tstar_envs.envs.sokoban.level_files import FoundLevel, split_levels
-from tstar_envs.envs.sokoban.levels import Level, level_rows, parse_level, read_level
-from tstar_envs.envs.sokoban.rules import is_solved
-from tstar_envs.envs.sokoban.slc import is_collection, read_collection
-from tstar_envs.errors import MissingData, UnknownTask
-from tstar_envs.tier import PathLike, Stamped, existing, stamped
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.envs.sokoban.level_files.xsb import level_rows, parse_level, read_level
+from tstar_envs.envs.sokoban.task import Task
+from tstar_envs.errors import UnknownTask
 
-MINI_FOLDER = Path(__file__).parent / "data"
-LEVEL_SUFFIXES = (".txt", ".xsb", ".sok", ".slc")
+DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, eq=False)
-class LevelSet:
-    """Levels of one kind; a level is read when it is first asked for.
+class TaskSet:
+    """The tasks of an environment; a level is read when it is first asked for.
 
     Attributes:
         name: for error messages.
@@ -47,13 +39,13 @@ class LevelSet:
     texts: dict[str, tuple[str, str, str, str]]
     solved: tuple[str, ...] = ()
     left_out: LeftOut = NOTHING_LEFT_OUT
-    read: dict[str, Level] = field(default_factory=dict, repr=False)
+    read: dict[str, Task] = field(default_factory=dict, repr=False)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LevelSet:
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
         return self  # never changed after loading, so copies of an environment share it
 
-    def level(self, task_id: str) -> Level:
-        """One level by id.
+    def task(self, task_id: str) -> Task:
+        """One task by id.
 
         Raises:
             UnknownTask: there is none of that id.
@@ -68,32 +60,30 @@ class LevelSet:
             ) from None
         # Only a text by path may be anything but what print_level writes.
         room, start = parse_level(text, where) if self.tier == "path" else read_level(text)
-        level = self.read[task_id] = Level(task_id, split, room, start, moves)
-        return level
+        task = self.read[task_id] = Task(task_id, split, room, start, moves)
+        return task
 
 
-def level_set(name: str, tier: str, levels: Iterable[tuple[str, str, str, str, str]]) -> LevelSet:
+def task_set(name: str, tier: str, tasks: Iterable[tuple[str, str, str, str, str]]) -> TaskSet:
     """From (id, split, XSB text, solution, where it stands)."""
     texts: dict[str, tuple[str, str, str, str]] = {}
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
-    for task_id, split, *rest in levels:
+    for task_id, split, *rest in tasks:
         texts[task_id] = (split, rest[0], rest[1], rest[2])
         by_split[split].append(task_id)
-    return LevelSet(name, tier, {split: tuple(ids) for split, ids in by_split.items()}, texts)
+    return TaskSet(name, tier, {split: tuple(ids) for split, ids in by_split.items()}, texts)
 
 
-def level_to_line(level: Level) -> str:
-    """A level as a line of the shipped files."""
-    text = "\n".join(level_rows(level.room, level.start))
-    return json.dumps(
-        {"split": level.split, "level": text, "optimal": len(level.moves), "moves": level.moves}
-    )
+def write_task(task: Task) -> str:
+    """A task as a line of the shipped files."""
+    text = "\n".join(level_rows(task.room, task.start))
+    return json.dumps({"split": task.split, "level": text, "optimal": len(task.moves), "moves": task.moves})
 
 
 @lru_cache(maxsize=8)
-def load_mini(difficulty: str) -> LevelSet:
+def load_shipped(difficulty: str) -> TaskSet:
     """The shipped levels of a difficulty."""
-    path = MINI_FOLDER / f"{difficulty}.jsonl.gz"
+    path = DATA / f"{difficulty}.jsonl.gz"
     records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode("ascii").splitlines()]
     counts = dict.fromkeys(SPLITS, 0)
     rows = []
@@ -102,73 +92,4 @@ def load_mini(difficulty: str) -> LevelSet:
         task_id = f"sokoban-{difficulty}-mini-{split}-{counts[split]:04d}"
         counts[split] += 1
         rows.append((task_id, split, record["level"], record["moves"], f"{path}, line {number}"))
-    return level_set(f"Sokoban-{difficulty}", "mini", rows)
-
-
-def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) -> LevelSet:
-    """Read a public level file, or every ``.txt``, ``.xsb``, ``.sok`` and ``.slc`` file below a folder; forms: ``level_files``, ``slc``.
-
-    The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
-    0. Its split is the first part of that path that is ``train``, ``valid`` or ``test`` (as in Boxoban's folders), else ``test``.
-
-    Args:
-        path: the file or folder.
-        option: what error messages call it.
-        skip_bad: leave levels out that cannot be played; ``left_out`` of what comes back says how many and why.
-
-    Raises:
-        UnknownOption: an empty path.
-        MissingData: nothing there, or no level in it.
-        BadData: levels that cannot be played; all are named, with file and line.
-    """
-    check_skip_bad(skip_bad)
-    endings = " or ".join(LEVEL_SUFFIXES)
-    root = existing(path, option, f"an XSB or Boxoban text file, or a folder of files that end in {endings}")
-    files = find_files(root, LEVEL_SUFFIXES) if root.is_dir() else [root]
-    if not files:
-        raise MissingData(
-            f"{option}={os.fspath(path)!r}: no XSB or Boxoban file in this folder, none ends in {endings}"
-        )
-    return _read_files(root, stamped(files), skip_bad)
-
-
-@lru_cache(maxsize=4)
-def _read_files(root: Path, files: Stamped, skip_bad: bool) -> LevelSet:
-    """Read level files."""
-    rows = []
-    solved = []
-    faults = Faults(skip_bad)
-    for file, *_ in files:
-        parts = file.relative_to(root).parts or (file.name,)
-        split = next((part for part in parts if part in SPLITS), "test")
-        with faults.collect(file):
-            for number, found in enumerate(_levels_in(file)):
-                if found.fault:
-                    faults.add(f"{file}, line {found.fault_line}", found.fault)
-                    continue
-                where = f"{file}, line {found.line}"
-                with faults.collect(where):
-                    room, state = parse_level(
-                        found.text, where
-                    )  # a bad level is named now, not in the middle of a run
-                    task_id = f"{'/'.join(parts)}:{number}"
-                    rows.append((task_id, split, found.text, "", where))
-                    if is_solved(room, state):
-                        solved.append(task_id)
-    left_out = faults.settle(len(rows), "levels")
-    if not rows:
-        raise MissingData(
-            f"{str(root)!r}: no level in it; levels are rows of # $ . * @ + and spaces (XSB, Boxoban)"
-        )
-    return replace(level_set(str(root), "path", rows), solved=tuple(solved), left_out=left_out)
-
-
-def _levels_in(file: Path) -> Iterator[FoundLevel]:
-    """What stands in a level file."""
-    data = read_bytes(file)
-    if is_collection(data):
-        return read_collection(data, str(file))
-    # Latin-1: the authors' names of many old collections are written in it.
-    text = decode(data, file, fallback="latin-1")
-    LEVEL_LINES.check(text.count("\n"), file)
-    return split_levels(io.StringIO(text, newline=None))
+    return task_set(f"Sokoban-{difficulty}", "mini", rows)

@@ -1,6 +1,6 @@
-"""What environments with given options show of a level, remembered for all environments of the process.
+"""What environments with given options show of a task, remembered for all environments of the process.
 
-Texts are pure, so how a state looks and what its key is are worked out once and shared by every environment that plays the level.
+Texts are pure, so how a state looks and what its key is are worked out once and shared by every environment that plays the task.
 All caches are bounded. What a move does is worked out each time: that takes less than keeping it, for the many that are played once.
 """
 
@@ -13,17 +13,18 @@ from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
 from tstar_envs.envs.sokoban import rules
-from tstar_envs.envs.sokoban.levels import State, cells
+from tstar_envs.envs.sokoban.commands import read_command
 from tstar_envs.envs.sokoban.oracle import Expert
 from tstar_envs.envs.sokoban.rules import DIRECTIONS
-from tstar_envs.envs.sokoban.solver import SOLVER_SECONDS, SOLVER_STATES
-from tstar_envs.envs.sokoban.tasks import LevelSet
-from tstar_envs.envs.sokoban.text import Painter
+from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES
+from tstar_envs.envs.sokoban.state import State, cells
+from tstar_envs.envs.sokoban.tasks import TaskSet
+from tstar_envs.envs.sokoban.text import Renderer
 from tstar_envs.outcome import Outcome, OutcomeFields
 from tstar_envs.state_hash import hash_state, state_hasher
 
-MOST_LEVELS = 512
-MOST_STATES = 512  # of one level; about a kilobyte each
+MOST_TASKS = 512
+MOST_STATES = 512  # of one task; about a kilobyte each
 _NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
 _NAMES = {
     moves: tuple(DIRECTIONS[d] for d in moves)
@@ -39,7 +40,7 @@ def _neighbours(width: int) -> tuple[int, dict[int, tuple[str, ...]]]:
     return sum(bits), {sum(bits[direction] for direction in moves): names for moves, names in _NAMES.items()}
 
 
-class Look(NamedTuple):
+class ViewOptions(NamedTuple):
     """The options of an environment that change what it shows; see ``SokobanEnv``."""
 
     observation: str
@@ -52,176 +53,145 @@ class Look(NamedTuple):
     solver_seconds: float = SOLVER_SECONDS
 
 
-# What is remembered, and what a move does, are plain tuples of plain things (see ``tstar_envs.outcome.OutcomeFields``).
-# One state as it is shown: the observation, the moves that change something, its key, and further entries of ``info``.
-Sight: TypeAlias = tuple[str, tuple[str, ...], str, Mapping[str, Any] | None]
-# What all states of one box layout have in common: the grid without the player, the lists, and what their keys start from.
-Layout: TypeAlias = tuple[str, str, hashlib.blake2b]
+# One state as it is shown: the observation, the admissible actions, its key, and further entries of ``info``. A plain tuple
+# of plain things, as what an action does is (see ``tstar_envs.outcome.OutcomeFields``).
+StateView: TypeAlias = tuple[str, tuple[str, ...], str, Mapping[str, Any] | None]
 
 
-class LevelView:
-    """One level under one ``Look``."""
+class TaskView:
+    """One task under some options; made by ``view_of``.
+
+    Attributes:
+        task: the task.
+        options: the options.
+    """
 
     # Slots: many views are alive at a time, and a garbage collection walks over every dictionary of them.
     __slots__ = (
         "_cross",
         "_expert",
         "_hasher",
-        "_layouts",
-        "_levels",
+        "_hashers",
         "_names_into",
-        "_painter",
         "_region_key",
+        "_renderer",
         "_room",
         "_show_dead",
-        "_sights",
+        "_shown",
+        "_tasks",
         "_won",
-        "level",
-        "look",
+        "options",
+        "task",
     )
 
-    def __init__(self, levels: LevelSet, task_id: str, look: Look) -> None:
-        self.level = levels.level(task_id)
-        self.look = look
-        self._levels = levels
-        self._room = room = self.level.room
-        self._region_key, self._show_dead = look.region_key, look.show_dead
-        self._won = rules.is_solved(room, self.level.start)
+    def __init__(self, tasks: TaskSet, task_id: str, options: ViewOptions) -> None:
+        self.task = tasks.task(task_id)
+        self.options = options
+        self._tasks = tasks
+        self._room = room = self.task.room
+        self._region_key, self._show_dead = options.region_key, options.show_dead
+        self._won = rules.is_solved(room, self.task.start)
         self._expert: Expert | None = None
-        self._painter = Painter(room, look.observation)
+        self._renderer = Renderer(room, options.observation)
         self._hasher = state_hasher(task_id)
-        self._sights: dict[State, Sight] = {}
-        self._layouts: dict[int, Layout] = {}
+        self._hashers: dict[int, hashlib.blake2b] = {}  # of each box layout: what its states' keys start from
+        self._shown: dict[State, StateView] = {}
         self._cross, self._names_into = _neighbours(room.width)
 
-    def __reduce__(self) -> tuple[Callable[..., LevelView], tuple[LevelSet, str, Look]]:
-        return view_of, (self._levels, self.level.id, self.look)
+    def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[TaskSet, str, ViewOptions]]:
+        return view_of, (self._tasks, self.task.id, self.options)
 
     @property
     def expert(self) -> Expert:
-        """Plays the level; made when it is first asked for, since most episodes never do."""
+        """Plays the task; made when it is first asked for, since most episodes never do."""
         if self._expert is None:
+            options = self.options
             self._expert = Expert(
-                self.level, self.look.solver_states, self.look.solver_seconds, self.look.multi_action
+                self.task, options.solver_states, options.solver_seconds, options.multi_action
             )
         return self._expert
 
-    def sight(self, state: State) -> Sight:
+    def show(self, state: State) -> StateView:
         """A state as it is shown."""
-        return self._sights.get(state) or self._see(state)
+        return self._shown.get(state) or self._show(state)
 
     def outcome(self, state: State, action: str) -> OutcomeFields[State]:
-        """What an action does."""
+        """What an action does; see ``TextEnv._apply``."""
         direction = _NUMBER.get(action)
         if direction is None or self._won:
             return self._read(state, action)
-        after, pushed = rules.move(self._room, state, direction)
-        text, admissible, key, extra = self._sights.get(after) or self._see(after)
+        after, pushed = rules.apply(self._room, state, direction)
+        text, admissible, key, extra = self._shown.get(after) or self._show(after)
         if pushed < 0:
             return after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key
         return self._push(state, action, after, pushed)
 
     def fingerprint(self, state: State) -> str:
         """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
-        return (self._layout_part(state[0]) + self._player_part(state)).decode()
-
-    def _layout_part(self, boxes: int) -> bytes:
-        return b"%x/" % boxes
+        return (b"%x/" % state[0] + self._player_part(state)).decode()
 
     def _player_part(self, state: State) -> bytes:
         return b"%d" % (next(cells(rules.region(self._room, state))) if self._region_key else state[1])
 
-    def _see(self, state: State) -> Sight:
+    def _show(self, state: State) -> StateView:
         boxes, player = state
-        grid, lists, hasher = self._layouts.get(boxes) or self._lay_out(boxes)
-        sight = (
-            self._painter.player(grid, lists, player),
+        shown = (
+            self._renderer.render(state),
             self._admissible(boxes, player),
-            hash_state(hasher, self._player_part(state)),
+            hash_state(self._hashers.get(boxes) or self._hasher_of(boxes), self._player_part(state)),
             {"dead": self.expert.plan(state) is None} if self._show_dead else None,
         )
-        if len(self._sights) >= MOST_STATES:
-            self._sights.clear()
-            self._layouts.clear()
-        self._sights[state] = sight
-        return sight
+        if len(self._shown) >= MOST_STATES:
+            self._shown.clear()
+            self._hashers.clear()
+        self._shown[state] = shown
+        return shown
 
     def _admissible(self, boxes: int, player: int) -> tuple[str, ...]:
-        """The moves that change something. Where no box is beside the player, the floor around it tells."""
+        """The moves that change something. Where no box is beside the player, the floor around it decides."""
         room = self._room
         above = player - room.width  # no floor is in the first row
         if boxes >> above & self._cross:
-            return _NAMES[rules.open_moves(room, (boxes, player))]
+            return _NAMES[rules.admissible_moves(room, (boxes, player))]
         return self._names_into[room.floor >> above & self._cross]
 
-    def _lay_out(self, boxes: int) -> Layout:
-        hasher = self._hasher.copy()
-        hasher.update(self._layout_part(boxes))
-        layout = self._layouts[boxes] = (*self._painter.boxes(boxes), hasher)
-        return layout
+    def _hasher_of(self, boxes: int) -> hashlib.blake2b:
+        hasher = self._hashers[boxes] = self._hasher.copy()
+        hasher.update(b"%x/" % boxes)
+        return hasher
 
     def _read(self, state: State, action: str) -> OutcomeFields[State]:
         """What an action does that is not one move in its canonical form."""
-        parsed = rules.parse_action(action, self.look.multi_action)
-        if parsed.problem:
-            text, admissible, key, extra = self.sight(state)
-            observation = f"Invalid action: {parsed.problem}.\n{text}"
-            return Outcome(
-                state,
-                observation,
-                "",
-                invalid_reason=parsed.reason,
-                extra=extra,
-                admissible=admissible,
-                state_key=key,
-            )
-        if self._won:  # at the start: any move ends the episode, and none spoils it
-            text, admissible, key, extra = self.sight(state)
-            moves = " || ".join(DIRECTIONS[direction] for direction in parsed.moves)
-            return Outcome(
-                state,
-                text,
-                moves,
-                terminated=True,
-                success=True,
-                score=1.0,
-                extra=extra,
-                admissible=admissible,
-                state_key=key,
-            )
-        if len(parsed.moves) > 1:
-            return self._move_on(state, parsed.moves)
-        return self.outcome(state, DIRECTIONS[parsed.moves[0]])
+        command = read_command(action, self.options.multi_action)
+        if not (command.problem or self._won):
+            return self._play(state, command.moves)
+        text, admissible, key, extra = self.show(state)
+        unchanged = Outcome(state, text, "", extra=extra, admissible=admissible, state_key=key)
+        if command.problem:
+            observation = f"Invalid action: {command.problem}.\n{text}"
+            return unchanged._replace(observation=observation, invalid_reason=command.reason)
+        # At the start already: any move ends the episode, and none spoils it.
+        moves = " || ".join(DIRECTIONS[direction] for direction in command.moves)
+        return unchanged._replace(action=moves, terminated=True, success=True, score=1.0)
 
     def _push(self, before: State, action: str, after: State, pushed: int) -> OutcomeFields[State]:
         room = self._room
         row, column = room.place(pushed)
         solved = rules.is_solved(room, after)
-        lost = self.look.end_when_lost and not solved and self.expert.plan(after) is None
+        lost = self.options.end_when_lost and not solved and self.expert.plan(after) is None
         shaping = 0.0
-        if self.look.shaped:
-            shaping = (
-                (after[0] & room.targets).bit_count() - (before[0] & room.targets).bit_count()
-            ) / after[0].bit_count()
-        text, admissible, key, extra = self.sight(after)
+        if self.options.shaped:
+            on_targets = (after[0] & room.targets).bit_count() - (before[0] & room.targets).bit_count()
+            shaping = on_targets / after[0].bit_count()
+        text, admissible, key, extra = self.show(after)
+        over, score = solved or lost, float(solved)
         effect = f"push:{row},{column}:{action}"
-        return (
-            after,
-            text,
-            action,
-            "",
-            effect,
-            solved or lost,
-            solved,
-            float(solved),
-            extra,
-            shaping,
-            admissible,
-            key,
-        )
+        return after, text, action, "", effect, over, solved, score, extra, shaping, admissible, key
 
-    def _move_on(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
-        """Several moves of one turn; the game stops at success."""
+    def _play(self, state: State, moves: tuple[int, ...]) -> OutcomeFields[State]:
+        """The moves of one turn; the game stops at success."""
+        if len(moves) == 1:
+            return self.outcome(state, DIRECTIONS[moves[0]])
         done: list[Outcome[State]] = []
         for direction in moves:
             done.append(Outcome(*self.outcome(done[-1].state if done else state, DIRECTIONS[direction])))
@@ -234,11 +204,11 @@ class LevelView:
         )
 
 
-@lru_cache(maxsize=MOST_LEVELS)
-def view_of(levels: LevelSet, task_id: str, look: Look) -> LevelView:
-    """The one view of a level under a look.
+@lru_cache(maxsize=MOST_TASKS)
+def view_of(tasks: TaskSet, task_id: str, options: ViewOptions) -> TaskView:
+    """The one view of a task under some options.
 
     Raises:
-        UnknownTask: the set has no such level.
+        UnknownTask: the set has no such task.
     """
-    return LevelView(levels, task_id, look)
+    return TaskView(tasks, task_id, options)
