@@ -17,8 +17,8 @@ import pytest
 
 import tstar_envs
 from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_envs
+from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked
 from tstar_envs.envs.alfworld.tasks import TaskSet as HouseSet
-from tstar_envs.envs.blocksworld.tasks import TaskSet as BlocksSet
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
@@ -184,18 +184,19 @@ def test_other_levels_problems_and_games_are_refused() -> None:
     levels = load_shipped("easy")
     first, second = PANEL["sokoban-easy"].tasks[:2]
     turned = (
-        levels.texts[first][0],
-        "\n".join(levels.texts[first][1].split("\n")[::-1]),
-        *levels.texts[first][2:],
+        levels.tasks.texts[first][0],
+        "\n".join(levels.tasks.texts[first][1].split("\n")[::-1]),
+        *levels.tasks.texts[first][2:],
     )
-    changed = replace(levels, texts={**levels.texts, first: turned}, read={})
+    texts = {**levels.tasks.texts, first: turned}
+    changed = replace(levels, tasks=ReadWhenAsked(texts, levels.tasks.read))
     refused(
         make("tstar/Sokoban-easy", level_set=changed),
         f"1 of 200 tasks hold something else, the first is {first!r}",
     )
 
     blocks = make("tstar/Blocksworld-stack")._set  # type: ignore[attr-defined]
-    assert isinstance(blocks, BlocksSet)
+    assert isinstance(blocks, LoadedTasks)
     first, second = PANEL["blocksworld-stack"].tasks[:2]
     task = blocks.tasks[first]
     for change in (

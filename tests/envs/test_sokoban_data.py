@@ -200,7 +200,7 @@ def test_run_length_encoded_rows(tmp_path: Path, between: str) -> None:
     read = load_path(tmp_path)
     levels = [read.task(task) for task in read.by_split["test"]]
     assert [(level.room, level.start) for level in levels] == [(level.room, level.start) for level in shipped]
-    assert read.texts["packed.sok:1"][3].endswith(f"packed.sok, line {packed[0].count(chr(10)) + 7}"), (
+    assert read.tasks.texts["packed.sok:1"][3].endswith(f"packed.sok, line {packed[0].count(chr(10)) + 7}"), (
         "where its first line stands"
     )
 

@@ -9,17 +9,18 @@ from tstar_envs.choices import check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld import prompt, text
 from tstar_envs.envs.blocksworld.commands import read_words
 from tstar_envs.envs.blocksworld.language import NAMES
 from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS, optimal_plan
 from tstar_envs.envs.blocksworld.state import State
-from tstar_envs.envs.blocksworld.task import Problem
-from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_shipped
+from tstar_envs.envs.blocksworld.task import Problem, Task
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped
 from tstar_envs.envs.blocksworld.view import TaskView, ViewOptions, view_of
 from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
-from tstar_envs.errors import ResetNeeded, SolverLimit, UnknownTask
+from tstar_envs.errors import ResetNeeded, SolverLimit
 from tstar_envs.horizon import check_seconds, tell_if_short
 from tstar_envs.outcome import OutcomeFields
 from tstar_envs.stable_random import StableRandom
@@ -127,7 +128,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         problems: PathLike | None = None,
         skip_bad: bool = False,
         solver_seconds: float = SOLVER_SECONDS,
-        task_set: TaskSet | None = None,
+        task_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
         """See the class. ``task_set`` replaces the files by tasks in memory."""
@@ -157,12 +158,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         return self._set.by_split[split or self.split]
 
     def _load_task(self, task_id: str) -> tuple[TaskView, str]:
-        try:
-            task = self._set.tasks[task_id]
-        except KeyError:
-            raise UnknownTask(
-                f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
-            ) from None
+        task = self._set.task(task_id)
         return view_of(task, self._view_options), task.split
 
     def _start(self, view: TaskView) -> tuple[State, str]:

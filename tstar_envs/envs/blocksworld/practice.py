@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tstar_envs.choices import check_option
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld.generate.canonical import CanonicalForm, canonical_form
 from tstar_envs.envs.blocksworld.generate.problems import fresh_problems
 from tstar_envs.envs.blocksworld.task import Task
-from tstar_envs.envs.blocksworld.tasks import VARIANTS, TaskSet, load_shipped, task_set
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped, task_set
 from tstar_envs.errors import UnknownOption
 
 TASKS = 160
@@ -22,7 +23,9 @@ def held_out_forms() -> frozenset[CanonicalForm]:
     return frozenset(canonical_form(task.problem) for task in shipped if task.split != "train")
 
 
-def practice_set(seed: int | str, variants: str | Sequence[str] = VARIANTS, size: int = TASKS) -> TaskSet:
+def practice_set(
+    seed: int | str, variants: str | Sequence[str] = VARIANTS, size: int = TASKS
+) -> LoadedTasks[Task]:
     """Fresh train tasks, the same for the same seed.
 
     Args:

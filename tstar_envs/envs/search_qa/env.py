@@ -21,7 +21,7 @@ from tstar_envs.envs.search_qa.search.passage import Searcher
 from tstar_envs.envs.search_qa.state import QAState
 from tstar_envs.envs.search_qa.task import QASet, QATask
 from tstar_envs.envs.search_qa.tasks import load_set
-from tstar_envs.errors import InfrastructureError, UnknownOption, UnknownTask
+from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
 from tstar_envs.stable_random import StableRandom
@@ -166,12 +166,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         return self._set.by_split.get(split or self.split, ())
 
     def _load_task(self, task_id: str) -> tuple[QATask, str]:
-        try:
-            task = self._set.tasks[task_id]
-        except KeyError:
-            raise UnknownTask(
-                f"no task {task_id!r} in {self._set.name} ({self._set.tier}); see env.unwrapped.task_ids(split)"
-            ) from None
+        task = self._set.task(task_id)
         return task, task.split
 
     def _start(self, task: QATask) -> tuple[QAState, str]:

@@ -52,4 +52,4 @@ def practice_set(
         for number, question in enumerate(chosen)
         for id_ in [f"practice-{seed}-{number:04d}"]
     }
-    return QASet(dataset, "practice", tasks, {"train": tuple(tasks)}, Path()), mini.corpus
+    return QASet(dataset, "practice", tasks, {"train": tuple(tasks)}, corpus=Path()), mini.corpus

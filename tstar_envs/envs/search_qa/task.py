@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.data.tasks import LoadedTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +52,8 @@ class QATask:
     popularity: int = 0
 
 
-@dataclass(frozen=True)
-class QASet:
-    """The tasks of one question set, the corpus they are asked over, and what of the question files could not be used."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QASet(LoadedTasks[QATask]):
+    """The tasks of one question set, and the corpus they are asked over."""
 
-    name: str
-    tier: str
-    tasks: dict[str, QATask]
-    by_split: dict[str, tuple[str, ...]]
     corpus: Path
-    left_out: LeftOut = NOTHING_LEFT_OUT
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> QASet:
-        return self  # never changed after loading, so copies of an environment share it

@@ -115,7 +115,8 @@ def _read_set(
                 tasks[entry.id] = task
                 ids.append(entry.id)
         by_split[split] = tuple(ids)
-    return QASet(name, tier, tasks, by_split, corpus, faults.settle(len(tasks), "questions"))
+    left_out = faults.settle(len(tasks), "questions")
+    return QASet(name, tier, tasks, by_split, left_out=left_out, corpus=corpus)
 
 
 def _of_set(entries: list[Entry], name: str) -> list[Entry]:

@@ -8,6 +8,7 @@ from typing import Any
 from tstar_envs.choices import check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban import prompt, text
 from tstar_envs.envs.sokoban.commands import read_command
 from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
@@ -20,7 +21,8 @@ from tstar_envs.envs.sokoban.solver.optimal import (
     solve_state,
 )
 from tstar_envs.envs.sokoban.state import State
-from tstar_envs.envs.sokoban.tasks import TaskSet, load_shipped
+from tstar_envs.envs.sokoban.task import Task
+from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.envs.sokoban.view import TaskView, ViewOptions, view_of
 from tstar_envs.errors import SolverLimit, UnknownOption
 from tstar_envs.horizon import tell_if_short
@@ -148,7 +150,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         end_when_lost: bool = False,
         solver_states: int = SOLVER_STATES,
         solver_seconds: float = SOLVER_SECONDS,
-        level_set: TaskSet | None = None,
+        level_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
         """See the class. ``level_set`` replaces the files by levels in memory."""

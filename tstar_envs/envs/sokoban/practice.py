@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from itertools import count
 
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban.generate.level import generate_level
 from tstar_envs.envs.sokoban.generate.symmetry import room_key
 from tstar_envs.envs.sokoban.level_files.xsb import print_level
-from tstar_envs.envs.sokoban.tasks import TaskSet, task_set
+from tstar_envs.envs.sokoban.task import Task
+from tstar_envs.envs.sokoban.tasks import task_set
 
 __all__ = ["TASKS", "generate_level", "practice_set"]
 
 TASKS = 64
 
 
-def practice_set(seed: int | str, difficulty: str, tasks: int = TASKS) -> TaskSet:
+def practice_set(seed: int | str, difficulty: str, tasks: int = TASKS) -> LoadedTasks[Task]:
     """So many fresh train levels, no two in the same room up to symmetry, the same for the same seed."""
     rows: list[tuple[str, str, str, str, str]] = []
     rooms: set[str] = set()

@@ -13,18 +13,20 @@ from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.files import decode, find_files, read_bytes
 from tstar_envs.data.limits import LEVEL_LINES
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban.level_files.slc import is_collection, read_collection
 from tstar_envs.envs.sokoban.level_files.text_file import FoundLevel, split_levels
 from tstar_envs.envs.sokoban.level_files.xsb import parse_level
 from tstar_envs.envs.sokoban.rules import is_solved
-from tstar_envs.envs.sokoban.tasks import TaskSet, task_set
+from tstar_envs.envs.sokoban.task import Task
+from tstar_envs.envs.sokoban.tasks import task_set
 from tstar_envs.errors import MissingData
 from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 LEVEL_SUFFIXES = (".txt", ".xsb", ".sok", ".slc")
 
 
-def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) -> TaskSet:
+def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) -> LoadedTasks[Task]:
     """Read a public level file, or every ``.txt``, ``.xsb``, ``.sok`` and ``.slc`` file below a folder; forms: ``level_files``.
 
     The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
@@ -52,7 +54,7 @@ def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) ->
 
 
 @lru_cache(maxsize=4)
-def _read_files(root: Path, files: Stamped, skip_bad: bool) -> TaskSet:
+def _read_files(root: Path, files: Stamped, skip_bad: bool) -> LoadedTasks[Task]:
     """Read level files."""
     rows = []
     solved = []

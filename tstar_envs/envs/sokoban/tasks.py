@@ -2,76 +2,40 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tstar_envs.choices import SPLITS
-from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.data.shipped import read_shipped
+from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked, ids_by_split
 from tstar_envs.envs.sokoban.level_files.xsb import level_rows, parse_level, read_level
 from tstar_envs.envs.sokoban.task import Task
-from tstar_envs.errors import UnknownTask
 
 DATA = Path(__file__).parent / "data"
 
 
-@dataclass(frozen=True, eq=False)
-class TaskSet:
-    """The tasks of an environment; a level is read when it is first asked for.
-
-    Attributes:
-        name: for error messages.
-        tier: ``mini`` (shipped), ``practice`` or ``path``.
-        by_split: task ids of each split.
-        texts: task id -> (split, XSB text, solution or "", where it stands).
-        solved: task ids of levels that are solved at the start.
-        left_out: what could not be used.
-        read: the levels that were asked for.
-    """
-
-    name: str
-    tier: str
-    by_split: dict[str, tuple[str, ...]]
-    texts: dict[str, tuple[str, str, str, str]]
-    solved: tuple[str, ...] = ()
-    left_out: LeftOut = NOTHING_LEFT_OUT
-    read: dict[str, Task] = field(default_factory=dict, repr=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
-        return self  # never changed after loading, so copies of an environment share it
-
-    def task(self, task_id: str) -> Task:
-        """One task by id.
-
-        Raises:
-            UnknownTask: there is none of that id.
-        """
-        if task_id in self.read:
-            return self.read[task_id]
-        try:
-            split, text, moves, where = self.texts[task_id]
-        except KeyError:
-            raise UnknownTask(
-                f"no task {task_id!r} in {self.name} ({self.tier}); see env.unwrapped.task_ids(split)"
-            ) from None
-        # Only a text by path may be anything but what print_level writes.
-        room, start = parse_level(text, where) if self.tier == "path" else read_level(text)
-        task = self.read[task_id] = Task(task_id, split, room, start, moves)
-        return task
+Text = tuple[str, str, str, str]  # split, XSB text, solution or "", where it stands
 
 
-def task_set(name: str, tier: str, tasks: Iterable[tuple[str, str, str, str, str]]) -> TaskSet:
-    """From (id, split, XSB text, solution, where it stands)."""
-    texts: dict[str, tuple[str, str, str, str]] = {}
-    by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
-    for task_id, split, *rest in tasks:
-        texts[task_id] = (split, rest[0], rest[1], rest[2])
-        by_split[split].append(task_id)
-    return TaskSet(name, tier, {split: tuple(ids) for split, ids in by_split.items()}, texts)
+def task_set(name: str, tier: str, tasks: Iterable[tuple[str, str, str, str, str]]) -> LoadedTasks[Task]:
+    """From (id, split, XSB text, solution, where it stands); a level is read when it is first asked for."""
+    texts: dict[str, Text] = {
+        task_id: (split, text, moves, where) for task_id, split, text, moves, where in tasks
+    }
+    # Only a text by path may be anything but what print_level writes.
+    read = _read_public if tier == "path" else _read_own
+    by_split = ids_by_split((task_id, text[0]) for task_id, text in texts.items())
+    return LoadedTasks(name, tier, ReadWhenAsked(texts, read), by_split)
+
+
+def _read_public(task_id: str, text: Text) -> Task:
+    return Task(task_id, text[0], *parse_level(text[1], text[3]), text[2])
+
+
+def _read_own(task_id: str, text: Text) -> Task:
+    return Task(task_id, text[0], *read_level(text[1]), text[2])
 
 
 def write_task(task: Task) -> str:
@@ -81,10 +45,10 @@ def write_task(task: Task) -> str:
 
 
 @lru_cache(maxsize=8)
-def load_shipped(difficulty: str) -> TaskSet:
+def load_shipped(difficulty: str) -> LoadedTasks[Task]:
     """The shipped levels of a difficulty."""
     path = DATA / f"{difficulty}.jsonl.gz"
-    records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode("ascii").splitlines()]
+    records = [json.loads(line) for line in read_shipped(path)]
     counts = dict.fromkeys(SPLITS, 0)
     rows = []
     for number, record in enumerate(records, start=1):

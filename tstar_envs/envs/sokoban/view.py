@@ -12,13 +12,14 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban import rules
 from tstar_envs.envs.sokoban.commands import read_command
 from tstar_envs.envs.sokoban.oracle import Expert
 from tstar_envs.envs.sokoban.rules import DIRECTIONS
 from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES
 from tstar_envs.envs.sokoban.state import State, cells
-from tstar_envs.envs.sokoban.tasks import TaskSet
+from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.text import Renderer
 from tstar_envs.outcome import Outcome, OutcomeFields
 from tstar_envs.state_hash import hash_state, state_hasher
@@ -84,7 +85,7 @@ class TaskView:
         "task",
     )
 
-    def __init__(self, tasks: TaskSet, task_id: str, options: ViewOptions) -> None:
+    def __init__(self, tasks: LoadedTasks[Task], task_id: str, options: ViewOptions) -> None:
         self.task = tasks.task(task_id)
         self.options = options
         self._tasks = tasks
@@ -98,7 +99,7 @@ class TaskView:
         self._shown: dict[State, StateView] = {}
         self._cross, self._names_into = _neighbours(room.width)
 
-    def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[TaskSet, str, ViewOptions]]:
+    def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[LoadedTasks[Task], str, ViewOptions]]:
         return view_of, (self._tasks, self.task.id, self.options)
 
     @property
@@ -205,7 +206,7 @@ class TaskView:
 
 
 @lru_cache(maxsize=MOST_TASKS)
-def view_of(tasks: TaskSet, task_id: str, options: ViewOptions) -> TaskView:
+def view_of(tasks: LoadedTasks[Task], task_id: str, options: ViewOptions) -> TaskView:
     """The one view of a task under some options.
 
     Raises:

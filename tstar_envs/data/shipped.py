@@ -1,0 +1,35 @@
+"""Files that ship with the package: gzipped without time stamps, with a manifest of the sums of what they hold."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "MANIFEST.json"
+
+
+def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_by: str, **more: Any) -> None:
+    """Write the files of a mini tier, the same bytes for the same contents on every machine.
+
+    Args:
+        folder: made if it is not there.
+        contents: name without ``.gz`` -> uncompressed bytes.
+        what: what they are, and under which licence.
+        made_by: the command that makes them.
+        **more: further entries of the manifest, before the sums.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in contents.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    manifest = {"what": what, "made_by": made_by, **more, "sha256_uncompressed": sums}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def read_shipped(path: Path) -> list[str]:
+    """The lines of a shipped text file; ``path`` with ``.gz``."""
+    return gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
