@@ -17,7 +17,7 @@ from tstar_envs.choices import PROMPT_STYLES, check_option, is_whole
 from tstar_envs.displayed import Displayed
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.horizon import read_horizon, steps_of
-from tstar_envs.outcome import OutcomeFields
+from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply, read_reply
 from tstar_envs.restorable import Restorable
 from tstar_envs.spaces import Unicode
@@ -151,8 +151,8 @@ class TextEnv(
         """The start state and the first observation."""
 
     @abstractmethod
-    def _apply(self, task: Task, state: State, action: str) -> OutcomeFields[State]:
-        """The rules: what an action does, as an ``Outcome`` or its fields. Never raises on any string."""
+    def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
+        """The rules: what an action does. Never raises on any string."""
 
     @abstractmethod
     def _instruction(self, task: Task) -> str:
@@ -173,7 +173,7 @@ class TextEnv(
 
         By default whether it would in the state of the running episode.
         """
-        return bool(self._apply(*self._running(), action)[4])
+        return bool(self._apply(*self._running(), action).effect_key)
 
     def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
         """Admissible actions, or None where the set is open."""
@@ -298,48 +298,35 @@ class TextEnv(
             )
         thought, asked, _ = self.read_reply(action if type(action) is str else str(action))
         outcome = self._apply(task, state, asked)
-        (
-            state,
-            observation,
-            canonical,
-            invalid_reason,
-            effect_key,
-            terminated,
-            success,
-            score,
-            extra,
-            shaping,
-            admissible,
-            key,
-        ) = outcome
+        state, observation, invalid_reason = outcome.state, outcome.observation, outcome.invalid_reason
         if invalid_reason and self._explain_invalid and invalid_reason not in observation:
             observation = f"Invalid action: {invalid_reason}.\n{observation}"
         if len(observation) > self.longest_observation:
             observation = self._fit(observation)
         self._state, self._observation = state, observation
-        self._success, self._score = success, score
+        self._success, self._score = outcome.success, outcome.score
         self._step_count = count = self._step_count + 1
-        truncated = not terminated and count >= self.horizon
-        self._over = over = terminated or truncated
+        truncated = not outcome.terminated and count >= self.horizon
+        self._over = over = outcome.terminated or truncated
         info = self._later.copy()
-        if extra is not None:
-            info.update(extra)
+        if outcome.extra is not None:
+            info.update(outcome.extra)
         if not over:
-            known = admissible or self._admissible(task, state)
+            known = outcome.admissible or self._admissible(task, state)
             info["admissible_actions"] = None if known is None else list(known)
         info["step"] = count
-        info["success"] = success
-        info["score"] = score
+        info["success"] = outcome.success
+        info["score"] = outcome.score
         info["thought"] = thought
-        info["action"] = canonical
+        info["action"] = outcome.action
         if invalid_reason:
             info["action_valid"] = False
             info["invalid_reason"] = invalid_reason
-        if effect_key:
+        if outcome.effect_key:
             info["modifies_state"] = True
-            info["effect_key"] = effect_key
-        info["state_key"] = key or self._state_key(task, state)
-        return observation, score if over else shaping, terminated, truncated, info
+            info["effect_key"] = outcome.effect_key
+        info["state_key"] = outcome.state_key or self._state_key(task, state)
+        return observation, outcome.score if over else outcome.shaping, outcome.terminated, truncated, info
 
     @property
     def horizon_varies(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 State = TypeVar("State")
 
 
-class Outcome(NamedTuple, Generic[State]):
-    """What the rules say an action did.
+@dataclass(slots=True)
+class Outcome(Generic[State]):
+    """What the rules say an action did; made in half a microsecond, and read by ``TextEnv.step`` alone.
 
     Attributes:
         state: the state after it (the same object if nothing changed).
@@ -39,10 +41,3 @@ class Outcome(NamedTuple, Generic[State]):
     shaping: float = 0.0
     admissible: Sequence[str] | None = None
     state_key: str = ""
-
-
-# The same as a plain tuple, which a family gives where speed matters: a plain tuple of plain things is made faster, read
-# faster, and left alone by the garbage collector, which walks over every named tuple that is alive again and again.
-OutcomeFields: TypeAlias = tuple[
-    State, str, str, str, str, bool, bool, float, Mapping[str, Any] | None, float, Sequence[str] | None, str
-]

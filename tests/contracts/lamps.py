@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tstar_envs
@@ -44,11 +45,11 @@ class Lamps(TextEnv[int, State]):
     def _apply(self, task: int, state: State, action: str) -> Any:
         verb, _, number = action.partition(" ")
         if verb.lower() != "flip" or number not in map(str, range(1, LAMPS + 1)):
-            return tuple(Outcome(state, "Nothing happens.", action, "say: flip NUMBER", score=0.0))
+            return Outcome(state, "Nothing happens.", action, "say: flip NUMBER", score=0.0)
         after = tuple(lamp != (place == int(number)) for place, lamp in enumerate(state, start=1))
         won = all(after)
-        return tuple(
-            Outcome(after, self._text(after), f"flip {number}", "", number, won, won, self._score_of(after))
+        return Outcome(
+            after, self._text(after), f"flip {number}", "", number, won, won, self._score_of(after)
         )
 
     def _score_of(self, state: State) -> float:
@@ -130,8 +131,8 @@ class Touching(Lamps):
 
     def _apply(self, task: int, state: State, action: str) -> Any:
         outcome = super()._apply(task, state, action)
-        self.lit.append(sum(outcome[0]))
-        return (outcome[0], f"{outcome[1]} {len(self.lit)}", *outcome[2:])
+        self.lit.append(sum(outcome.state))
+        return replace(outcome, observation=f"{outcome.observation} {len(self.lit)}")
 
 
 class NoTool(Lamps):
@@ -146,13 +147,14 @@ class WeakExpert(Lamps):
 class WonByChance(Lamps):
     def _apply(self, task: int, state: State, action: str) -> Any:
         outcome = super()._apply(task, state, action)
-        return (*outcome[:5], True, True, 1.0, *outcome[8:]) if not outcome[3] else outcome
+        won = {"terminated": True, "success": True, "score": 1.0}
+        return outcome if outcome.invalid_reason else replace(outcome, **won)
 
 
 class RewardsTheIdle(Lamps):
     def _apply(self, task: int, state: State, action: str) -> Any:
         outcome = super()._apply(task, state, action)
-        return (*outcome[:7], 0.5, *outcome[8:]) if outcome[3] else outcome
+        return replace(outcome, score=0.5) if outcome.invalid_reason else outcome
 
 
 class Raises(Lamps):

@@ -26,7 +26,7 @@ from tstar_envs.envs.alfworld.tasks import (
 )
 from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
 from tstar_envs.errors import BadData, UnknownOption, UnknownTask
-from tstar_envs.outcome import OutcomeFields
+from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
 from tstar_envs.tier import PathLike
@@ -225,7 +225,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     def _reset_extra(self, task: Loaded, state: Position) -> Mapping[str, Any]:
         return {"task_type": task.task.task_type, **({"commands": "put"} if self._old_words else {})}
 
-    def _apply(self, task: Loaded, state: Position, action: str) -> OutcomeFields[Position]:
+    def _apply(self, task: Loaded, state: Position, action: str) -> Outcome[Position]:
         game, (before, seen, mirrored) = task.game, state
         command, canonical, refusal = read_command(game, before, action, self._strict)
         if command is None:

@@ -22,7 +22,7 @@ from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 from tstar_envs.errors import ResetNeeded, SolverLimit
 from tstar_envs.horizon import check_seconds, tell_if_short
-from tstar_envs.outcome import OutcomeFields
+from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
 from tstar_envs.tools import Tool, tool
@@ -176,7 +176,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     def _reset_extra(self, view: TaskView, state: State) -> Mapping[str, Any]:
         return {"blocks": len(state), "optimal_length": view.optimal_length}
 
-    def _apply(self, view: TaskView, state: State, action: str) -> OutcomeFields[State]:
+    def _apply(self, view: TaskView, state: State, action: str) -> Outcome[State]:
         return view.outcome(state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:

@@ -7,6 +7,7 @@ in each is bounded.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,7 +20,7 @@ from tstar_envs.envs.blocksworld.task import Task
 from tstar_envs.envs.blocksworld.text import Renderer, TowerTexts
 from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
 from tstar_envs.errors import SolverLimit
-from tstar_envs.outcome import Outcome, OutcomeFields
+from tstar_envs.outcome import Outcome
 from tstar_envs.state_hash import hash_state, state_hasher
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class ViewOptions(NamedTuple):
     solver_seconds: float = SOLVER_SECONDS
 
 
-# One state as it is shown: the observation, the admissible actions, its key, and its towers in words. A plain tuple, as what an
-# action does is (see ``tstar_envs.outcome.OutcomeFields``).
+# One state as it is shown: the observation, the admissible actions, its key, and its towers in words. A plain tuple,
+# which the garbage collector leaves alone: thousands are kept.
 StateView: TypeAlias = tuple[str, tuple[str, ...], str, TowerTexts]
 
 
@@ -68,7 +69,7 @@ class TaskView:
         self._hasher = state_hasher(task.id)
         self._shown: dict[State, StateView] = {}
         # What legal operators do, by state and canonical action.
-        self._outcomes: dict[tuple[State, str], OutcomeFields[State]] = {}
+        self._outcomes: dict[tuple[State, str], Outcome[State]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskView:
         return self  # what it keeps is only worked out, never changed by an episode
@@ -97,7 +98,7 @@ class TaskView:
         """A state as it is shown."""
         return self._shown.get(state) or self._show(state, self._renderer.towers(state))
 
-    def outcome(self, state: State, action: str) -> OutcomeFields[State]:
+    def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does; see ``TextEnv._apply``."""
         return self._outcomes.get((state, action)) or self._work_out(state, action)
 
@@ -114,7 +115,7 @@ class TaskView:
         self._shown[state] = shown
         return shown
 
-    def _work_out(self, state: State, action: str) -> OutcomeFields[State]:
+    def _work_out(self, state: State, action: str) -> Outcome[State]:
         observation, admissible, key, towers = self.show(state)
         if action not in admissible:
             unchanged = Outcome(state, observation, "", admissible=admissible, state_key=key)
@@ -124,10 +125,10 @@ class TaskView:
             action = self.language.action(command.operator)
             if action not in admissible:
                 reason = self.language.refusal(state, command.operator)
-                return _refused(unchanged._replace(action=action), reason)
+                return _refused(replace(unchanged, action=action), reason)
         if self._won:  # at the start: any legal operator ends the episode, and none spoils it
             text = f"{observation}\n{GOAL_REACHED}"
-            return state, text, action, "", "", True, True, 1.0, None, 0.0, admissible, key
+            return Outcome(state, text, action, "", "", True, True, 1.0, admissible=admissible, state_key=key)
         operator = self.language.operator(action)
         after = rules.apply(state, operator)
         known = self._shown.get(after)
@@ -136,7 +137,18 @@ class TaskView:
         solved, score = self._holds(after), 0.0
         if solved:
             observation, score = f"{observation}\n{GOAL_REACHED}", 1.0
-        outcome = after, observation, action, "", action, solved, solved, score, None, 0.0, admissible, key
+        outcome = Outcome(
+            after,
+            observation,
+            action,
+            "",
+            action,
+            solved,
+            solved,
+            score,
+            admissible=admissible,
+            state_key=key,
+        )
         if known:  # what leads to a state that was never seen before is not kept at once: most such ways are never taken again
             self._outcomes[state, action] = outcome
         return outcome
@@ -144,7 +156,7 @@ class TaskView:
 
 def _refused(unchanged: Outcome[State], reason: str) -> Outcome[State]:
     observation = f"Invalid action: {reason}.\n{unchanged.observation}"
-    return unchanged._replace(observation=observation, invalid_reason=reason)
+    return replace(unchanged, observation=observation, invalid_reason=reason)
 
 
 @lru_cache(maxsize=MOST_TASKS)

@@ -26,7 +26,7 @@ from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.envs.sokoban.view import TaskView, ViewOptions, view_of
 from tstar_envs.errors import SolverLimit, UnknownOption
 from tstar_envs.horizon import tell_if_short
-from tstar_envs.outcome import OutcomeFields
+from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tier import PathLike, chosen_path
 from tstar_envs.tools import tool
@@ -207,7 +207,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
     def _instruction(self, view: TaskView) -> str:
         return text.INSTRUCTION
 
-    def _apply(self, view: TaskView, state: State, action: str) -> OutcomeFields[State]:
+    def _apply(self, view: TaskView, state: State, action: str) -> Outcome[State]:
         return view.outcome(state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +22,7 @@ from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES
 from tstar_envs.envs.sokoban.state import State, cells
 from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.text import Renderer
-from tstar_envs.outcome import Outcome, OutcomeFields
+from tstar_envs.outcome import Outcome
 from tstar_envs.state_hash import hash_state, state_hasher
 
 MOST_TASKS = 512
@@ -54,8 +55,8 @@ class ViewOptions(NamedTuple):
     solver_seconds: float = SOLVER_SECONDS
 
 
-# One state as it is shown: the observation, the admissible actions, its key, and further entries of ``info``. A plain tuple
-# of plain things, as what an action does is (see ``tstar_envs.outcome.OutcomeFields``).
+# One state as it is shown: the observation, the admissible actions, its key, and further entries of ``info``. A plain tuple of
+# plain things, which the garbage collector leaves alone: thousands are kept.
 StateView: TypeAlias = tuple[str, tuple[str, ...], str, Mapping[str, Any] | None]
 
 
@@ -116,7 +117,7 @@ class TaskView:
         """A state as it is shown."""
         return self._shown.get(state) or self._show(state)
 
-    def outcome(self, state: State, action: str) -> OutcomeFields[State]:
+    def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does; see ``TextEnv._apply``."""
         direction = _NUMBER.get(action)
         if direction is None or self._won:
@@ -124,7 +125,7 @@ class TaskView:
         after, pushed = rules.apply(self._room, state, direction)
         text, admissible, key, extra = self._shown.get(after) or self._show(after)
         if pushed < 0:
-            return after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key
+            return Outcome(after, text, action, extra=extra, admissible=admissible, state_key=key)
         return self._push(state, action, after, pushed)
 
     def fingerprint(self, state: State) -> str:
@@ -161,7 +162,7 @@ class TaskView:
         hasher.update(b"%x/" % boxes)
         return hasher
 
-    def _read(self, state: State, action: str) -> OutcomeFields[State]:
+    def _read(self, state: State, action: str) -> Outcome[State]:
         """What an action does that is not one move in its canonical form."""
         command = read_command(action, self.options.multi_action)
         if not (command.problem or self._won):
@@ -170,12 +171,12 @@ class TaskView:
         unchanged = Outcome(state, text, "", extra=extra, admissible=admissible, state_key=key)
         if command.problem:
             observation = f"Invalid action: {command.problem}.\n{text}"
-            return unchanged._replace(observation=observation, invalid_reason=command.reason)
+            return replace(unchanged, observation=observation, invalid_reason=command.reason)
         # At the start already: any move ends the episode, and none spoils it.
         moves = " || ".join(DIRECTIONS[direction] for direction in command.moves)
-        return unchanged._replace(action=moves, terminated=True, success=True, score=1.0)
+        return replace(unchanged, action=moves, terminated=True, success=True, score=1.0)
 
-    def _push(self, before: State, action: str, after: State, pushed: int) -> OutcomeFields[State]:
+    def _push(self, before: State, action: str, after: State, pushed: int) -> Outcome[State]:
         room = self._room
         row, column = room.place(pushed)
         solved = rules.is_solved(room, after)
@@ -187,18 +188,19 @@ class TaskView:
         text, admissible, key, extra = self.show(after)
         over, score = solved or lost, float(solved)
         effect = f"push:{row},{column}:{action}"
-        return after, text, action, "", effect, over, solved, score, extra, shaping, admissible, key
+        return Outcome(after, text, action, "", effect, over, solved, score, extra, shaping, admissible, key)
 
-    def _play(self, state: State, moves: tuple[int, ...]) -> OutcomeFields[State]:
+    def _play(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
         """The moves of one turn; the game stops at success."""
         if len(moves) == 1:
             return self.outcome(state, DIRECTIONS[moves[0]])
         done: list[Outcome[State]] = []
         for direction in moves:
-            done.append(Outcome(*self.outcome(done[-1].state if done else state, DIRECTIONS[direction])))
+            done.append(self.outcome(done[-1].state if done else state, DIRECTIONS[direction]))
             if done[-1].terminated:
                 break
-        return done[-1]._replace(
+        return replace(
+            done[-1],
             action=" || ".join(outcome.action for outcome in done),
             effect_key=";".join(outcome.effect_key for outcome in done if outcome.effect_key),
             shaping=sum(outcome.shaping for outcome in done),
