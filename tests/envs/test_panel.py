@@ -17,7 +17,7 @@ import pytest
 
 import tstar_envs
 from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_envs
-from tstar_envs.envs.alfworld.tasks import TaskSet as HouseSet
+from tstar_envs.envs.alfworld.task import TaskSet as HouseSet
 from tstar_envs.envs.blocksworld.tasks import TaskSet as BlocksSet
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher

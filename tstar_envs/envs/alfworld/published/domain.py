@@ -7,7 +7,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from tstar_envs.envs.alfworld.expressions import Expression, read_definition
+from tstar_envs.envs.alfworld.published.expressions import Expression, read_definition
 from tstar_envs.errors import BadData
 
 # Digests of the operators of alfred.pddl in alfworld 0.4.2; tests make them anew from that package.

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
-from tstar_envs.envs.alfworld.game import Game, State
-from tstar_envs.envs.alfworld.oracle import WORDINGS, thought
+from tstar_envs.envs.alfworld.game.commands import EXAMINE_RECEPTACLE, GO, OPEN, TAKE, USE, Command
+from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.planner import (
     Errand,
     Errands,
@@ -21,10 +21,8 @@ from tstar_envs.envs.alfworld.planner import (
     text_of,
     with_free_hand,
 )
-from tstar_envs.envs.alfworld.rules import EXAMINE_RECEPTACLE, GO, OPEN, TAKE, USE, Command
-
-Seen = frozenset[int]  # receptacles whose contents were shown
-NOTHING_SEEN: Seen = frozenset()
+from tstar_envs.envs.alfworld.state import Seen, State
+from tstar_envs.envs.alfworld.thoughts import WORDINGS, thought
 
 
 def seen_after(game: Game, state: State, command: Command, seen: Seen) -> Seen:

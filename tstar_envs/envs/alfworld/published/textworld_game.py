@@ -14,19 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from tstar_envs.envs.alfworld.state import Answer
 from tstar_envs.errors import MissingExtra
 
 FEATURE = "backend='textworld'"
-
-
-class Answer(NamedTuple):
-    """What the engine says after a command: its text, the admissible commands as it lists them, whether the game is won."""
-
-    feedback: str
-    admissible: tuple[str, ...]
-    won: bool
 
 
 @contextmanager

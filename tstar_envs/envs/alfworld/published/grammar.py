@@ -11,8 +11,8 @@ import re
 from typing import TypeAlias
 
 from tstar_envs.data.files import parse_json
-from tstar_envs.envs.alfworld.domain import digest
-from tstar_envs.envs.alfworld.wording import Phrase, Wording
+from tstar_envs.envs.alfworld.game.wording import Phrase, Wording
+from tstar_envs.envs.alfworld.published.domain import digest
 from tstar_envs.errors import BadData
 
 Rules: TypeAlias = dict[str, list[dict[str, str]]]

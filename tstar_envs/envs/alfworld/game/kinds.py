@@ -1,7 +1,6 @@
-"""What there is in a house: kinds of receptacles and objects, what goes where, what can be done with what.
+"""The kinds of receptacles and objects: what goes where, what can be done with what.
 
-Facts of ALFRED's household world (which kinds exist, what fits where), written down in this project's own form; houses
-and games are drawn from them.
+Facts of ALFRED's household world (which kinds exist, what fits where), written down in this project's own form.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-ROOMS = {"K": "kitchen", "L": "living room", "B": "bedroom", "W": "bathroom"}
 OPENABLE = frozenset({"Fridge", "Cabinet", "Microwave", "Drawer", "Safe"})
 # Basins are called by what they are part of, with the basin at the end of the id.
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}

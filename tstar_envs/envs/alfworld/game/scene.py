@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tstar_envs.envs.alfworld.catalogue import OPENABLE, object_kinds
-from tstar_envs.envs.alfworld.distribution import CLEAN, COOL, HEAT, LOOK, PICK, PICK_TWO
-from tstar_envs.envs.alfworld.facts import Facts, Goal
-from tstar_envs.envs.alfworld.game import Game, build_game
-from tstar_envs.envs.alfworld.houses import House, object_id, receptacle_id, view_id
-from tstar_envs.envs.alfworld.wording import Wording
+from tstar_envs.envs.alfworld.game.building import build_game
+from tstar_envs.envs.alfworld.game.facts import Facts, Goal
+from tstar_envs.envs.alfworld.game.game import Game
+from tstar_envs.envs.alfworld.game.house import House, object_id, receptacle_id, view_id
+from tstar_envs.envs.alfworld.game.kinds import OPENABLE, object_kinds
+from tstar_envs.envs.alfworld.game.wording import Wording
+from tstar_envs.envs.alfworld.task_types import CLEAN, COOL, HEAT, LOOK, PICK, PICK_TWO
 
 # As ALFWorld words the tasks: two sentences for each type.
 SENTENCES = {

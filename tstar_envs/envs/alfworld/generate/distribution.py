@@ -1,7 +1,7 @@
 """Which tasks there are and how often: counts of (room, task, object, receptacle), derived from the names of the public games.
 
 A public game's folder is called ``task-Object-None-Receptacle-Scene``; only counts of these are kept, in ``data/distribution.json``.
-``python -m tstar_envs.envs.alfworld.distribution --paths FILE --out FOLDER`` derives them anew from a JSON list of such paths.
+``python -m tstar_envs.envs.alfworld.generate.distribution --paths FILE --out FOLDER`` derives them anew from a JSON list of such paths.
 That list lacks all objects whose names begin with A or B, 404 games going by the published totals; ``ESTIMATED`` fills them in.
 """
 
@@ -16,17 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tstar_envs.envs.alfworld.houses import SCENES, UNSEEN
+from tstar_envs.envs.alfworld.generate.houses import SCENES, UNSEEN
+from tstar_envs.envs.alfworld.task_types import CLEAN, COOL, HEAT, LOOK, PICK, TASK_TYPES
 
-FILE = Path(__file__).parent / "data" / "distribution.json"
-PICK, LOOK, PICK_TWO = "pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"
-CLEAN, HEAT, COOL = (
-    "pick_clean_then_place_in_recep",
-    "pick_heat_then_place_in_recep",
-    "pick_cool_then_place_in_recep",
-)
-# The short names of the ids, in the order of ALFWorld's task numbers.
-TASK_TYPES = {"pick": PICK, "look": LOOK, "clean": CLEAN, "heat": HEAT, "cool": COOL, "pick2": PICK_TWO}
+FILE = Path(__file__).parents[1] / "data" / "distribution.json"
 _PATH = re.compile(r"([a-z_]+)-([A-Za-z]+)-None-([A-Za-z]+)-(\d+)")
 # task -> lines of room, object, and receptacles with their counts
 ESTIMATED = {
