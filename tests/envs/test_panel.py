@@ -23,7 +23,7 @@ from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.tasks import load_mini
-from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_EVERY_ENV = pytest.mark.parametrize("entry", list_envs(), ids=lambda entry: entry.name)

@@ -6,11 +6,12 @@ families get another name: who only ever sells three dozen kinds of things learn
 
 from __future__ import annotations
 
-from tstar_envs.envs.webshop.families import FAMILIES, SPLIT_OF
-from tstar_envs.envs.webshop.generate import choose_goals, collect, make_drafts, task_of
-from tstar_envs.envs.webshop.goals import ShopTask
-from tstar_envs.envs.webshop.nouns import LEXICON
+from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
+from tstar_envs.envs.webshop.generate.families import FAMILIES, SPLIT_OF
+from tstar_envs.envs.webshop.generate.goals import choose_goals, task_of
+from tstar_envs.envs.webshop.generate.products import collect, make_drafts
 from tstar_envs.envs.webshop.shop import Shop, make_shop
+from tstar_envs.envs.webshop.task import ShopTask
 from tstar_envs.stable_random import StableRandom
 
 SHELVES, GOALS, TRIES = 3, 3, 300

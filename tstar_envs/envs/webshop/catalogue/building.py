@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from tstar_envs.envs.webshop import postings
-from tstar_envs.envs.webshop.analysis import term_of, tokenize
-from tstar_envs.envs.webshop.catalogue import Catalogue, Product, asin_key, encode, indexed_text
-from tstar_envs.envs.webshop.nouns import Tagger
-from tstar_envs.envs.webshop.postings import Array, Batch
-from tstar_envs.envs.webshop.store import Blobs, SortedKeys
+from tstar_envs.envs.webshop.catalogue import batches
+from tstar_envs.envs.webshop.catalogue.batches import Batch
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.mapped import Blobs, SortedKeys
+from tstar_envs.envs.webshop.catalogue.nouns import Tagger
+from tstar_envs.envs.webshop.catalogue.product import Product, asin_key, encode
+from tstar_envs.envs.webshop.catalogue.vocabulary import renumber, term_numbers, vocabulary_of
 
 BATCH = 20_000  # documents: what an interrupted build loses at most, and what it holds in memory at a time
 META = "meta.json"
@@ -27,14 +28,14 @@ def collect(
     """Keep products, whose nouns ``tagger`` found, in memory."""
     kept = list(products)
     numbers: dict[str, int] = {}
-    batch = postings.make_batch((_term_numbers(product, numbers) for product in kept), 0)
-    terms, lookup = _vocabulary(numbers)
+    batch = batches.make_batch((term_numbers(product, numbers) for product in kept), 0)
+    terms, lookup = vocabulary_of(numbers)
     return Catalogue(
         Blobs.collect(map(encode, kept)),
         SortedKeys.collect({asin_key(product["asin"]): number for number, product in enumerate(kept)}),
         np.array([price(product) for product in kept], np.float64),
         terms,
-        postings.merge([_renumber(batch, lookup)], len(terms.keys)),
+        batches.merge([renumber(batch, lookup)], len(terms.keys)),
         tagger,
         by_asin=by_asin,
     )
@@ -90,7 +91,7 @@ def _build_batch(
     known = len(numbers)
     for product in chunk:
         add_nouns(product, tagger)
-    postings.make_batch((_term_numbers(product, numbers) for product in chunk), first).save(
+    batches.make_batch((term_numbers(product, numbers) for product in chunk), first).save(
         stem.with_suffix(".npz")
     )
     Blobs.collect(map(encode, chunk)).save(stem.parent, stem.name)
@@ -119,11 +120,11 @@ def write_whole(path: Path, lines: Iterable[str]) -> None:
 def _join(partial: Path, stems: list[Path], numbers: dict[str, int], asins: dict[bytes, int]) -> None:
     """Put the batches of a build together."""
     SortedKeys.collect(asins).save(partial, "asins")
-    terms, lookup = _vocabulary(numbers)
+    terms, lookup = vocabulary_of(numbers)
     terms.save(partial, "terms")
     for stem in stems:
-        _renumber(Batch.load(stem.with_suffix(".npz")), lookup).save(stem.with_suffix(".terms.npz"))
-    postings.merge([stem.with_suffix(".terms.npz") for stem in stems], len(terms.keys), partial)
+        renumber(Batch.load(stem.with_suffix(".npz")), lookup).save(stem.with_suffix(".terms.npz"))
+    batches.merge([stem.with_suffix(".terms.npz") for stem in stems], len(terms.keys), partial)
     np.save(
         partial / "prices.npy",
         np.concatenate([np.zeros(0), *(np.load(stem.with_suffix(".prices.npy")) for stem in stems)]),
@@ -135,37 +136,3 @@ def _join(partial: Path, stems: list[Path], numbers: dict[str, int], asins: dict
                 starts.append(np.load(stem.with_suffix(".starts.npy"))[1:] + starts[-1][-1])
                 shutil.copyfileobj(source, handle)
     np.save(partial / "products.starts.npy", np.concatenate(starts))
-
-
-def _term_numbers(product: Product, numbers: dict[str, int]) -> Iterator[int]:
-    """Numbers of the tokens of a product that are no stop words; new tokens get the next number, stop words one below zero."""
-    for token in tokenize(indexed_text(product)):
-        number = numbers.get(token)
-        if number is None:
-            number = numbers[token] = len(numbers) if term_of(token) else -1 - len(numbers)
-        if number >= 0:
-            yield number
-
-
-def _vocabulary(numbers: dict[str, int]) -> tuple[SortedKeys, Array]:
-    """Terms in order, and for each token number its term: tokens are numbered while reading, several share a term."""
-    terms = sorted({term.encode("utf-8", "surrogatepass") for term in map(term_of, numbers) if term})
-    place = {term: number for number, term in enumerate(terms)}
-    lookup = np.zeros(len(numbers) + 1, np.uint32)
-    for token, number in numbers.items():
-        if number >= 0:
-            lookup[number] = place[term_of(token).encode("utf-8", "surrogatepass")]
-    return SortedKeys(Blobs.collect(terms), np.arange(len(terms), dtype=np.int64)), lookup
-
-
-def _renumber(batch: Batch, lookup: Array) -> Batch:
-    """A batch over terms from one over tokens: tokens of one term add up within a document."""
-    keys = lookup[batch.terms].astype(np.uint64) << np.uint64(32) | batch.documents.astype(np.uint64)
-    unique, where = np.unique(keys, return_inverse=True)
-    counts = np.bincount(where, weights=batch.counts, minlength=len(unique)).astype(np.uint32)
-    return Batch(
-        (unique >> np.uint64(32)).astype(np.uint32),
-        (unique & np.uint64(0xFFFFFFFF)).astype(np.uint32),
-        counts,
-        batch.lengths,
-    )

@@ -1,23 +1,22 @@
-"""Goals: what a buyer asks for. Read from the people's instructions or made from a product's options, as the original does."""
+"""Goals as the original makes them: read from the people's instructions, or made from a product's options."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tstar_envs.envs.webshop.catalogue import Product
-from tstar_envs.envs.webshop.source_files import is_strings
+from tstar_envs.envs.webshop.catalogue.json_stream import is_strings
+from tstar_envs.envs.webshop.catalogue.price_limits import draw_bound
+from tstar_envs.envs.webshop.catalogue.product import Product
+from tstar_envs.envs.webshop.task import ShopTask
 from tstar_envs.errors import BadData
 from tstar_envs.stable_random import StableRandom
 
-NO_BOUND = 1_000_000
 SHUFFLE_SEED = 233
 # The original's ranges of positions after the shuffle.
 RANGES = {"test": (0, 500), "valid": (500, 1500), "train": (1500, None)}
-PRICE_STEPS = [10.0 * step for step in range(1, 100)]
 _FIELDS: Mapping[str, tuple[type[Any], ...]] = {
     "asin": (str,),
     "query": (str,),
@@ -28,26 +27,6 @@ _FIELDS: Mapping[str, tuple[type[Any], ...]] = {
     "goal_options": (list, dict),
     "price_upper": (int, float),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ShopTask:
-    """One goal.
-
-    Attributes:
-        id: unique in its shop.
-        split: train, valid or test.
-        goal: the original's goal fields.
-        nouns: of the target's title.
-        query: the obvious query for it.
-    """
-
-    id: str
-    split: str
-    goal: Mapping[str, Any]
-    nouns: tuple[str, ...]
-    query: str
-    instruction: str = field(default="")
 
 
 def draw_price(product: Product, seed: int) -> float:
@@ -64,15 +43,6 @@ def _draw(what: str, seed: int, *of: str) -> StableRandom:
     return StableRandom(
         "/".join(["webshop", what, str(seed), *of]).encode("utf-8", "backslashreplace").decode()
     )
-
-
-def draw_bound(price: float, draw: StableRandom) -> tuple[float, str]:
-    """A price limit and its words: the larger of two of the first four multiples of ten above the price."""
-    steps = [step for step in PRICE_STEPS if step > price][:4]
-    if len(steps) < 2:
-        return NO_BOUND, ""
-    bound = max(draw.shuffled(steps)[:2])
-    return bound, f", and price lower than {bound:.2f} dollars"
 
 
 def _goal(
@@ -188,22 +158,3 @@ def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], li
             ShopTask(f"webshop-{position}", split, goal, tuple(nouns(goal)), query, goal["instruction_text"])
         )
     return tasks
-
-
-def task_to_record(task: ShopTask) -> dict[str, Any]:
-    """A task as a line of a file."""
-    return {
-        "id": task.id,
-        "split": task.split,
-        "query": task.query,
-        "nouns": list(task.nouns),
-        "goal": dict(task.goal),
-    }
-
-
-def task_from_record(record: dict[str, Any]) -> ShopTask:
-    """The task of such a line."""
-    goal = record["goal"]
-    return ShopTask(
-        record["id"], record["split"], goal, tuple(record["nouns"]), record["query"], goal["instruction_text"]
-    )

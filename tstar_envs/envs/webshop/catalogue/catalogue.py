@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tstar_envs.contents import digest_all
-from tstar_envs.envs.webshop.analysis import analyze
-from tstar_envs.envs.webshop.postings import Array, Postings
-from tstar_envs.envs.webshop.store import Blobs, MappedFiles, SortedKeys
+from tstar_envs.envs.webshop.catalogue.analysis import analyze
+from tstar_envs.envs.webshop.catalogue.mapped import Blobs, MappedFiles, SortedKeys
+from tstar_envs.envs.webshop.catalogue.postings import Array, Postings
+from tstar_envs.envs.webshop.catalogue.product import Product, asin_key
 
-Product = dict[str, Any]
 SEARCH_LIMIT = 50  # products of one search, as in the original
 _READ_AROUND = 1 << 16  # bytes that Linux maps in around one that is read
 _REMEMBERED_PRODUCTS, _REMEMBERED_SEARCHES = 2048, 4096
@@ -135,22 +134,3 @@ def _terms(text: str) -> tuple[str, ...]:
 
 
 _remembered_terms = lru_cache(_REMEMBERED_SEARCHES)(_terms)
-
-
-def asin_key(asin: str) -> bytes:
-    """An ASIN as the store keeps it."""
-    return asin.encode("utf-8", "surrogatepass")
-
-
-def encode(product: Product) -> bytes:
-    """A product as its record in the store."""
-    kept = {key: value for key, value in product.items() if key != "Title"}
-    return json.dumps(kept, ensure_ascii=True, separators=(",", ":")).encode()
-
-
-def indexed_text(product: Product) -> str:
-    """What the original indexes: title, description, first bullet point and options."""
-    options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product["options"].items())
-    return " ".join(
-        [product["name"], product["Description"], (product["BulletPoints"] or [""])[0], options]
-    ).lower()

@@ -53,8 +53,6 @@ def lexicon_nouns(title: str) -> list[str]:
 
 
 LEXICON = Tagger("lexicon-1", lexicon_nouns)
-
-
 MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
 
 

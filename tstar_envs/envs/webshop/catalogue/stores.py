@@ -6,72 +6,23 @@ stores lie in ``$TSTAR_DATA/webshop/stores`` and can be deleted at any time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from tstar_envs.data import home
-from tstar_envs.data.faults import Faults, LeftOut
-from tstar_envs.envs.webshop import building
-from tstar_envs.envs.webshop.catalogue import Catalogue, Product
-from tstar_envs.envs.webshop.goals import ShopTask, task_from_record, task_to_record
-from tstar_envs.envs.webshop.nouns import Tagger
+from tstar_envs.data.faults import LeftOut
+from tstar_envs.envs.webshop.catalogue import building
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.plan import Plan
+from tstar_envs.envs.webshop.task import ShopTask, task_from_record, task_to_record
 from tstar_envs.errors import BadData, TStarError, WriteFailed
 
-FORMAT = 3  # to be raised with every change of the files or of what they hold, the analysis of texts included
 TASKS = "tasks.jsonl"
 LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
-
-
-def data_home() -> Path:
-    """``$TSTAR_DATA/webshop``."""
-    return home.data_home() / "webshop"
-
-
-class Plan(NamedTuple):
-    """What a store is made from.
-
-    Attributes:
-        store: its folder.
-        products: reads the products, the same on every call.
-        price: draws the price of one.
-        tagger: finds the nouns of those that come without.
-        tasks: makes the tasks, when the catalogue is there.
-        large: whether building takes minutes and must not be done in memory.
-        by_asin: see ``Catalogue``.
-        faults: collect what of products and goals cannot be used, where they come from outside.
-    """
-
-    store: Path
-    products: Callable[[], Iterable[Product]]
-    price: Callable[[Product], float]
-    tagger: Tagger
-    tasks: Callable[[Catalogue], list[ShopTask]]
-    large: bool = False
-    by_asin: bool = False
-    faults: tuple[Faults, Faults] = (Faults(), Faults())
-
-
-def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
-    """Where the store of some source files lies.
-
-    Args:
-        origin: what names the set, whatever is in it at the moment.
-        sources: its files; another size or time of change means another store.
-        variant: what else the store depends on.
-    """
-    now = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
-    return data_home() / "stores" / "-".join(map(_digest, ((FORMAT, origin), now, variant)))
-
-
-def _digest(value: Any) -> str:
-    return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:

@@ -11,10 +11,11 @@ from typing import Any
 
 from tstar_envs.data.faults import Faults
 from tstar_envs.data.files import regular_file
-from tstar_envs.envs.webshop import source_files
-from tstar_envs.envs.webshop.catalogue import Catalogue
-from tstar_envs.envs.webshop.goals import (
-    ShopTask,
+from tstar_envs.envs.webshop.catalogue import json_stream, original_products
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.json_stream import where_is
+from tstar_envs.envs.webshop.catalogue.nouns import best_tagger
+from tstar_envs.envs.webshop.catalogue.original_goals import (
     check_goal,
     draw_price,
     human_goals,
@@ -22,10 +23,9 @@ from tstar_envs.envs.webshop.goals import (
     shuffle_goals,
     synthetic_goals,
 )
-from tstar_envs.envs.webshop.nouns import best_tagger
-from tstar_envs.envs.webshop.source_files import where_is
-from tstar_envs.envs.webshop.store import Records
-from tstar_envs.envs.webshop.stores import Plan, store_folder
+from tstar_envs.envs.webshop.catalogue.plan import Plan, store_folder
+from tstar_envs.envs.webshop.catalogue.records import Records
+from tstar_envs.envs.webshop.task import ShopTask
 from tstar_envs.errors import BadData, MissingData
 
 LARGE_BYTES = 64_000_000  # files up to this size are read as a whole
@@ -74,15 +74,15 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
         if extra is None:
             return {}
         if extra.stat().st_size <= LARGE_BYTES:
-            read: dict[str, Any] = source_files.read_json(extra, dict)
+            read: dict[str, Any] = json_stream.read_json(extra, dict)
             return read
-        return Records.write(records, source_files.stream_object(extra))
+        return Records.write(records, json_stream.stream_object(extra))
 
     def tasks(catalogue: Catalogue) -> list[ShopTask]:
         if fixed.is_file():
-            source_files.read_json(fixed, list)  # what follows is less strict about commas
+            json_stream.read_json(fixed, list)  # what follows is less strict about commas
             goals = []
-            for number, (where, goal) in enumerate(source_files.stream_array(fixed)):
+            for number, (where, goal) in enumerate(json_stream.stream_array(fixed)):
                 with goal_faults.collect(f"{where}, goal {number}"):
                     goals.append(check_goal(goal, f"{where}, goal {number}"))
         else:
@@ -105,7 +105,7 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
 
     return Plan(
         store,
-        lambda: source_files.read_products(path, attributes(), extra, product_faults),
+        lambda: original_products.read_products(path, attributes(), extra, product_faults),
         lambda product: (
             float(prices[product["asin"]]) if product["asin"] in prices else draw_price(product, seed)
         ),
@@ -137,7 +137,7 @@ def _pick(folder: Path, stem: str) -> Path | None:
 
 
 def _fixed_prices(path: Path) -> dict[str, Any]:
-    prices: dict[str, Any] = source_files.read_json(path, dict)
+    prices: dict[str, Any] = json_stream.read_json(path, dict)
     for asin, price in prices.items():
         if (
             isinstance(price, bool)
@@ -157,7 +157,7 @@ def _draw_goals(
     faults: Faults,
 ) -> Iterator[dict[str, Any]]:
     """Human goals where the folder has them, else synthetic ones, in the order of the products."""
-    written: dict[str, Any] = source_files.read_json(human, dict) if human.is_file() else {}
+    written: dict[str, Any] = json_stream.read_json(human, dict) if human.is_file() else {}
     source, path = (written, human) if written else (attributes(), extra or human)
     numbered = sorted((number, asin) for asin in source if (number := catalogue.find(asin)) is not None)
     for number, asin in numbered:

@@ -1,6 +1,6 @@
 """How much the mini tier's products look like the original's: a table of both; and the ceiling of a set of goals.
 
-``python -m tstar_envs.envs.webshop.statistics [--data FOLDER]`` (any catalogue) beside what was measured of the original's set of
+``python scripts/webshop_statistics.py [--data FOLDER]`` (any catalogue) beside what was measured of the original's set of
 1,000 products. The ceiling is the best that anybody can score: the original's score is below 1 for some goals even when the very
 product that they are about is bought with the options that they name.
 """
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tstar_envs.envs.webshop.catalogue import Product
-from tstar_envs.envs.webshop.oracle import wanted_options
+from tstar_envs.envs.webshop.catalogue.product import Product
+from tstar_envs.envs.webshop.inspection import wanted_options
 from tstar_envs.envs.webshop.reward import score
-from tstar_envs.envs.webshop.shop import Shop, load_shop
+from tstar_envs.envs.webshop.shop import Shop
+from tstar_envs.envs.webshop.tasks import load_shop
 
 MISSING_PRICE = [100.0]  # what the original puts in its place
-
 # Of items_shuffle_1000.json and items_ins_v2_1000.json as princeton-nlp/WebShop publishes them.
 REAL = {
     "words of a title, mean": 18.0,
