@@ -171,7 +171,7 @@ def test_names_of_folders_are_counted() -> None:
         ]
     )
     assert sum(map(Counter.total, counts.values())) == sum(map(Counter.total, extra.values())) + 1
-    assert counts[task_types.PICK][distribution.Wish("B", "Mug", "Desk")] == 1
+    assert counts[task_types.PICK][distribution.TaskParameters("B", "Mug", "Desk")] == 1
 
 
 def test_practice_is_fresh_and_avoids_held_out_games() -> None:

@@ -103,7 +103,7 @@ def test_other_words_are_read_as_the_original_engine_reads_them(
 )
 def test_a_sentence_never_is_a_format_string(texts: list[str], names: dict[str, str]) -> None:
     gaps = tuple("orlk"[n % 4] for n in range(len(texts) - 1))
-    said = Phrase(tuple(texts), gaps).said({"o": "{x}", "r": "{0}", "l": "%s", "k": "", **names})
+    said = Phrase(tuple(texts), gaps).fill({"o": "{x}", "r": "{0}", "l": "%s", "k": "", **names})
     assert said.startswith(texts[0]) and said.endswith(texts[-1]) and all(text in said for text in texts)
 
 

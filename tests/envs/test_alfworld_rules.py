@@ -275,7 +275,7 @@ def test_other_forms_of_a_command() -> None:
         "the original strips, too"
     )
     old = read_game(game_text(kitchen(PICK), PICK, move="put"), "old")
-    assert old.wording.move.said({"o": "mug 1", "r": "table 1"}) == "put mug 1 to table 1"
+    assert old.wording.move.fill({"o": "mug 1", "r": "table 1"}) == "put mug 1 to table 1"
     assert (
         can_change("put x in y")
         and can_change("GO TO x")

@@ -19,7 +19,7 @@ from tstar_envs.envs.alfworld.published.mirror import Mirror
 from tstar_envs.envs.alfworld.state import Position
 from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Loaded, TaskSet
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
-from tstar_envs.envs.alfworld.tasks import load_game, load_old_game, load_tasks
+from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
 from tstar_envs.errors import UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
@@ -169,7 +169,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
             raise UnknownTask(
                 f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
             ) from None
-        return Loaded(task, load_old_game(task) if self._old_words else load_game(task)), task.split
+        return Loaded(task, load_game_with_put(task) if self._old_words else load_game(task)), task.split
 
     def _start(self, task: Loaded) -> tuple[Position, str]:
         return rules.start(task, self._conditions)

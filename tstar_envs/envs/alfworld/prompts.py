@@ -27,7 +27,7 @@ _FORMS = {
 
 @lru_cache(maxsize=16)
 def prompt(style: str, horizon: int, put: bool = False) -> str:
-    """The rules and the grammar of actions as an agent is told them; ``put``: things are put down in the words of old games."""
+    """The rules and the grammar of actions as an agent reads them; ``put``: things are put down in the words of old games."""
     commands = "\n".join(f"  {_PUT if put and line is _MOVE else line}" for line in _COMMANDS)
     end = (
         'Things are called by kind and number: mug 2, cabinet 1. A command that is not possible is answered by "Nothing happens." and '

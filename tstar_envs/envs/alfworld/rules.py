@@ -1,6 +1,6 @@
 """Rules of ALFWorld: a pure function from (task, state, action) to an outcome.
 
-What a command does to the household is said by ``game.transitions``. Where the original engine plays, its answers are what the agent
+What a command does to the household is in ``game.transitions``. Where the original engine plays, its answers are what the agent
 sees, and they must be those of this project.
 """
 

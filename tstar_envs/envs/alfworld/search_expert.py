@@ -1,6 +1,6 @@
 """A second expert, which knows only what an agent could know: it looks for things, place by place, and often in vain.
 
-Where the receptacles are is told at the start; what is in or on one is known once it was seen, and nobody but the agent moves things.
+The first observation names the receptacles; what is in or on one is known once it was seen, and nobody but the agent moves things.
 With what is known the shortest way is taken (``planner``); what is not is looked for in the most promising place next.
 """
 

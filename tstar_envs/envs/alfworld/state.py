@@ -1,4 +1,4 @@
-"""What an episode's state is: the household, what the agent saw of it, and under the original engine what that was told and said."""
+"""What an episode's state is: the household, what the agent saw of it, and under the original engine what was typed and answered."""
 
 from __future__ import annotations
 

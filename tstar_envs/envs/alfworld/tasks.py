@@ -44,7 +44,7 @@ def load_game(task: HouseTask) -> Game:
 
 
 @lru_cache(maxsize=256)
-def load_old_game(task: HouseTask) -> Game:
+def load_game_with_put(task: HouseTask) -> Game:
     """The same, with ``put`` for ``move`` (``Wording.before_0_4``)."""
     game = load_game(task)
     return replace(game, wording=game.wording.before_0_4())

@@ -66,13 +66,13 @@ def _answer(game: Game, state: State, command: Command) -> str:
     verb, thing, other = command
     answer = game.wording.answers[verb]
     if verb == SLICE:
-        return answer.said({"o": game.object_names[thing], "k": game.object_names[other]})
+        return answer.fill({"o": game.object_names[thing], "k": game.object_names[other]})
     receptacle = thing if other == NOTHING else other
     names = {"r": game.receptacle_names[receptacle], "l": game.location_names[state.location]}
     if other != NOTHING:
         names["o"] = game.object_names[thing]
-    said = answer.said(names)
-    return f"{said} {_see(game, state, receptacle)}" if answer.contents else said
+    sentence = answer.fill(names)
+    return f"{sentence} {_see(game, state, receptacle)}" if answer.contents else sentence
 
 
 def _objects(game: Game, objects: Iterable[int]) -> str:

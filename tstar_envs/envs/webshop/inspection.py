@@ -61,7 +61,7 @@ def fault(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, 
     """What a careful buyer sees to be wrong with the product looked at, as a reason and its detail; None before it is seen."""
     product = current_product(catalogue, state)
     if catalogue.price(catalogue.find(state.asin) or 0) > task.goal["price_upper"]:
-        return "too dear", product["Price"]
+        return "too expensive", product["Price"]
     wanted = task.goal["goal_options"]
     offered = [value for values in product["options"].values() for value in values]
     for value in wanted.values() if isinstance(wanted, Mapping) else wanted:

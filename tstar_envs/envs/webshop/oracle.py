@@ -54,7 +54,7 @@ def _queries(task: ShopTask, title: str) -> tuple[str, ...]:
 
 
 def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str, str] | None:
-    """What the expert does next, why (a key of ``text.THOUGHTS``) and a detail of that reason; None if the state is lost."""
+    """What the expert does next, why (a key of ``thoughts.THOUGHTS``) and a detail of that reason; None if the state is lost."""
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
         return None

@@ -1,6 +1,6 @@
 """Rules of WebShop: a pure function from (task, state, action) to an outcome.
 
-What searching and clicking lead to is said by ``navigation``, the score of a purchase by ``reward``.
+Where searching and clicking lead is in ``navigation``, the score of a purchase in ``reward``.
 """
 
 from __future__ import annotations

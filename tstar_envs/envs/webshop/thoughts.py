@@ -48,7 +48,7 @@ THOUGHTS: dict[str, tuple[str, str, str, str]] = {
         "This is not the one, I go back.",
         "I return to the results, this does not fit.",
     ),
-    "too dear": (
+    "too expensive": (
         "{d} is more than I may pay, I go back.",
         "Too expensive: {d}. Back to the results.",
         "The price of {d} is over the limit, I go back.",

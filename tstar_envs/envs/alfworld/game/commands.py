@@ -17,7 +17,7 @@ EXAMINE_RECEPTACLE, EXAMINE_OBJECT, LOOK, INVENTORY, HELP = (
     "inventory",
     "help",
 )
-# What can change the world or the agent's place in it; the others only tell.
+# What can change the world or the agent's place in it; the others only inform.
 CHANGING = frozenset({GO, OPEN, CLOSE, TAKE, MOVE, USE, CLEAN, HEAT, COOL, SLICE})
 APPLIANCES = {CLEAN: "sinkbasin", HEAT: "microwave", COOL: "fridge"}
 MOST_SITUATIONS = 4096  # remembered in a process
@@ -74,7 +74,7 @@ def situation(game: Game, state: State) -> Situation:
                         )
         else:
             if accessible and receptacle in fitting:
-                found[game.wording.move.said({"o": held_name, "r": name})] = Command(MOVE, held, receptacle)
+                found[game.wording.move.fill({"o": held_name, "r": name})] = Command(MOVE, held, receptacle)
             kind = game.receptacle_kinds[receptacle]
             if kind == "sinkbasin" and held in game.cleanable:
                 found[f"clean {held_name} with {name}"] = Command(CLEAN, held, receptacle)

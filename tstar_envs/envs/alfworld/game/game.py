@@ -40,7 +40,7 @@ class Game:
     """One game.
 
     Attributes:
-        task: the task in words, as the game tells it.
+        task: the task in words, as the game words it.
         goal: when the game is won.
         wording: what its release says in its own way.
         receptacle_names, object_names, location_names: names by number.

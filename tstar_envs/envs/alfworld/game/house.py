@@ -28,7 +28,7 @@ class House:
 
     Attributes:
         scene: its number.
-        room: letter of ``catalogue.ROOMS``.
+        room: its letter: K kitchen, L living room, B bedroom, W bathroom.
         lamps: number of desk lamps.
         views: locations as ALFRED writes them: x and z in steps of 25 cm, quarter turns, and the angle of view in degrees.
         receptacles: its furniture.

@@ -58,10 +58,10 @@ def parse_command(game: Game, state: State, typed: str, strict: bool = False) ->
     plain = " ".join(exact.lower().split()) if len(exact) <= _LONGEST else ""
     form = _form(plain)
     if form is None:
-        usage = USAGE.format(move=game.wording.move.said({"o": "O", "r": "R"}))
+        usage = USAGE.format(move=game.wording.move.fill({"o": "O", "r": "R"}))
         return ParsedCommand(None, "", f"{exact!a:.80} is no command; there are: {usage}")
     verb, *arguments = form
-    canonical = game.wording.move.said({"o": arguments[0], "r": arguments[1]}) if verb == "move" else plain
+    canonical = game.wording.move.fill({"o": arguments[0], "r": arguments[1]}) if verb == "move" else plain
     if canonical in commands:
         if not strict:
             return ParsedCommand(commands[canonical], canonical, "")

@@ -54,7 +54,7 @@ class Scene:
         task: ALFRED's name of the task type.
         object: kind of the object that the task is about.
         receptacle: kind of the receptacle it goes to, or of the lamp.
-        sentence: which of the two sentences of the task tells it.
+        sentence: which of the two sentences of its task type words it.
         contents: for each receptacle of the house the kinds of the objects in it.
     """
 

@@ -20,7 +20,7 @@ class Phrase(NamedTuple):
     gaps: tuple[str, ...] = ()
     contents: bool = False
 
-    def said(self, names: Mapping[str, str]) -> str:
+    def fill(self, names: Mapping[str, str]) -> str:
         """The sentence with names in its gaps."""
         pieces = [self.texts[0]]
         for gap, text in zip(self.gaps, self.texts[1:], strict=True):

@@ -58,7 +58,7 @@ ESTIMATED = {
 }
 
 
-class Wish(NamedTuple):
+class TaskParameters(NamedTuple):
     """What a game is about: the room, the object, and the receptacle it goes to (or the lamp)."""
 
     room: str
@@ -66,38 +66,38 @@ class Wish(NamedTuple):
     receptacle: str
 
 
-def derive(paths: Iterable[str]) -> dict[str, Counter[Wish]]:
-    """Counts of wishes by task, of games in the training rooms."""
-    counts: dict[str, Counter[Wish]] = {task: Counter() for task in TASK_TYPES.values()}
+def derive(paths: Iterable[str]) -> dict[str, Counter[TaskParameters]]:
+    """Counts of parameters by task type, of games in the training rooms."""
+    counts: dict[str, Counter[TaskParameters]] = {task: Counter() for task in TASK_TYPES.values()}
     for path in paths:
         for task, object_, receptacle, scene in _PATH.findall(path):
             room = next((letter for letter, scenes in SCENES.items() if int(scene) in scenes), "")
             if task in counts and room and int(scene) not in UNSEEN and not object_.endswith("Sliced"):
-                counts[task][Wish(room, object_, receptacle)] += 1
+                counts[task][TaskParameters(room, object_, receptacle)] += 1
     for task, lines in ESTIMATED.items():
         for line in lines:
             room, object_, *places = line.split()
             for receptacle, count in zip(places[::2], places[1::2], strict=True):
-                counts[task][Wish(room, object_, receptacle)] += int(count)
+                counts[task][TaskParameters(room, object_, receptacle)] += int(count)
     return counts
 
 
-def write(counts: dict[str, Counter[Wish]]) -> str:
+def write(counts: dict[str, Counter[TaskParameters]]) -> str:
     """The table as the shipped file has it."""
     lines = [
         f" {json.dumps(task)}: "
-        + json.dumps({" ".join(wish): count for wish, count in sorted(table.items())})
+        + json.dumps({" ".join(parameters): count for parameters, count in sorted(table.items())})
         for task, table in counts.items()
     ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 @lru_cache(maxsize=1)
-def load() -> dict[str, tuple[tuple[Wish, int], ...]]:
-    """The shipped table: task -> wishes with their counts."""
+def load() -> dict[str, tuple[tuple[TaskParameters, int], ...]]:
+    """The shipped table: task type -> parameters with their counts."""
     table = json.loads(FILE.read_text(encoding="utf-8"))
     return {
-        task: tuple((Wish(*key.split()), count) for key, count in counts.items())
+        task: tuple((TaskParameters(*key.split()), count) for key, count in counts.items())
         for task, counts in table.items()
     }
 

@@ -49,11 +49,11 @@ def compare(
     game = read_game(json.dumps(data), name)
     original = TextWorldGame(data)
     explorer = Explorer(game, StableRandom(f"alfworld/lockstep/{name}/{seed}"), verbs, eager)
-    state, said, differences = game.start, text.intro(game), []
+    state, observation, differences = game.start, text.intro(game), []
     theirs, typed = original.reset(), ""
     for _ in range(steps + 1):
         # The original lists ``help`` with the others; here it is known but not listed.
-        ours = Answer(said, tuple(sorted(situation(game, state).commands)), game.won(state))
+        ours = Answer(observation, tuple(sorted(situation(game, state).commands)), game.won(state))
         if ours != theirs:
             differences.append(Difference(name, typed, ours, theirs))
         typed = explorer.next_command(state)
@@ -61,10 +61,10 @@ def compare(
         verbs[INVALID if command is None else command.verb] += 1
         theirs = original.step(typed)
         if command is None:
-            said = text.NOTHING_HAPPENS
+            observation = text.NOTHING_HAPPENS
         else:
             state = transition(game, state, command)
-            said = text.render(game, state, command)
+            observation = text.render(game, state, command)
     return differences
 
 

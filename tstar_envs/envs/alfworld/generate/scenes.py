@@ -10,7 +10,7 @@ from itertools import accumulate
 from tstar_envs.envs.alfworld.game.house import House
 from tstar_envs.envs.alfworld.game.kinds import OPENABLE, ObjectKind, object_kinds
 from tstar_envs.envs.alfworld.game.scene import Scene
-from tstar_envs.envs.alfworld.generate.distribution import Wish, load
+from tstar_envs.envs.alfworld.generate.distribution import TaskParameters, load
 from tstar_envs.envs.alfworld.generate.houses import SCENES, UNSEEN, draw_house
 from tstar_envs.envs.alfworld.task_types import LOOK, PICK, PICK_TWO, TASK_TYPES
 from tstar_envs.stable_random import StableRandom
@@ -27,16 +27,17 @@ def draw_houses(seed: int = SEED) -> dict[int, House]:
     return {scene: draw_house(scene, seed) for scenes in SCENES.values() for scene in scenes}
 
 
-def possible(task: str, wish: Wish, house: House) -> bool:
+def possible(task: str, parameters: TaskParameters, house: House) -> bool:
     """Whether a house has what a game needs."""
-    if house.room != wish.room:
+    if house.room != parameters.room:
         return False
     if task == LOOK:
-        return house.lamps > 0 and bool(_spots(object_kinds()[wish.object], house))
-    if not house.of_kind(wish.receptacle):
+        return house.lamps > 0 and bool(_spots(object_kinds()[parameters.object], house))
+    if not house.of_kind(parameters.receptacle):
         return False
     return any(
-        house.receptacles[spot].kind != wish.receptacle for spot in _spots(object_kinds()[wish.object], house)
+        house.receptacles[spot].kind != parameters.receptacle
+        for spot in _spots(object_kinds()[parameters.object], house)
     )
 
 
@@ -58,30 +59,33 @@ class SceneMaker:
     """
 
     def __init__(self, houses: Sequence[House]) -> None:
-        self._choices: dict[str, tuple[list[Wish], list[int], dict[Wish, list[House]]]] = {}
+        self._choices: dict[
+            str, tuple[list[TaskParameters], list[int], dict[TaskParameters, list[House]]]
+        ] = {}
         for task in TASK_TYPES.values():
             fitting = {
-                wish: [house for house in houses if possible(task, wish, house)] for wish, _ in load()[task]
+                parameters: [house for house in houses if possible(task, parameters, house)]
+                for parameters, _ in load()[task]
             }
-            wishes = [(wish, count) for wish, count in load()[task] if fitting[wish]]
+            choices = [(parameters, count) for parameters, count in load()[task] if fitting[parameters]]
             self._choices[task] = (
-                [wish for wish, _ in wishes],
-                list(accumulate(count for _, count in wishes)),
+                [parameters for parameters, _ in choices],
+                list(accumulate(count for _, count in choices)),
                 fitting,
             )
         self._spots: dict[tuple[int, str], list[int]] = {}
 
     def draw(self, task: str, draw: StableRandom) -> Scene:
-        """A game of a task type: its wish after the real distribution, its house uniformly among those that can have it."""
-        wishes, sums, fitting = self._choices[task]
-        wish = wishes[bisect(sums, draw.below(sums[-1]))]
-        house = draw.choice(fitting[wish])
+        """A game of a task type: its parameters after the real distribution, its house uniformly among those that can have it."""
+        choices, sums, fitting = self._choices[task]
+        parameters = choices[bisect(sums, draw.below(sums[-1]))]
+        house = draw.choice(fitting[parameters])
         contents: list[list[str]] = [[] for _ in house.receptacles]
         for kind in object_kinds().values():
             spots = self._spots_of(kind, house)
-            wanted = kind.name == wish.object
+            wanted = kind.name == parameters.object
             if wanted and task in (PICK, PICK_TWO):
-                spots = [spot for spot in spots if house.receptacles[spot].kind != wish.receptacle]
+                spots = [spot for spot in spots if house.receptacles[spot].kind != parameters.receptacle]
             elif not wanted and not (spots and draw.chance(_PRESENT * kind.rooms.get(house.room, 0.0))):
                 continue
             copies = 1 if kind.fixed else draw.choice(_COPIES)
@@ -95,8 +99,8 @@ class SceneMaker:
         return Scene(
             house,
             task,
-            wish.object,
-            wish.receptacle,
+            parameters.object,
+            parameters.receptacle,
             draw.below(2),
             tuple(tuple(inside) for inside in contents),
         )

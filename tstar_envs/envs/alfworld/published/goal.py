@@ -28,9 +28,9 @@ def read_goal(condition: Expression, where: str) -> Goal:
                 return goal
     goal = _look_goal(atoms)
     if goal is None:
-        told = " ".join(f"({' '.join(atom)})" for atom in sorted(atoms))
+        found = " ".join(f"({' '.join(atom)})" for atom in sorted(atoms))
         raise BadData(
-            f"{where}: the goal is none of ALFWorld's six kinds (pick, look, clean, heat, cool, pick two): {told:.300}"
+            f"{where}: the goal is none of ALFWorld's six kinds (pick, look, clean, heat, cool, pick two): {found:.300}"
         )
     return goal
 

@@ -150,7 +150,7 @@ def _plain_rule(entries: list[dict[str, str]]) -> list[tuple[str, str]]:
 
 
 def _differs(where: str, what: str, found: object) -> BadData:
-    said = "is missing" if found is None else f"says {json.dumps(found)[:200]}"
+    finding = "is missing" if found is None else f"says {json.dumps(found)[:200]}"
     return BadData(
-        f"{where}: the {what} {said}, and that is not as in ALFWorld's games; this project would answer otherwise than the game"
+        f"{where}: the {what} {finding}, and that is not as in ALFWorld's games; this project would answer otherwise than the game"
     )

@@ -1,7 +1,6 @@
 """Lucene's English analysis: what a text and a query are broken into before they are compared.
 
-StandardTokenizer (Unicode word boundaries), lower case, possessive ``'s`` off, 33 stop words, Porter's stemmer as Lucene
-has it (words of at most two letters stay; ``bli`` and ``logi`` are suffixes of its second step).
+StandardTokenizer (Unicode word boundaries), lower case, possessive ``'s`` off, 33 stop words, and the stems of ``stemmer``.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def build_store(
         products: in order; the same on every call for one folder.
         price: draws the price of a product.
         tagger: finds the nouns of the products that come without.
-        report: is told the number of products done, after each batch.
+        report: called with the number of products done, after each batch.
     """
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)

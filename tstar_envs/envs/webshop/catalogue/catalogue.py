@@ -34,7 +34,7 @@ class Catalogue:
         terms: index term to number.
         index: the postings.
         tagger: name of what found the nouns of the titles.
-        note: is told roughly how many bytes were read.
+        note: called with roughly how many bytes were read.
         by_asin: whether equally good products come in the order of their ASINs, as the original's search has them, else by number.
     """
 

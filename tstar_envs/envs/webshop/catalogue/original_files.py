@@ -55,7 +55,7 @@ def source_paths(folder: Path) -> list[Path]:
 
 
 def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
-    """How the shop of a folder is built; see ``shop.load_shop``."""
+    """How the shop of a folder is built; see ``tasks.load_shop``."""
     sources = source_paths(folder)
     path, extra = sources[0], _pick(folder, "items_ins_v2")
     human, fixed, fixed_prices = (

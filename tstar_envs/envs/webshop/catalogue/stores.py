@@ -38,13 +38,13 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
         except TStarError:  # the sources are to blame; some of these are OSErrors too
             raise
         except OSError as error:
-            told = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
+            problem = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
             if plan.large:
                 raise WriteFailed(
-                    f"{told}. Make room and try again (it goes on), or set TSTAR_DATA to another folder"
+                    f"{problem}. Make room and try again (it goes on), or set TSTAR_DATA to another folder"
                 ) from error
             warnings.warn(
-                f"{told}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written",
+                f"{problem}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written",
                 stacklevel=2,
             )
             return _in_memory(plan)
