@@ -25,15 +25,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.envs.alfworld.distribution import TASK_TYPES
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.export import game_data, write_scene_files
-from tstar_envs.envs.alfworld.generate import fresh_scenes
-from tstar_envs.envs.alfworld.lockstep import memoise_original
-from tstar_envs.envs.alfworld.pddl import read_game
-from tstar_envs.envs.alfworld.scene import Scene
-from tstar_envs.envs.alfworld.tasks import HouseTask, task_set
-from tstar_envs.envs.alfworld.textworld_game import TextWorldGame
+from tstar_envs.envs.alfworld.game.scene import Scene
+from tstar_envs.envs.alfworld.generate.lockstep import memoise_original
+from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.published.export import game_data, write_scene_files
+from tstar_envs.envs.alfworld.published.game_file import read_game
+from tstar_envs.envs.alfworld.published.textworld_game import TextWorldGame
+from tstar_envs.envs.alfworld.task import HouseTask, task_set
+from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.stable_random import StableRandom
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from tstar_envs.envs.webshop.catalogue.plan import data_home
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.shop import load_shop
-from tstar_envs.envs.webshop.stores import data_home
+from tstar_envs.envs.webshop.tasks import load_shop
 
 ORIGINAL_STEPS = (
     20.4  # per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores)

@@ -8,13 +8,16 @@ from collections import deque
 
 import pytest
 
-from tstar_envs.envs.alfworld import rules
-from tstar_envs.envs.alfworld.export import write_problem
-from tstar_envs.envs.alfworld.facts import Facts, Goal
-from tstar_envs.envs.alfworld.game import Game, State, build_game
-from tstar_envs.envs.alfworld.lockstep import memoise_original
-from tstar_envs.envs.alfworld.textworld_game import alfworld_file
-from tstar_envs.envs.alfworld.wording import Wording
+from tstar_envs.envs.alfworld.game import commands
+from tstar_envs.envs.alfworld.game.building import build_game
+from tstar_envs.envs.alfworld.game.facts import Facts, Goal
+from tstar_envs.envs.alfworld.game.game import Game
+from tstar_envs.envs.alfworld.game.transitions import transition
+from tstar_envs.envs.alfworld.game.wording import Wording
+from tstar_envs.envs.alfworld.generate.lockstep import memoise_original
+from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
+from tstar_envs.envs.alfworld.published.written_problem import write_problem
+from tstar_envs.envs.alfworld.state import State
 from tstar_envs.stable_random import StableRandom
 
 # ALFWorld's own, with another help and another way to put an object down.
@@ -109,8 +112,8 @@ def breadth_first(game: Game, start: State, most: int = 14) -> int | None:
         state, steps = row.popleft()
         if steps == most:
             return None
-        for command in rules.situation.__wrapped__(game, state).commands.values():
-            after = rules.apply(game, state, command)
+        for command in commands.situation.__wrapped__(game, state).commands.values():
+            after = transition(game, state, command)
             if after._replace(left=frozenset()) in seen:
                 continue
             if game.won(after):

@@ -13,15 +13,25 @@ import pytest
 from alfworld_small_games import game_text, kitchen
 
 from tstar_envs import MissingExtra, UnknownOption
-from tstar_envs.envs.alfworld import distribution, export, generate, houses, oracle, rules
-from tstar_envs.envs.alfworld.catalogue import object_kinds
-from tstar_envs.envs.alfworld.distribution import TASK_TYPES
+from tstar_envs.envs.alfworld import oracle, task_types
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.facts import Goal
-from tstar_envs.envs.alfworld.pddl import read_problem
+from tstar_envs.envs.alfworld.game.commands import situation
+from tstar_envs.envs.alfworld.game.facts import Goal
+from tstar_envs.envs.alfworld.game.house import read_house, write_house
+from tstar_envs.envs.alfworld.game.kinds import object_kinds
+from tstar_envs.envs.alfworld.game.scene import Scene, read_scene, scene_facts, write_scene
+from tstar_envs.envs.alfworld.game.transitions import transition
+from tstar_envs.envs.alfworld.generate import distribution, houses
+from tstar_envs.envs.alfworld.generate.files import build, write
+from tstar_envs.envs.alfworld.generate.scenes import SEED, fresh_scenes
 from tstar_envs.envs.alfworld.practice import held_out_lines, practice_set
-from tstar_envs.envs.alfworld.scene import Scene, read_scene, scene_facts, write_scene
-from tstar_envs.envs.alfworld.tasks import DATA, HouseTask, load_game, load_tasks, shipped_houses
+from tstar_envs.envs.alfworld.published import export, written_problem
+from tstar_envs.envs.alfworld.published.__main__ import _export, main
+from tstar_envs.envs.alfworld.published.problem import read_problem
+from tstar_envs.envs.alfworld.shipped import DATA, scene_of, shipped_houses
+from tstar_envs.envs.alfworld.task import HouseTask
+from tstar_envs.envs.alfworld.task_types import TASK_TYPES
+from tstar_envs.envs.alfworld.tasks import load_game, load_tasks
 from tstar_envs.errors import BadData, MissingData
 
 SIZES = {"train": 3321, "valid": 232, "test": 140, "valid_unseen": 134}
@@ -36,13 +46,15 @@ SHIPPED = load_tasks("all", "mini")
 
 def scenes(split: str) -> list[Scene]:
     return [
-        scene for task in SHIPPED.tasks.values() if task.split == split and (scene := task.scene) is not None
+        scene
+        for task in SHIPPED.tasks.values()
+        if task.split == split and (scene := scene_of(task)) is not None
     ]
 
 
 def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
-    files = generate.build()
-    generate.write(tmp_path, files, generate.SEED)
+    files = build()
+    write(tmp_path, files, SEED)
     assert {path.name for path in tmp_path.iterdir()} | {"distribution.json"} == {
         path.name for path in DATA.iterdir()
     }
@@ -79,11 +91,7 @@ def test_no_game_occurs_twice_and_lines_are_read_back() -> None:
     for line in lines[::50]:
         assert write_scene(read_scene(line, shipped_houses())) == f"{line}\n"
     for house in shipped_houses().values():
-        assert (
-            houses.read_house(houses.write_house(house))
-            == house
-            == houses.draw_house(house.scene, generate.SEED)
-        )
+        assert read_house(write_house(house)) == house == houses.draw_house(house.scene, SEED)
 
 
 def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> None:
@@ -98,7 +106,10 @@ def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> Non
         state, steps = game.start, 0
         assert not game.won(state)
         while (step := oracle.next_step(game, state)) is not None:
-            state, steps = rules.apply(game, state, rules.situation(game, state).commands[step[1]]), steps + 1
+            state, steps = (
+                transition(game, state, situation(game, state).commands[step[1]]),
+                steps + 1,
+            )
         assert game.won(state) and steps <= 15, task.id
         lengths.append(steps)
     assert 5.5 < sum(lengths) / len(lengths) < 7 and min(lengths) >= 3
@@ -160,21 +171,21 @@ def test_names_of_folders_are_counted() -> None:
         ]
     )
     assert sum(map(Counter.total, counts.values())) == sum(map(Counter.total, extra.values())) + 1
-    assert counts[distribution.PICK][distribution.Wish("B", "Mug", "Desk")] == 1
+    assert counts[task_types.PICK][distribution.TaskParameters("B", "Mug", "Desk")] == 1
 
 
 def test_practice_is_fresh_and_avoids_held_out_games() -> None:
     assert len(held_out_lines()) == 232 + 140 + 134
     tasks = list(practice_set(3).tasks.values())
     assert len(tasks) == 160 and [t.task_type for t in tasks[:6]] == list(TASK_TYPES.values())
-    rooms = {scene.house.scene for task in tasks if (scene := task.scene) is not None}
+    rooms = {scene.house.scene for task in tasks if (scene := scene_of(task)) is not None}
     assert not rooms & houses.UNSEEN
     look = ALFWorldEnv.practice(3, variant="look")
     assert {look.reset(options={"task": n})[1]["task_type"] for n in range(5)} == {"look_at_obj_in_light"}
     assert (
-        list(islice(generate.fresh_scenes(1), 5))
-        == list(islice(generate.fresh_scenes(1), 5))
-        != list(islice(generate.fresh_scenes(2), 5))
+        list(islice(fresh_scenes(1), 5))
+        == list(islice(fresh_scenes(1), 5))
+        != list(islice(fresh_scenes(2), 5))
     )
 
 
@@ -273,7 +284,7 @@ def test_problems_are_read_back() -> None:
     for task_type in TASK_TYPES.values():
         scene = next(scene for scene in scenes("test") if scene.task == task_type)
         facts = scene_facts(scene)
-        read, goal = read_problem(export.write_problem(facts, scene.goal, "again"), "again")
+        read, goal = read_problem(written_problem.write_problem(facts, scene.goal, "again"), "again")
         read.named.clear()
         assert (read, goal) == (facts, scene.goal)
 
@@ -281,12 +292,13 @@ def test_problems_are_read_back() -> None:
 def test_export_without_alfworld_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tstar_envs.envs.alfworld.textworld_game.find_spec", lambda name: None)
+    monkeypatch.setattr("tstar_envs.envs.alfworld.published.textworld_game.find_spec", lambda name: None)
     export._logic.cache_clear()
     task = SHIPPED.tasks[SHIPPED.by_split["test"][0]]
-    assert isinstance(task, HouseTask) and task.scene is not None
+    scene = scene_of(task)
+    assert isinstance(task, HouseTask) and scene is not None
     with pytest.raises(MissingExtra, match=r"alfworld"):
-        export.write_scene_files(task.scene, task.id, tmp_path, "test")
+        export.write_scene_files(scene, task.id, tmp_path, "test")
     env = ALFWorldEnv(backend="textworld")
     with pytest.raises(MissingExtra, match=r"\[alfworld\]"):
         env.reset(seed=0)
@@ -295,7 +307,7 @@ def test_export_without_alfworld_says_what_to_install(
 def test_export_refuses_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in (["--split", "dev"], ["--variant", "eat"], ["--tasks", "0"]):
         with pytest.raises(SystemExit):
-            export.main(["--out", str(tmp_path), *wrong])
+            main(["--out", str(tmp_path), *wrong])
         assert wrong[0] in capsys.readouterr().err
     with pytest.raises(UnknownOption):
-        export._export(tmp_path, "dev", "all", None)
+        _export(tmp_path, "dev", "all", None)

@@ -7,10 +7,12 @@ import pytest
 
 from tstar_envs import TextEnv, UnknownOption
 from tstar_envs.cli.main import main
-from tstar_envs.envs.alfworld import feedback, rules
+from tstar_envs.envs.alfworld import text
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.lockstep import mutate
-from tstar_envs.envs.alfworld.reading import read_command
+from tstar_envs.envs.alfworld.game.commands import situation
+from tstar_envs.envs.alfworld.game.parsing import parse_command
+from tstar_envs.envs.alfworld.game.transitions import transition
+from tstar_envs.envs.alfworld.generate.explorer import mutate
 from tstar_envs.envs.alfworld.tasks import load_game, load_tasks
 from tstar_envs.stable_random import StableRandom
 
@@ -174,7 +176,7 @@ def test_hundred_thousand_commands() -> None:
             "slice {} with {}",
         )
         for number in range(5_000):
-            texts = rules.situation(game, state).admissible
+            texts = situation(game, state).admissible
             pick = number % 4
             if pick == 0:
                 typed = draw.choice(verbs).format(draw.choice(names), draw.choice(names))
@@ -182,12 +184,12 @@ def test_hundred_thousand_commands() -> None:
                 typed = "".join(chr(32 + draw.below(1000)) for _ in range(draw.below(30)))
             else:
                 typed = mutate(draw.choice(texts), draw)
-            reading = read_command(game, state, typed, strict=number % 7 == 0)
+            reading = parse_command(game, state, typed, strict=number % 7 == 0)
             if reading.command is None:
                 assert reading.refusal
             else:
                 assert reading.text in texts or reading.text == "help"
-                state = rules.apply(game, state, reading.command)
-                assert feedback.tell(game, state, reading.command)
+                state = transition(game, state, reading.command)
+                assert text.render(game, state, reading.command)
                 done += 1
     assert done > 5_000

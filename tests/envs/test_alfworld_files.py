@@ -17,16 +17,22 @@ from test_alfworld_data import LOOK, PICK, tree
 from test_alfworld_textworld import small_scenes
 
 import tstar_envs  # noqa: F401 - registers the ids
-from tstar_envs.envs.alfworld import export
-from tstar_envs.envs.alfworld.domain import OPERATORS, _plain, digest
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.expressions import read_definition
-from tstar_envs.envs.alfworld.grammar import _ACTION, COMPARED_ACTIONS, COMPARED_RULES, _plain_rule, _rules
-from tstar_envs.envs.alfworld.lockstep import compare
-from tstar_envs.envs.alfworld.pddl import read_game
+from tstar_envs.envs.alfworld.game.wording import ANSWERS, Phrase
+from tstar_envs.envs.alfworld.generate.lockstep import compare
+from tstar_envs.envs.alfworld.published import export
+from tstar_envs.envs.alfworld.published.domain import OPERATORS, _plain, digest
+from tstar_envs.envs.alfworld.published.expressions import read_definition
+from tstar_envs.envs.alfworld.published.game_file import read_game
+from tstar_envs.envs.alfworld.published.grammar import (
+    _ACTION,
+    COMPARED_ACTIONS,
+    COMPARED_RULES,
+    _plain_rule,
+    _rules,
+)
+from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.tasks import load_tasks
-from tstar_envs.envs.alfworld.textworld_game import alfworld_file
-from tstar_envs.envs.alfworld.wording import ANSWERS, Phrase
 from tstar_envs.errors import BadData, MissingData, UnknownOption, UnknownTask
 
 GAME = json.loads(game_text(kitchen(PICK), PICK))
@@ -97,7 +103,7 @@ def test_other_words_are_read_as_the_original_engine_reads_them(
 )
 def test_a_sentence_never_is_a_format_string(texts: list[str], names: dict[str, str]) -> None:
     gaps = tuple("orlk"[n % 4] for n in range(len(texts) - 1))
-    said = Phrase(tuple(texts), gaps).said({"o": "{x}", "r": "{0}", "l": "%s", "k": "", **names})
+    said = Phrase(tuple(texts), gaps).fill({"o": "{x}", "r": "{0}", "l": "%s", "k": "", **names})
     assert said.startswith(texts[0]) and said.endswith(texts[-1]) and all(text in said for text in texts)
 
 

@@ -5,12 +5,16 @@ import json
 import pytest
 from alfworld_small_games import breadth_first, game_text, kitchen, small_game
 
-from tstar_envs.envs.alfworld import feedback, oracle, planner, rules
-from tstar_envs.envs.alfworld.facts import Goal
-from tstar_envs.envs.alfworld.game import Game, State
-from tstar_envs.envs.alfworld.names import demangle
-from tstar_envs.envs.alfworld.pddl import read_game
-from tstar_envs.envs.alfworld.reading import can_change, read_command
+from tstar_envs.envs.alfworld import oracle, planner, thoughts
+from tstar_envs.envs.alfworld.game.commands import situation
+from tstar_envs.envs.alfworld.game.facts import Goal
+from tstar_envs.envs.alfworld.game.game import Game
+from tstar_envs.envs.alfworld.game.names import demangle
+from tstar_envs.envs.alfworld.game.parsing import can_change, parse_command
+from tstar_envs.envs.alfworld.game.transitions import transition
+from tstar_envs.envs.alfworld.published.game_file import read_game
+from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.text import intro, render
 from tstar_envs.errors import BadData
 from tstar_envs.stable_random import StableRandom
 
@@ -30,9 +34,9 @@ def play(game: Game, *texts: str, state: State | None = None) -> tuple[State, li
     state = state or game.start
     told = []
     for text in texts:
-        command = rules.situation(game, state).commands[text]
-        state = rules.apply(game, state, command)
-        told.append(feedback.tell(game, state, command))
+        command = situation(game, state).commands[text]
+        state = transition(game, state, command)
+        told.append(render(game, state, command))
     return state, told
 
 
@@ -64,7 +68,7 @@ def test_names_run_downwards_and_basins_are_called_so() -> None:
 
 def test_a_walk_through_the_kitchen() -> None:
     game = laid()
-    assert feedback.intro(game) == (
+    assert intro(game) == (
         "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a cabinet 1, "
         "a fridge 1, "
         "a microwave 1, a sinkbasin 1, and a table 1.\n\nYour task is to: win."
@@ -167,7 +171,7 @@ def test_what_was_taken_here_lies_next_to_it() -> None:
         game, "go to table 1", "open cabinet 1", "take mug 1 from table 1", "move mug 1 to cabinet 1", "look"
     )
     assert told[-1] == "You are facing the cabinet 1, and table 1. Next to it, you see a mug 1."
-    assert "go to cabinet 1" not in rules.situation(game, play(game, "go to table 1")[0]).commands
+    assert "go to cabinet 1" not in situation(game, play(game, "go to table 1")[0]).commands
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.task_type}-{goal.object_kind}")
@@ -185,8 +189,8 @@ def test_the_planner_is_as_short_as_breadth_first_search(goal: Goal) -> None:
             if expected is not None:
                 assert planner.distance(game, state) == expected, (seed, state)
             for _ in range(4):
-                commands = rules.situation(game, state).commands
-                state = rules.apply(game, state, commands[draw.choice(sorted(commands))])
+                commands = situation(game, state).commands
+                state = transition(game, state, commands[draw.choice(sorted(commands))])
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.task_type}-{goal.object_kind}")
@@ -198,22 +202,22 @@ def test_the_expert_wins_from_anywhere_in_all_wordings(goal: Goal) -> None:
             thought, text = oracle.mistake(game, state, draw)
             assert thought
             before = planner.distance(game, state)
-            command = rules.situation(game, state).commands.get(text)
+            command = situation(game, state).commands.get(text)
             if command is None:
                 assert text.startswith("take ")  # what is imagined is not to be had
                 continue
-            state = rules.apply(game, state, command)
+            state = transition(game, state, command)
             assert (planner.distance(game, state) or 0) >= (before or 0)
         while not game.won(state):
-            steps = [oracle.next_step(game, state, wording) for wording in range(oracle.WORDINGS)]
+            steps = [oracle.next_step(game, state, wording) for wording in range(thoughts.WORDINGS)]
             assert (
-                len({step[0] for step in steps if step}) == oracle.WORDINGS
+                len({step[0] for step in steps if step}) == thoughts.WORDINGS
                 and len({step[1] for step in steps if step}) == 1
             )
             step = steps[0]
             assert step is not None
             before = planner.distance(game, state)
-            state = rules.apply(game, state, rules.situation(game, state).commands[step[1]])
+            state = transition(game, state, situation(game, state).commands[step[1]])
             assert planner.distance(game, state) == (before or 0) - 1
         assert oracle.next_step(game, state) is None
 
@@ -250,7 +254,7 @@ def test_reasons() -> None:
         (play(game, "go to cabinet 1")[0], "close cabinet 1", "closed already"),
         (play(game, "go to fridge 1")[0], "take egg 1 from fridge 1", "closed"),
     ):
-        reading = read_command(game, state, typed)
+        reading = parse_command(game, state, typed)
         assert reading.command is None and reason in reading.refusal, (typed, reading)
 
 
@@ -263,15 +267,15 @@ def test_other_forms_of_a_command() -> None:
         "move mug 1 to table 1",
         "put mug 1 in table 1",
     ):
-        assert read_command(game, holding, typed).text == "move mug 1 to table 1"
+        assert parse_command(game, holding, typed).text == "move mug 1 to table 1"
     for typed in ("put mug 1 in/on table 1", "Move mug 1 to table 1"):
-        strict = read_command(game, holding, typed, strict=True)
+        strict = parse_command(game, holding, typed, strict=True)
         assert strict.command is None and "exactly" in strict.refusal
-    assert read_command(game, holding, " move mug 1 to table 1\n", strict=True).command is not None, (
+    assert parse_command(game, holding, " move mug 1 to table 1\n", strict=True).command is not None, (
         "the original strips, too"
     )
     old = read_game(game_text(kitchen(PICK), PICK, move="put"), "old")
-    assert old.wording.move.said({"o": "mug 1", "r": "table 1"}) == "put mug 1 to table 1"
+    assert old.wording.move.fill({"o": "mug 1", "r": "table 1"}) == "put mug 1 to table 1"
     assert (
         can_change("put x in y")
         and can_change("GO TO x")
@@ -283,7 +287,7 @@ def test_other_forms_of_a_command() -> None:
 
 def test_release_wording_is_read() -> None:
     assert laid().wording.help == "Ask\n  somebody\n", "the original drops white space in front"
-    assert "help" not in rules.situation(laid(), laid().start).admissible
+    assert "help" not in situation(laid(), laid().start).admissible
 
 
 @pytest.mark.parametrize(

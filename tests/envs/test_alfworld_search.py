@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from test_alfworld_data import LOOK, PICK
 
 from tstar_envs import UnknownOption, parse_reply
-from tstar_envs.envs.alfworld import oracle, rules, search
-from tstar_envs.envs.alfworld.facts import Facts, Goal
-from tstar_envs.envs.alfworld.feedback import tell
-from tstar_envs.envs.alfworld.game import Game, build_game
-from tstar_envs.envs.alfworld.wording import Wording
+from tstar_envs.envs.alfworld import oracle, search_expert
+from tstar_envs.envs.alfworld.game.building import build_game
+from tstar_envs.envs.alfworld.game.commands import situation
+from tstar_envs.envs.alfworld.game.facts import Facts, Goal
+from tstar_envs.envs.alfworld.game.game import Game
+from tstar_envs.envs.alfworld.game.transitions import transition
+from tstar_envs.envs.alfworld.game.wording import Wording
+from tstar_envs.envs.alfworld.state import NOTHING_SEEN
+from tstar_envs.envs.alfworld.text import render
 
 GOALS = (
     PICK,
@@ -31,13 +35,13 @@ def game_of(facts: Facts, goal: Goal) -> Game:
 
 def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], bool, list[str]]:
     """What the expert does, whether it wins, and what it was told."""
-    state, seen, played, told = game.start, search.NOTHING_SEEN, [], []
-    while (step := search.next_step(game, state, seen, wording)) is not None and len(played) < most:
-        command = rules.situation(game, state).commands[step[1]]
-        state = rules.apply(game, state, command)
-        seen = search.seen_after(game, state, command, seen)
+    state, seen, played, told = game.start, NOTHING_SEEN, [], []
+    while (step := search_expert.next_step(game, state, seen, wording)) is not None and len(played) < most:
+        command = situation(game, state).commands[step[1]]
+        state = transition(game, state, command)
+        seen = search_expert.seen_after(game, state, command, seen)
         played.append(step[1])
-        told.append(tell(game, state, command))
+        told.append(render(game, state, command))
     return played, game.won(state), told
 
 
@@ -117,7 +121,7 @@ def test_all_that_was_seen_and_no_way_to_win_is_an_end() -> None:
     played, won, _ = commands(game)
     assert (
         not won
-        and search.next_step(game, game.start, frozenset(game.reachable)) is None
+        and search_expert.next_step(game, game.start, frozenset(game.reachable)) is None
         and len(played) <= 10
     )
     assert oracle.next_step(game, game.start) is None

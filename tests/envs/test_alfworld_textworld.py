@@ -14,13 +14,17 @@ from pathlib import Path
 import pytest
 from alfworld_small_games import remembering_original
 
-from tstar_envs.envs.alfworld import export
-from tstar_envs.envs.alfworld.distribution import CLEAN, COOL, HEAT, LOOK, TASK_TYPES
-from tstar_envs.envs.alfworld.env import ALFWorldEnv, Mirrored
-from tstar_envs.envs.alfworld.generate import fresh_scenes
-from tstar_envs.envs.alfworld.lockstep import HARD_TO_REACH, compare
-from tstar_envs.envs.alfworld.scene import Scene
-from tstar_envs.envs.alfworld.tasks import HouseTask, load_tasks, task_set
+from tstar_envs.envs.alfworld.env import ALFWorldEnv
+from tstar_envs.envs.alfworld.game.scene import Scene
+from tstar_envs.envs.alfworld.generate.explorer import HARD_TO_REACH
+from tstar_envs.envs.alfworld.generate.lockstep import compare
+from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.published import export
+from tstar_envs.envs.alfworld.published.__main__ import main
+from tstar_envs.envs.alfworld.state import Mirrored
+from tstar_envs.envs.alfworld.task import HouseTask, task_set
+from tstar_envs.envs.alfworld.task_types import CLEAN, COOL, HEAT, LOOK, TASK_TYPES
+from tstar_envs.envs.alfworld.tasks import load_tasks
 from tstar_envs.stable_random import StableRandom
 
 if any(find_spec(package) is None for package in ("alfworld", "textworld", "fast_downward")):
@@ -143,7 +147,7 @@ def test_stock_code_finds_and_plays_an_exported_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
-    assert export.main(["--out", str(tmp_path), "--split", "valid_unseen", "--tasks", "8"]) == 0
+    assert main(["--out", str(tmp_path), "--split", "valid_unseen", "--tasks", "8"]) == 0
     from alfworld.agents.environment.alfred_tw_env import AlfredTWEnv
 
     config = {

@@ -18,12 +18,12 @@ import pytest
 import tstar_envs
 from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_envs
 from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked
-from tstar_envs.envs.alfworld.tasks import TaskSet as HouseSet
+from tstar_envs.envs.alfworld.task import TaskSet as HouseSet
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.tasks import load_shipped
-from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_EVERY_ENV = pytest.mark.parametrize("entry", list_envs(), ids=lambda entry: entry.name)

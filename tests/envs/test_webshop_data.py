@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from scripts import webshop_statistics
 from tstar_envs import BadData, MissingExtra
-from tstar_envs.envs.webshop import building, nouns, originals, score, statistics
+from tstar_envs.envs.webshop import score
+from tstar_envs.envs.webshop.catalogue import building, nouns, original_files
+from tstar_envs.envs.webshop.catalogue.json_stream import stream_array, stream_object
+from tstar_envs.envs.webshop.catalogue.original_goals import make_tasks
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.goals import make_tasks
-from tstar_envs.envs.webshop.shop import Shop, load_shop, open_shop
-from tstar_envs.envs.webshop.source_files import stream_array, stream_object
+from tstar_envs.envs.webshop.shop import Shop
+from tstar_envs.envs.webshop.tasks import load_shop, open_shop
 from tstar_envs.errors import WriteFailed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,9 +93,9 @@ def test_an_interrupted_build_of_large_files_goes_on(
     shutil.rmtree(own_stores)
     monkeypatch.setattr(building, "BATCH", 50)
     monkeypatch.setattr(
-        originals, "LARGE_BYTES", 1000
+        original_files, "LARGE_BYTES", 1000
     )  # as for the full set: attributes are streamed, progress is shown
-    draw_price, drawn = originals.draw_price, 0
+    draw_price, drawn = original_files.draw_price, 0
 
     def interrupted(product: dict[str, Any], seed: int) -> float:
         nonlocal drawn
@@ -101,7 +104,7 @@ def test_an_interrupted_build_of_large_files_goes_on(
             raise KeyboardInterrupt
         return draw_price(product, seed)
 
-    monkeypatch.setattr(originals, "draw_price", interrupted)
+    monkeypatch.setattr(original_files, "draw_price", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load_shop(str(folder))
     assert contents(load_shop(str(folder))) == whole
@@ -179,7 +182,7 @@ def test_changed_files_are_built_anew_and_the_old_store_goes(tmp_path: Path, own
 
 SHARED = """
 import sys
-from tstar_envs.envs.webshop.shop import load_shop
+from tstar_envs.envs.webshop.tasks import load_shop
 shop = load_shop(sys.argv[1])
 shop.catalogue.search("floor lamp gift")
 lines, at, copied = open("/proc/self/smaps").read().splitlines(), "", 0
@@ -242,7 +245,7 @@ def test_without_a_folder_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.warns(UserWarning, match="every process holds its own copy. Set TSTAR_DATA"):
         assert contents(load_shop(str(folder))) == expected
     open_shop.cache_clear()
-    monkeypatch.setattr(originals, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(original_files, "LARGE_BYTES", 1000)
     with pytest.raises(WriteFailed, match="Make room"):
         load_shop(str(folder))
 
@@ -311,7 +314,7 @@ def test_streams_read_what_json_reads(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "values.json"
     values = ["a\nb", 12.5, 1234567, {"k": [None, True]}, [], "\u203a\U0001f600"]
     for size in range(1, 40):
-        monkeypatch.setattr("tstar_envs.envs.webshop.source_files._CHUNK", size)
+        monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream._CHUNK", size)
         path.write_text("\ufeff" + json.dumps(values, indent=1), encoding="utf-8")
         assert [value for _, value in stream_array(path)] == values
         path.write_text(json.dumps(dict(zip("abcdef", values, strict=True)), indent=1), encoding="utf-8")
@@ -327,14 +330,14 @@ FACTOR, POINTS = 1.7, 8.0
 
 def test_mini_tier_looks_like_the_real_one() -> None:
     catalogue = load_shop("mini").catalogue
-    figures = statistics.statistics([catalogue.product(number) for number in range(len(catalogue))])
-    for name, real in statistics.REAL.items():
+    figures = webshop_statistics.statistics([catalogue.product(number) for number in range(len(catalogue))])
+    for name, real in webshop_statistics.REAL.items():
         if name.endswith("%"):
             assert abs(figures[name] - real) <= POINTS, name
         else:
             assert real / FACTOR <= figures[name] <= real * FACTOR, name
     page = (ROOT / "docs" / "results" / "webshop.md").read_text(encoding="utf-8")
     for name, figure in figures.items():
-        assert f"| {name} | {statistics.REAL[name]:g} | {figure:.3g} |" in page, (
+        assert f"| {name} | {webshop_statistics.REAL[name]:g} | {figure:.3g} |" in page, (
             "docs/results/webshop.md shows other figures"
         )

@@ -12,13 +12,16 @@ from webshop_folder import PRODUCT, open_folder
 from webshop_folder import own_stores as own_stores
 
 from tstar_envs import UnknownOption
-from tstar_envs.envs.webshop import generate
+from tstar_envs.envs.webshop.actions import parse_action
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.families import FAMILIES
-from tstar_envs.envs.webshop.pages import OBSERVATIONS
+from tstar_envs.envs.webshop.generate.families import FAMILIES
+from tstar_envs.envs.webshop.generate.files import SEED, file_contents
+from tstar_envs.envs.webshop.generate.goals import GOALS, NEAR_MISSES, RANKS, choose_goals
+from tstar_envs.envs.webshop.generate.products import collect, make_drafts
+from tstar_envs.envs.webshop.generate.proof import met, prove
 from tstar_envs.envs.webshop.practice import practice_shop
-from tstar_envs.envs.webshop.rules import parse_action
-from tstar_envs.envs.webshop.shop import MINI_FOLDER, load_shop, read_lines
+from tstar_envs.envs.webshop.tasks import MINI_FOLDER, load_shop, read_lines
+from tstar_envs.envs.webshop.text import OBSERVATIONS
 from tstar_envs.stable_random import StableRandom
 
 
@@ -281,14 +284,13 @@ def test_mini_tier_holds_what_it_promises() -> None:
     assert sum(map(len, families.values())) == len(set().union(*families.values())), "no family in two splits"
     hidden = total = 0
     for task in list(shop.tasks.values())[::10]:
-        generate.prove(task.goal, products)
+        prove(task.goal, products)
         target = next(p for p in products if p["asin"] == task.goal["asin"])
         full = len(task.goal["attributes"]) + len(task.goal["goal_options"]) + 1
         own = [p for p in products if p["query"] == task.goal["query"]]
-        assert sum(sum(generate.met(p, task.goal)) == full - 1 for p in own) >= generate.NEAR_MISSES
+        assert sum(sum(met(p, task.goal)) == full - 1 for p in own) >= NEAR_MISSES
         assert (
-            shop.catalogue.search(task.query).index(shop.catalogue.find(task.goal["asin"]) or 0) + 1
-            in generate.RANKS
+            shop.catalogue.search(task.query).index(shop.catalogue.find(task.goal["asin"]) or 0) + 1 in RANKS
         )
         hidden += sum(a not in target["Title"].lower() for a in task.goal["attributes"])
         total += len(task.goal["attributes"])
@@ -317,18 +319,16 @@ def test_practice_is_fresh_and_winnable() -> None:
 
 def test_the_shipped_tier_is_what_the_generator_makes() -> None:
     """All products, and the goals of the first family that has its full number (the whole takes minutes)."""
-    by_family = {
-        f: generate.make_drafts(f, StableRandom(f"webshop/{generate.SEED}/{f.query}")) for f in FAMILIES
-    }
-    drafts = StableRandom(f"webshop/{generate.SEED}/order").shuffled(
+    by_family = {f: make_drafts(f, StableRandom(f"webshop/{SEED}/{f.query}")) for f in FAMILIES}
+    drafts = StableRandom(f"webshop/{SEED}/order").shuffled(
         [draft for own in by_family.values() for draft in own]
     )
     products = [draft.product for draft in drafts]
-    contents = generate.files(products, [])["products.jsonl"]
+    contents = file_contents(products, [])["products.jsonl"]
     manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
     assert hashlib.sha256(contents).hexdigest() == manifest["sha256_uncompressed"]["products.jsonl"]
     shipped = load_shop("mini").tasks
-    family = next(f for f in FAMILIES if sum(t.query == f.query for t in shipped.values()) == generate.GOALS)
-    draw = StableRandom(f"webshop/{generate.SEED}/{family.query}/goals")
-    goals = generate.choose_goals(family, by_family[family], products, generate.collect(drafts), draw, 2)
+    family = next(f for f in FAMILIES if sum(t.query == f.query for t in shipped.values()) == GOALS)
+    draw = StableRandom(f"webshop/{SEED}/{family.query}/goals")
+    goals = choose_goals(family, by_family[family], products, collect(drafts), draw, 2)
     assert goals == [t.goal for t in shipped.values() if t.query == family.query][:2]

@@ -9,9 +9,9 @@ from webshop_folder import PRODUCT, open_folder
 from webshop_folder import own_stores as own_stores
 
 from tstar_envs import BadData, MissingData
+from tstar_envs.envs.webshop.catalogue.json_stream import read_json, stream_array
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.pages import OBSERVATIONS
-from tstar_envs.envs.webshop.source_files import read_json, stream_array
+from tstar_envs.envs.webshop.text import OBSERVATIONS
 
 PAGES = {
     f"click[{button}]"
@@ -123,7 +123,7 @@ def test_the_line_of_broken_text_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, line: int, size: int
 ) -> None:
     """However much of the file is held at a time."""
-    monkeypatch.setattr("tstar_envs.envs.webshop.source_files._CHUNK", size)
+    monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream._CHUNK", size)
     for name, read in (
         ("items_shuffle", lambda path: list(stream_array(path))),
         ("goals", lambda path: read_json(path, list)),

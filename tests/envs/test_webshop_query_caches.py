@@ -1,8 +1,9 @@
 """What the shop remembers of searches is bounded by bytes: long queries are searched for again, with the same result."""
 
-from tstar_envs.envs.webshop import catalogue as module
-from tstar_envs.envs.webshop.catalogue import query_terms
-from tstar_envs.envs.webshop.shop import load_shop
+from tstar_envs.envs.webshop.catalogue import catalogue as module
+from tstar_envs.envs.webshop.catalogue.analysis import analyze
+from tstar_envs.envs.webshop.catalogue.catalogue import query_terms
+from tstar_envs.envs.webshop.tasks import load_shop
 
 
 def test_long_queries_are_not_remembered() -> None:
@@ -22,4 +23,4 @@ def test_long_queries_are_not_remembered() -> None:
     assert module._remembered_terms.cache_info().currsize == long
     catalogue.search("a scarf that nobody asked for 81")
     assert module._remembered_terms.cache_info().currsize == long + 1
-    assert query_terms(words) == tuple(sorted(module.analyze(words)))
+    assert query_terms(words) == tuple(sorted(analyze(words)))

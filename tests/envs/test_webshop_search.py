@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webshop_exhaustive import exhaustive
 
-from tstar_envs.envs.webshop import building, postings
-from tstar_envs.envs.webshop.analysis import analyze, stem, tokenize
-from tstar_envs.envs.webshop.building import build_store
-from tstar_envs.envs.webshop.catalogue import Catalogue
-from tstar_envs.envs.webshop.nouns import Tagger
-from tstar_envs.envs.webshop.postings import lossy_length
-from tstar_envs.envs.webshop.shop import load_shop
+from tstar_envs.envs.webshop.catalogue import building
+from tstar_envs.envs.webshop.catalogue.analysis import analyze, tokenize
+from tstar_envs.envs.webshop.catalogue.batches import lossy_length, make_batch, merge
+from tstar_envs.envs.webshop.catalogue.building import build_store
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.nouns import Tagger
+from tstar_envs.envs.webshop.catalogue.stemmer import stem
+from tstar_envs.envs.webshop.tasks import load_shop
 
 
 @pytest.mark.parametrize(
@@ -112,10 +113,10 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 6), max_size=60), min_size=1, max_s
 @given(documents=DOCUMENTS, query=st.lists(st.integers(0, 6), max_size=5), cut=st.integers(0, 30))
 def test_search_equals_plain_bm25(documents: list[list[int]], query: list[int], cut: int) -> None:
     batches = [
-        postings.make_batch(documents[:cut], 0),
-        postings.make_batch(documents[cut:], len(documents[:cut])),
+        make_batch(documents[:cut], 0),
+        make_batch(documents[cut:], len(documents[:cut])),
     ]
-    index = postings.merge(batches, 7)
+    index = merge(batches, 7)
     mean = sum(map(len, documents)) / len(documents)
     scores = {}
     for number, document in enumerate(documents):
@@ -142,7 +143,7 @@ COLLECTIONS = st.lists(st.lists(TERMS, max_size=20), min_size=1, max_size=80)
 def test_leaving_out_early_changes_no_result(
     documents: list[list[int]], query: list[int], limit: int
 ) -> None:
-    index = postings.merge([postings.make_batch(documents, 0)], 31)
+    index = merge([make_batch(documents, 0)], 31)
     assert index.search(query, limit) == exhaustive(index, query, limit)
 
 
@@ -150,7 +151,7 @@ def test_leaving_out_early_changes_no_result_of_many_documents() -> None:
     """Zipf's words, as texts have them; most documents with a word of the query are left out."""
     draw = np.random.default_rng(0)
     documents = [np.minimum(draw.zipf(1.3, draw.integers(5, 60)), 3000).tolist() for _ in range(5_000)]
-    index = postings.merge([postings.make_batch(documents, 0)], 3001)
+    index = merge([make_batch(documents, 0)], 3001)
     seen = kept = 0
     for _ in range(80):
         query = np.minimum(draw.zipf(1.2, draw.integers(1, 15)), 3000).tolist() * int(draw.integers(1, 3))

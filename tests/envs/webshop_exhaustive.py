@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT, Catalogue, query_terms
-from tstar_envs.envs.webshop.postings import Postings
-from tstar_envs.envs.webshop.shop import load_shop
+from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT, Catalogue, query_terms
+from tstar_envs.envs.webshop.catalogue.postings import Postings
+from tstar_envs.envs.webshop.tasks import load_shop
 
 
 def exhaustive(index: Postings, query: list[int], limit: int) -> tuple[int, ...]:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.home import Published
-from tstar_envs.envs.alfworld import feedback, oracle, planner, rules, search, text
-from tstar_envs.envs.alfworld.distribution import TASK_TYPES
-from tstar_envs.envs.alfworld.game import GIVEN, Game, State
-from tstar_envs.envs.alfworld.reading import can_change, read_command
-from tstar_envs.envs.alfworld.tasks import (
-    SPLIT_ALIASES,
-    SPLITS,
-    HouseTask,
-    TaskSet,
-    load_game,
-    load_old_game,
-    load_tasks,
-    published_games,
-    task_data,
-)
-from tstar_envs.envs.alfworld.textworld_game import FEATURE, Answer, TextWorldGame
-from tstar_envs.errors import BadData, UnknownOption, UnknownTask
+from tstar_envs.envs.alfworld import oracle, planner, prompts, rules, search_expert, thoughts
+from tstar_envs.envs.alfworld.game.commands import situation
+from tstar_envs.envs.alfworld.game.game import GIVEN
+from tstar_envs.envs.alfworld.game.parsing import can_change
+from tstar_envs.envs.alfworld.game.transitions import fingerprint
+from tstar_envs.envs.alfworld.published.folders import published_games
+from tstar_envs.envs.alfworld.published.mirror import Mirror
+from tstar_envs.envs.alfworld.state import Position
+from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Loaded, TaskSet
+from tstar_envs.envs.alfworld.task_types import TASK_TYPES
+from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
+from tstar_envs.errors import UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
@@ -35,7 +30,6 @@ from tstar_envs.tools import Tool, tool
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")
 COMMANDS = ("game", "put")
-
 _OLD_TOOLS = (
     tool(
         "act",
@@ -44,34 +38,6 @@ _OLD_TOOLS = (
         command="for example: go to desk 1, take mug 2 from desk 1, put mug 2 in/on shelf 1",
     ),
 )
-
-
-class Loaded(NamedTuple):
-    """A task and its game."""
-
-    task: HouseTask
-    game: Game
-
-
-class Position(NamedTuple):
-    """Where an episode stands.
-
-    Attributes:
-        state: of the household.
-        seen: the receptacles whose contents were shown.
-        mirrored: under the original engine what was typed and its answer, else None.
-    """
-
-    state: State
-    seen: search.Seen = search.NOTHING_SEEN
-    mirrored: Mirrored | None = None
-
-
-class Mirrored(NamedTuple):
-    """The original engine's side of a position: what was typed to get there, and its answer."""
-
-    history: tuple[str, ...]
-    answer: Answer
 
 
 class ALFWorldEnv(TextEnv[Loaded, Position]):
@@ -179,17 +145,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         self._old_words = commands == "put"
         if self._old_words:
             self.tools = _OLD_TOOLS
-        self._backend, self._go_modifies, self._strict = backend, go_modifies, strict
+        self._conditions = rules.Conditions(strict, go_modifies, Mirror() if backend == "textworld" else None)
         self.exact_replies = strict or backend == "textworld"
         self._set = task_set or load_tasks(variant, data, skip_bad)
         self.tier, self.left_out = self._set.tier, self._set.left_out
-        self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "_live": None,
-        }  # the original engine stays at home; it is started again where it is needed
 
     @classmethod
     def published(cls, **options: Any) -> tuple[Published, ...]:
@@ -210,14 +169,10 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
             raise UnknownTask(
                 f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
             ) from None
-        return Loaded(task, load_old_game(task) if self._old_words else load_game(task)), task.split
+        return Loaded(task, load_game_with_put(task) if self._old_words else load_game(task)), task.split
 
     def _start(self, task: Loaded) -> tuple[Position, str]:
-        game = task.game
-        if self._backend == "textworld":
-            _, answer = self._replay(task, ())
-            return Position(game.start, mirrored=Mirrored((), answer)), answer.feedback
-        return Position(game.start), feedback.intro(game)
+        return rules.start(task, self._conditions)
 
     def _instruction(self, task: Loaded) -> str:
         return task.game.task
@@ -226,75 +181,15 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return {"task_type": task.task.task_type, **({"commands": "put"} if self._old_words else {})}
 
     def _apply(self, task: Loaded, state: Position, action: str) -> Outcome[Position]:
-        game, (before, seen, mirrored) = task.game, state
-        command, canonical, refusal = read_command(game, before, action, self._strict)
-        if command is None:
-            after, told, effect = before, feedback.NOTHING_HAPPENS, ""
-        else:
-            after = rules.apply(game, before, command)
-            told = feedback.tell(game, after, command)
-            changed = after is not before and (self._go_modifies or command.verb != rules.GO)
-            effect = rules.effect_key(game, command) if changed else ""
-            seen = search.seen_after(game, after, command, seen)
-        won = game.won(after)
-        if mirrored is not None:
-            mirrored = self._mirror(
-                task, mirrored, action if command is None else canonical, Answer(told, (), won)
-            )
-            told, won = mirrored.answer.feedback, mirrored.answer.won
-        admissible = rules.situation(game, after).admissible
-        return (
-            Position(after, seen, mirrored),
-            told,
-            canonical,
-            refusal,
-            effect,
-            won,
-            won,
-            float(won),
-            None,
-            0.0,
-            admissible,
-            "",
-        )
-
-    def _mirror(self, task: Loaded, before: Mirrored, typed: str, ours: Answer) -> Mirrored:
-        """The next answer of the original engine.
-
-        Raises:
-            BadData: it does not answer as this project's rules do, so tags and expert would be wrong.
-        """
-        live, _ = self._replay(task, before.history)
-        history = (*before.history, typed)
-        self._live = None  # if the engine fails, it is in no known state
-        answer = live.step(typed)
-        self._live = task.task.id, history, live
-        if (answer.feedback, answer.won) != (ours.feedback, ours.won):
-            raise BadData(
-                f"task {task.task.id!r}: after {typed!r:.80} the original engine says {answer.feedback!r:.200}, and the rules of "
-                f"this project {ours.feedback!r:.200}; please report the game"
-            )
-        return Mirrored(history, answer)
-
-    def _replay(self, task: Loaded, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
-        """The original engine after the given commands, and its answer where it had to be started again (else an empty one)."""
-        if self._live is not None and self._live[:2] == (task.task.id, history) and history:
-            return self._live[2], Answer("", (), False)
-        known = self._live[2] if self._live is not None and self._live[0] == task.task.id else None
-        game = known or TextWorldGame(task_data(task.task, FEATURE))
-        answer = game.reset()
-        for typed in history:
-            answer = game.step(typed)
-        self._live = task.task.id, history, game
-        return game, answer
+        return rules.apply(task, state, action, self._conditions)
 
     def _admissible(self, task: Loaded, state: Position) -> Sequence[str]:
         if state.mirrored is not None:
             return [command for command in state.mirrored.answer.admissible if command != "help"]
-        return rules.situation(task.game, state.state).admissible
+        return situation(task.game, state.state).admissible
 
     def _state_fingerprint(self, task: Loaded, state: Position) -> str:
-        return rules.fingerprint(task.game, state.state)
+        return fingerprint(task.game, state.state)
 
     def _task_content(self, task: Loaded) -> str:
         game = load_game(task.task)  # in its own words, whatever the options
@@ -304,11 +199,11 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
 
     def _oracle_step(self, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task.game, state.state, wording % oracle.WORDINGS)
+        return oracle.next_step(task.game, state.state, wording % thoughts.WORDINGS)
 
     def _expert_step(self, kind: str, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
         if kind == "search":
-            return search.next_step(task.game, state.state, state.seen, wording % oracle.WORDINGS)
+            return search_expert.next_step(task.game, state.state, state.seen, wording % thoughts.WORDINGS)
         return self._oracle_step(task, state, wording)
 
     def _mistake(self, task: Loaded, state: Position, draw: StableRandom) -> tuple[str, str]:
@@ -336,11 +231,11 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed command of a verb that can change something."""
         return can_change(action) and (
-            self._go_modifies or not " ".join(action.lower().split()).startswith("go to ")
+            self._conditions.go_modifies or not " ".join(action.lower().split()).startswith("go to ")
         )
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.prompt(style, self.horizon, self._old_words)
+        return prompts.prompt(style, self.horizon, self._old_words)

@@ -12,8 +12,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
 
-from tstar_envs.envs.alfworld.game import NOTHING, Game, State, marked_objects
-from tstar_envs.envs.alfworld.rules import (
+from tstar_envs.envs.alfworld.game.commands import (
     APPLIANCES,
     CLEAN,
     COOL,
@@ -26,6 +25,8 @@ from tstar_envs.envs.alfworld.rules import (
     Command,
     situation,
 )
+from tstar_envs.envs.alfworld.game.game import Game, marked_objects
+from tstar_envs.envs.alfworld.state import NOTHING, State
 
 _TREATMENT = {"isclean": CLEAN, "ishot": HEAT, "iscool": COOL}
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 
-from tstar_envs.envs.alfworld.distribution import TASK_TYPES
-from tstar_envs.envs.alfworld.generate import fresh_scenes
-from tstar_envs.envs.alfworld.scene import write_scene
-from tstar_envs.envs.alfworld.tasks import HouseTask, TaskSet, load_tasks, task_set
+from tstar_envs.envs.alfworld.game.scene import write_scene
+from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.task import HouseTask, TaskSet, task_set
+from tstar_envs.envs.alfworld.task_types import TASK_TYPES
+from tstar_envs.envs.alfworld.tasks import load_tasks
 
 TASKS = 160
 

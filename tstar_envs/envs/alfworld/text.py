@@ -1,36 +1,144 @@
-"""What an agent is told: the rules and the grammar of commands."""
+"""What the game answers: ALFWorld's sentences, word for word."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 
-_TASK = (
-    "You are in a room of a house and carry out a household task by commands. Receptacles (cabinets, tables, a fridge, ...) hold objects; "
-    "you hold at most one object. What is in a closed receptacle shows only after you open it."
+from tstar_envs.envs.alfworld.game.commands import (
+    EXAMINE_OBJECT,
+    EXAMINE_RECEPTACLE,
+    HELP,
+    LOOK,
+    SLICE,
+    USE,
+    Command,
 )
-_COMMANDS = (
-    "go to R: walk to receptacle R; you see what is in or on it",
-    "open R, close R: a receptacle at hand",
-    "take O from R: object O, from an open receptacle at hand, with an empty hand",
-    "move O to R: put the object that you hold in or on R (the same as: put O in/on R)",
-    "clean O with sinkbasin N, heat O with microwave N, cool O with fridge N: an object that you hold, at that receptacle",
-    "slice O with K: an object at hand with a knife K that you hold",
-    "use O: turn on a lamp at hand",
-    "examine X, look, inventory: look at things again; they change nothing",
-)
-_MOVE, _PUT = _COMMANDS[3], "put O in/on R: the object that you hold"
-_FORMS = {
-    "react": "In each turn write one thought and one action:\nThought: what you know and what you do next\nAction: one of\n{commands}",
-    "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{commands}",
-}
+from tstar_envs.envs.alfworld.game.game import Game
+from tstar_envs.envs.alfworld.state import NOTHING, State
+
+NOTHING_HAPPENS = "Nothing happens."
+WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
+MIDDLE = "You are in the middle of a room. Looking quickly around you, you see {}."
 
 
-@lru_cache(maxsize=16)
-def prompt(style: str, horizon: int, put: bool = False) -> str:
-    """The rules and the grammar of actions as an agent is told them; ``put``: things are put down in the words of old games."""
-    commands = "\n".join(f"  {_PUT if put and line is _MOVE else line}" for line in _COMMANDS)
-    end = (
-        'Things are called by kind and number: mug 2, cabinet 1. A command that is not possible is answered by "Nothing happens." and '
-        f"costs a turn. You have {horizon} turns."
+def listed(names: Sequence[str]) -> str:
+    """A list as the game writes it: "nothing", "a mug 1", "a mug 2, and a mug 1", always with the article "a"."""
+    if not names:
+        return "nothing"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])}, and {names[-1]}"
+
+
+def intro(game: Game) -> str:
+    """The first observation: welcome, surroundings, task."""
+    if game.here(game.start):
+        surroundings = _look(game, game.start)
+    else:
+        surroundings = MIDDLE.format(listed([f"a {game.receptacle_names[r]}" for r in game.reachable]))
+    return f"{WELCOME}\n\n{surroundings}\n\n{game.task}"
+
+
+def render(game: Game, state: State, command: Command) -> str:
+    """The answer to a command; ``state`` is the one after it."""
+    verb, thing, _ = command
+    if verb in game.wording.answers:
+        return _answer(game, state, command)
+    if verb == EXAMINE_RECEPTACLE:
+        return _see(game, state, thing)
+    if verb == USE:
+        return f"You turn on the {game.object_names[thing]}."
+    if verb == EXAMINE_OBJECT:
+        return _examine(game, state, thing)
+    if verb == LOOK:
+        return _look(game, state)
+    if verb == HELP:
+        return game.wording.help
+    return (
+        f"You are carrying: a {game.object_names[state.held]}."
+        if state.held != NOTHING
+        else "You are not carrying anything."
     )
-    return f"{_TASK}\n{_FORMS[style].format(commands=commands)}\n{end}"
+
+
+def _answer(game: Game, state: State, command: Command) -> str:
+    """The sentence that answers an action, and what is seen in or on the receptacle where it says that."""
+    verb, thing, other = command
+    answer = game.wording.answers[verb]
+    if verb == SLICE:
+        return answer.fill({"o": game.object_names[thing], "k": game.object_names[other]})
+    receptacle = thing if other == NOTHING else other
+    names = {"r": game.receptacle_names[receptacle], "l": game.location_names[state.location]}
+    if other != NOTHING:
+        names["o"] = game.object_names[thing]
+    sentence = answer.fill(names)
+    return f"{sentence} {_see(game, state, receptacle)}" if answer.contents else sentence
+
+
+def _objects(game: Game, objects: Iterable[int]) -> str:
+    return listed([f"a {game.object_names[o]}" for o in objects])
+
+
+def _see(game: Game, state: State, receptacle: int) -> str:
+    name = game.receptacle_names[receptacle]
+    if receptacle not in game.openable:
+        return f"On the {name}, you see {_objects(game, state.contents[receptacle])}."
+    if receptacle not in state.opened:
+        return f"The {name} is closed."
+    return f"The {name} is open. In it, you see {_objects(game, state.contents[receptacle])}."
+
+
+def _look(game: Game, state: State) -> str:
+    here = game.here(state)
+    if not here:
+        return MIDDLE.format(
+            "nothing"
+        )  # only the intro names the receptacles: the game looks for those at the agent's location
+    beside = [
+        o
+        for o, places in enumerate(state.lying)
+        if state.location in places
+        for r in here
+        if (o, r) in state.left
+    ]
+    return f"You are facing the {listed([game.receptacle_names[r] for r in here])}. Next to it, you see {_objects(game, beside)}."
+
+
+def _examine(game: Game, state: State, object_: int) -> str:
+    name = game.object_names[object_]
+    if object_ in game.holders:
+        return f"This is a normal {name}. In it, you see {_objects(game, game.nested.get(object_, ()))}."
+    clean, hot, cool, sliced = (
+        object_ in mark for mark in (state.clean, state.hot, state.cool, state.sliced)
+    )
+    if sliced and (clean or hot or cool):
+        marks = (
+            "hot and clean"
+            if clean and hot
+            else "cool and clean"
+            if clean and cool
+            else "clean"
+            if clean
+            else "hot"
+            if hot
+            else "cool"
+        )
+        return f"This is a {marks} sliced {name}."
+    if clean or hot or cool:
+        marks = (
+            "hot and clean"
+            if clean and hot
+            else "cool and clean"
+            if clean and cool
+            else "hot"
+            if hot
+            else "clean"
+            if clean
+            else "cold"
+        )
+        return f"This is a {marks} {name}."
+    if object_ in game.toggleable and object_ in state.toggled:
+        return f"This {name} is on."
+    if object_ in game.sliceable and sliced:
+        return f"This is a sliced {name}."
+    return f"There's nothing special about {name}."

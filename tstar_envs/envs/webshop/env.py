@@ -10,12 +10,12 @@ from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.home import Published
-from tstar_envs.envs.webshop import oracle, pages, rules, text
-from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT
-from tstar_envs.envs.webshop.goals import ShopTask
-from tstar_envs.envs.webshop.reward import score
-from tstar_envs.envs.webshop.rules import ShopState
-from tstar_envs.envs.webshop.shop import Shop, find_tier, load_shop, published_products, survey_mini
+from tstar_envs.envs.webshop import actions, mistakes, navigation, oracle, pages, prompts, rules, text
+from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT
+from tstar_envs.envs.webshop.shop import Shop
+from tstar_envs.envs.webshop.state import PAGE_SIZE, ShopState
+from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.tasks import find_tier, load_shop, published_products, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
@@ -102,13 +102,13 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         skip_bad: bool = False,
         observation: str = "text_options",
         seed_prices: int = 0,
-        page_size: int = rules.PAGE_SIZE,
+        page_size: int = PAGE_SIZE,
         shop: Shop | None = None,
         **options: Any,
     ) -> None:
         """See the class. ``shop`` replaces the files by a shop in memory."""
         super().__init__(**options)
-        check_option("observation", observation, pages.OBSERVATIONS)
+        check_option("observation", observation, text.OBSERVATIONS)
         if isinstance(seed_prices, bool) or not isinstance(seed_prices, int):
             raise UnknownOption(f"seed_prices must be a whole number, got {seed_prices!r}")
         if (
@@ -122,8 +122,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         if find_spec("rapidfuzz") is None:
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
         self._shop = shop or load_shop(data, seed_prices, skip_bad)
-        self._observation_form = observation
-        self.exact_replies = observation != "text_options"  # the others reproduce the original
+        self.exact_replies = observation != text.TEXT_OPTIONS  # the others reproduce the original
+        self._conditions = rules.Conditions(self._shop, observation, self.exact_replies)
         self._page_size = page_size
         self.tier, self.left_out = self._shop.tier, self._shop.left_out
 
@@ -158,10 +158,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def _start(self, task: ShopTask) -> tuple[ShopState, str]:
         state = ShopState(page_size=self._page_size)
-        return state, self._page(task, state)
-
-    def _page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:
-        return pages.render(self._shop.catalogue, state, task.instruction, self._observation_form, reward)
+        return state, self._conditions.page(task, state)
 
     def _task_content(self, task: ShopTask) -> str:
         return canonical((task.goal, task.nouns, task.instruction))
@@ -177,61 +174,13 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return task.instruction
 
     def _reset_extra(self, task: ShopTask, state: ShopState) -> Mapping[str, Any]:
-        return self._extra(state)
-
-    def _extra(self, state: ShopState) -> dict[str, Any]:
-        return {"search_available": state.page == "search", "tagger": self._shop.catalogue.tagger}
+        return self._conditions.extra(state)
 
     def _admissible(self, task: ShopTask, state: ShopState) -> Sequence[str]:
-        return rules.admissible(self._shop.catalogue, state)
+        return pages.admissible(self._shop.catalogue, state)
 
     def _apply(self, task: ShopTask, state: ShopState, action: str) -> Outcome[ShopState]:
-        catalogue = self._shop.catalogue
-        buttons = rules.clickables(catalogue, state)
-        parsed = rules.parse_action(action) if self.exact_replies else rules.read_action(action, buttons)
-        if parsed.problem:
-            return self._invalid(task, state, parsed.problem)
-        if parsed.name == "search":
-            after = rules.search(state, parsed.argument)
-        else:
-            kind = buttons.get(parsed.argument)
-            if kind is None or parsed.argument == "search":
-                return self._invalid(task, state, f"there is no button {parsed.argument[:80]!r} on this page")
-            after = rules.click(catalogue, state, parsed.argument, kind)
-        effect = rules.effect(state, after, parsed)
-        if after.page == "done":
-            return self._buy(task, after, parsed.canonical, effect)
-        return Outcome(
-            after, self._page(task, after), parsed.canonical, effect_key=effect, extra=self._extra(after)
-        )
-
-    def _invalid(self, task: ShopTask, state: ShopState, problem: str) -> Outcome[ShopState]:
-        page = self._page(task, state)
-        told = f"Invalid action: {problem}.\n{page}" if self._observation_form == "text_options" else page
-        return Outcome(state, told, "", invalid_reason=problem, extra=self._extra(state))
-
-    def _bought(self, task: ShopTask, state: ShopState) -> tuple[float, dict[str, Any]]:
-        catalogue = self._shop.catalogue
-        product = rules.current_product(catalogue, state)
-        price = catalogue.price(catalogue.find(state.asin) or 0)
-        return score(product, task.goal, dict(state.options), price, product["nouns"], task.nouns)
-
-    def _buy(self, task: ShopTask, state: ShopState, action: str, effect: str) -> Outcome[ShopState]:
-        total, parts = self._bought(task, state)
-        parts["tagger"] = (
-            self._shop.catalogue.tagger
-        )  # titles are compared by their nouns, and taggers differ
-        bought = {"asin": state.asin, "options": dict(state.options)}
-        return Outcome(
-            state,
-            self._page(task, state, total),
-            action,
-            effect_key=effect,
-            terminated=True,
-            success=total == 1.0,
-            score=total,
-            extra={**self._extra(state), "reward_parts": parts, "bought": bought},
-        )
+        return rules.apply(task, state, action, self._conditions)
 
     def _state_fingerprint(self, task: ShopTask, state: ShopState) -> str:
         return state.key()
@@ -240,7 +189,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return oracle.next_step(self._shop.catalogue, task, state, wording)
 
     def _mistake(self, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(self._shop.catalogue, task, state, draw)
+        return mistakes.mistake(self._shop.catalogue, task, state, draw)
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
@@ -251,16 +200,16 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def _distance(self, task: ShopTask, state: ShopState) -> float | None:
         if state.page == "done":
-            return 0.0 if self._bought(task, state)[0] == 1.0 else None
+            return 0.0 if rules.score_of(self._shop.catalogue, task, state).total == 1.0 else None
         return oracle.distance(self._shop.catalogue, task, state)
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed search and click but turning to the next page and reading."""
-        parsed = rules.parse_action(action) if self.exact_replies else rules.read_action(action, {})
-        return not parsed.problem and not (parsed.name == "click" and parsed.argument in rules.READING)
+        parsed = actions.parse_action(action) if self.exact_replies else actions.read_action(action, {})
+        return not parsed.problem and not (parsed.name == "click" and parsed.argument in navigation.READING)
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return text.PROMPTS[style].format(horizon=self.horizon)
+        return prompts.PROMPTS[style].format(horizon=self.horizon)

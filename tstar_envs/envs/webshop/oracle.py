@@ -9,21 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tstar_envs.envs.webshop import text
-from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
-from tstar_envs.envs.webshop.goals import ShopTask
-from tstar_envs.envs.webshop.reward import has_attribute, option_matches
-from tstar_envs.envs.webshop.rules import (
-    ShopState,
-    admissible,
-    clickables,
-    current_product,
-    parse_action,
-    results,
-    search,
-)
-from tstar_envs.envs.webshop.rules import click as clicked
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.envs.webshop import thoughts
+from tstar_envs.envs.webshop.actions import parse_action
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue, query_terms
+from tstar_envs.envs.webshop.catalogue.product import Product
+from tstar_envs.envs.webshop.inspection import fault, page_words, unread, unseen, wanted_options
+from tstar_envs.envs.webshop.navigation import click as clicked
+from tstar_envs.envs.webshop.navigation import search
+from tstar_envs.envs.webshop.pages import clickables, current_product
+from tstar_envs.envs.webshop.state import ShopState
+from tstar_envs.envs.webshop.task import ShopTask
 
 LONGEST_PLAN = 60
 
@@ -58,68 +53,8 @@ def _queries(task: ShopTask, title: str) -> tuple[str, ...]:
     return tuple(" ".join(query.lower().replace("[", " ").replace("]", " ").split()) for query in queries)
 
 
-def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
-    """For each option of the product the value that the goal wants, exact values first; options it does not name are left."""
-    goal = task.goal["goal_options"]
-    if isinstance(goal, Mapping):
-        return {name: value for name, value in goal.items() if value in product["options"].get(name, ())}
-    chosen: dict[str, str] = {}
-    for wanted in goal:
-        free = {name: values for name, values in product["options"].items() if name not in chosen}
-        exact = next((name for name, values in free.items() if wanted.lower() in values), None)
-        if exact is not None:
-            chosen[exact] = wanted.lower()
-            continue
-        close = next(
-            ((name, v) for name, values in free.items() for v in values if option_matches(wanted, v)), None
-        )
-        if close is not None:
-            chosen[close[0]] = close[1]
-    return chosen
-
-
-def unseen(product: Product, task: ShopTask, state: ShopState) -> list[str]:
-    """The wanted attributes that neither the title nor a page read so far shows."""
-    pages = _sub_pages(product)
-    seen = " ".join([product["Title"].lower(), *(pages[page] for page in state.read if page in pages)])
-    return [attribute for attribute in task.goal["attributes"] if attribute.lower() not in seen]
-
-
-def unread(product: Product, task: ShopTask, state: ShopState) -> str:
-    """The next sub page that a careful buyer reads, "" for none: the description before buying, the features if something is unseen."""
-    pages = [page for page, words in _sub_pages(product).items() if words]
-    if pages and not state.read:
-        return pages[0]
-    return (
-        next((page for page in pages if page not in state.read), "") if unseen(product, task, state) else ""
-    )
-
-
-def _sub_pages(product: Product) -> dict[str, str]:
-    return {
-        "description": product["Description"].lower(),
-        "features": " ".join(product["BulletPoints"]).lower(),
-    }
-
-
-def fault(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str] | None:
-    """What a careful buyer sees to be wrong with the product looked at, as a reason and its detail; None before it is seen."""
-    product = current_product(catalogue, state)
-    if catalogue.price(catalogue.find(state.asin) or 0) > task.goal["price_upper"]:
-        return "too dear", product["Price"]
-    wanted = task.goal["goal_options"]
-    offered = [value for values in product["options"].values() for value in values]
-    for value in wanted.values() if isinstance(wanted, Mapping) else wanted:
-        if not any(option_matches(value, offer) for offer in offered):
-            return "no option", value
-    if unread(product, task, state):
-        return None
-    lacking = [attribute for attribute in task.goal["attributes"] if not has_attribute(product, attribute)]
-    return ("no attribute", " and ".join(lacking)) if lacking else ("wrong product", "")
-
-
 def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str, str] | None:
-    """What the expert does next, why (a key of ``text.THOUGHTS``) and a detail of that reason; None if the state is lost."""
+    """What the expert does next, why (a key of ``thoughts.THOUGHTS``) and a detail of that reason; None if the state is lost."""
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
         return None
@@ -144,7 +79,7 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
     looked_at = current_product(catalogue, state)
     if state.page == "sub":
         found_here = [
-            a for a in task.goal["attributes"] if a.lower() in _sub_pages(looked_at).get(state.sub, "")
+            a for a in task.goal["attributes"] if a.lower() in page_words(looked_at).get(state.sub, "")
         ]
         return "click[< prev]", "has attribute" if found_here else "lacks attribute", " and ".join(found_here)
     if state.asin != product["asin"]:
@@ -179,7 +114,7 @@ def next_step(catalogue: Catalogue, task: ShopTask, state: ShopState, wording: i
     if step is None:
         return None
     action, reason, detail = step
-    return text.thought(
+    return thoughts.thought(
         reason, wording, parse_action(action).argument, task.goal["attributes"], detail
     ), action
 
@@ -198,33 +133,3 @@ def distance(catalogue: Catalogue, task: ShopTask, state: ShopState) -> float | 
         else:
             state = clicked(catalogue, state, action.argument, clickables(catalogue, state)[action.argument])
     return None
-
-
-def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
-    """A believable wrong step: another product, another option, too narrow a search, leaving the page, a button that is not there."""
-    if state.page == "results" and draw.chance(0.1):
-        asin = draw.choice(
-            [catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]
-        ).lower()
-        button = draw.choice(("description", f"{asin[:-4]}{asin[-2:]}{asin[-4:-2]}"))
-        return f"I try {button}.", f"click[{button}]"
-    if state.page in ("search", "done") or draw.chance(0.15):
-        words = task.goal["instruction_text"].split()
-        first = draw.below(max(1, len(words) - 3))
-        query = " ".join(words[first : first + 4]).replace("[", " ").replace("]", " ")
-        return f"I search for {query}.", f"search[{query}]"
-    offered = [a for a in admissible(catalogue, state) if a != "click[buy now]"]
-    if state.page == "results":
-        shown = [catalogue.product(number)["asin"] for number in results(catalogue, state)]
-        others = [asin for asin in shown if asin != task.goal["asin"]]
-        # What a buyer takes for the right one has a wanted attribute in its title.
-        words = [attribute.lower() for attribute in task.goal["attributes"]]
-        titles = {
-            catalogue.product(n)["asin"]: catalogue.product(n)["Title"].lower()
-            for n in results(catalogue, state)
-        }
-        likely = [asin for asin in others if any(word in titles[asin] for word in words)]
-        action = draw.choice([f"click[{asin.lower()}]" for asin in likely or others] or offered)
-        return "This one looks right.", action
-    action = draw.choice(offered)
-    return f"I try {parse_action(action).argument}.", action

@@ -1,51 +1,61 @@
-"""What a page says: the original's two text forms, and ours, which shows the chosen options.
-
-A page is a row of nodes, as the original's HTML has them; ``text`` joins them with `` [SEP] ``, ``text_rich`` marks
-buttons. ``text_options`` is shorter, has a line per thing, leaves out the instruction where it was said already, and says
-what was opened and read.
-"""
+"""What a page shows: products and buttons."""
 
 from __future__ import annotations
 
-import json
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from tstar_envs.envs.webshop.catalogue import Catalogue, Product
-from tstar_envs.envs.webshop.rules import ShopState, current_product, results
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue.product import Product
+from tstar_envs.envs.webshop.state import ShopState
 
-OBSERVATIONS = ("text_options", "text", "text_rich")
-
-
-class Node(NamedTuple):
-    """A piece of visible text; ``kind`` is text, button, option or product."""
-
-    text: str
-    kind: str = "text"
+SUB_PAGES = ("description", "features", "reviews")
+_ITEM_BUTTONS = ("back to search", "< prev", *SUB_PAGES, "buy now")
 
 
-def nodes(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> list[Node]:
-    """The page's visible text in the original's order."""
-    head = [Node("Instruction:"), Node(instruction)]
+def results(catalogue: Catalogue, state: ShopState) -> Sequence[int]:
+    """Product numbers on the current page of results; a page beyond the last is empty."""
+    found = catalogue.search_terms(state.terms)
+    return found[(state.number - 1) * state.page_size : state.number * state.page_size]
+
+
+def current_product(catalogue: Catalogue, state: ShopState) -> Product:
+    """The product that the state looks at; it must have one."""
+    number = catalogue.find(state.asin)
+    if number is None:
+        raise LookupError(f"state of another catalogue: it has no product {state.asin!r}")
+    return catalogue.product(number)
+
+
+def clickables(catalogue: Catalogue, state: ShopState) -> dict[str, str]:
+    """What can be clicked: text -> kind (button, product, or the option's name after ``option ``).
+
+    One text is there once: an option value of two names sets the last, one equal to a button's text is that button.
+    """
     if state.page == "search":
-        return [Node("WebShop"), *head, Node("Search", "button")]
+        return {"search": "button"}
     if state.page == "done":
-        return _done(state, reward)
-    head.append(Node("Back to Search", "button"))
-    if state.page == "results":
-        head.append(Node(f"Page {state.number} (Total results: {len(catalogue.search_terms(state.terms))})"))
-        head += [Node("< Prev", "button")] * (state.number > 1) + [Node("Next >", "button")]
-        for number in results(catalogue, state):
-            product = catalogue.product(number)
-            head += [Node(product["asin"], "product"), Node(product["Title"]), Node(product["Price"])]
-        return head
-    product = current_product(catalogue, state)
-    head.append(Node("< Prev", "button"))
+        return {}
     if state.page == "sub":
-        return head + [Node(text) for text in sub_texts(product, state.sub)]
-    for name, values in product["options"].items():
-        head += [Node(name), *(Node(value, "option") for value in values)]
-    head += [Node(product["Title"]), Node(f"Price: {product['Price']}"), Node("Rating: N.A.")]
-    return head + [Node(text, "button") for text in ("Description", "Features", "Reviews", "Buy Now")]
+        return dict.fromkeys(("back to search", "< prev"), "button")
+    if state.page == "results":
+        buttons = ("back to search", "< prev", "next >") if state.number > 1 else ("back to search", "next >")
+        products = (catalogue.product(number)["asin"].lower() for number in results(catalogue, state))
+        return {**dict.fromkeys(buttons, "button"), **dict.fromkeys(products, "product")}
+    found = dict.fromkeys(_ITEM_BUTTONS, "button")
+    for name, values in current_product(catalogue, state)["options"].items():
+        for value in values:
+            if found.get(value) != "button":
+                found[value] = f"option {name}"
+    return found
+
+
+def admissible(catalogue: Catalogue, state: ShopState) -> list[str]:
+    """The page's click actions; a hostile option value that no action can name is none."""
+    return [
+        f"click[{text}]"
+        for text in clickables(catalogue, state)
+        if text != "search" and text and "[" not in text and "\n" not in text
+    ]
 
 
 def sub_texts(product: Product, sub: str) -> list[str]:
@@ -56,91 +66,3 @@ def sub_texts(product: Product, sub: str) -> list[str]:
         "reviews": [],
     }
     return texts[sub]
-
-
-def _done(state: ShopState, reward: float) -> list[Node]:
-    # As a Jinja template writes it: keys in order, and what HTML minds as escapes.
-    options = json.dumps(dict(state.options), sort_keys=True)
-    for mark in "<>&'":
-        options = options.replace(mark, f"\\u{ord(mark):04x}")
-    texts = (
-        "Thank you for shopping with us!|Your code:|None|(Paste it in your MTurk interface.)|Purchased|asin|{asin}|options|{options}|"
-        "attrs|None|category|None|query|None|product category|None|Target|asin|options|attrs|price upper|instuction text|category|"
-        "product category|query|Goal|None|Reward|Your score (min 0.0, max 1.0)|{reward}|Reward Details|None"
-    ).split("|")
-    own = {"{asin}": state.asin, "{options}": options, "{reward}": str(reward)}
-    return [Node(own.get(text, text)) for text in texts]
-
-
-def as_text(page: list[Node]) -> str:
-    """The original's ``text`` form."""
-    return " [SEP] ".join(node.text.strip() for node in page if node.text not in ("", "\n"))
-
-
-def as_rich_text(page: list[Node], state: ShopState) -> str:
-    """The original's ``text_rich`` form."""
-    # The original looks a text up in the address, where options stand as JSON: what JSON escapes is never found there.
-    chosen = (
-        {part for option in state.options for part in option if json.dumps(part) == f'"{part}"'}
-        if state.page == "item"
-        else set()
-    )
-    clicked, lines = "", []
-    for text, kind in page:
-        if text in ("", "\n"):
-            continue
-        done = text in chosen if kind == "option" else kind == "product" and text in state.visited
-        mark = "clicked button" if done else "button"
-        if kind == "option" and done:
-            clicked = f"You have clicked {text}.\n{clicked}"
-        indent = {"option": "  ", "product": "\n"}.get(kind, "")
-        lines.append(text if kind == "text" else f"{indent}[{mark}] {text} [{mark}_]")
-    return clicked + "".join(f"{line}\n" for line in lines)
-
-
-def with_options(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> str:
-    """Our form: a line per thing; the chosen options, what was read and what was opened are named, as a browser marks visited links."""
-    if state.page == "search":
-        return f"Instruction: {instruction}\nButtons: search"
-    if state.page == "done":
-        return f"Bought {state.asin.lower()} with {_chosen(state)}. Score: {reward:.4g}"
-    if state.page == "results":
-        found = len(catalogue.search_terms(state.terms))
-        products = (catalogue.product(number) for number in results(catalogue, state))
-        lines = [
-            f"{product['asin'].lower()}: {product['Title']} ({product['Price']})" for product in products
-        ]
-        opened = [asin.lower() for asin in state.visited if f"{asin.lower()}:" in "\n".join(lines)]
-        lines += [f"Already opened: {', '.join(opened)}"] * bool(opened)
-        back = "< prev, " if state.number > 1 else ""
-        return "\n".join(
-            [f"Page {state.number} of {found} results", *lines, f"Buttons: {back}next >, back to search"]
-        )
-    product = current_product(catalogue, state)
-    if state.page == "sub":
-        texts = [text for text in sub_texts(product, state.sub) if text] or ["(nothing here)"]
-        return "\n".join(
-            [f"{state.sub.capitalize()} of {state.asin.lower()}", *texts, "Buttons: < prev, back to search"]
-        )
-    chosen = dict(state.options)
-    lines = [f"Product {state.asin.lower()}: {product['Title']}", f"Price: {product['Price']}"]
-    lines += [
-        f"Option {name} ({f'chosen: {chosen[name]}' if name in chosen else 'not chosen'}): {'; '.join(values)}"
-        for name, values in product["options"].items()
-    ]
-    lines += [f"Already read: {', '.join(state.read)}"] * bool(state.read)
-    return "\n".join([*lines, "Buttons: description, features, reviews, buy now, < prev, back to search"])
-
-
-def _chosen(state: ShopState) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in sorted(state.options)) or "no options"
-
-
-def render(
-    catalogue: Catalogue, state: ShopState, instruction: str, observation: str, reward: float = 0.0
-) -> str:
-    """The page in one of the three forms."""
-    if observation == "text_options":
-        return with_options(catalogue, state, instruction, reward)
-    page = nodes(catalogue, state, instruction, reward)
-    return as_text(page) if observation == "text" else as_rich_text(page, state)

@@ -1,213 +1,101 @@
-"""WebShop's pages as pure rules: state and action give the next state.
+"""Rules of WebShop: a pure function from (task, state, action) to an outcome.
 
-The same as the original's simulated server: which buttons a page has, that values are keyed by their text, that a search is
-taken on every page, that going back forgets options. What the original takes for debug commands (``<r>``, ``<a>``, ``<c>``,
-``<q>``) are plain words here.
+Where searching and clicking lead is in ``navigation``, the score of a purchase in ``reward``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
-from tstar_envs.react import bracket_content
+from tstar_envs.envs.webshop.actions import parse_action, read_action
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.navigation import click, effect, search
+from tstar_envs.envs.webshop.pages import clickables, current_product
+from tstar_envs.envs.webshop.reward import Reward, score
+from tstar_envs.envs.webshop.shop import Shop
+from tstar_envs.envs.webshop.state import ShopState
+from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.text import TEXT_OPTIONS, render
+from tstar_envs.outcome import Outcome
 
-PAGE_SIZE = 10  # products of a results page in the original
-SUB_PAGES = ("description", "features", "reviews")
-_ITEM_BUTTONS = ("back to search", "< prev", *SUB_PAGES, "buy now")
-# Clicks that only turn a page or read: they never count as modifying the state.
-READING = frozenset({"next >", *SUB_PAGES})
 
-
-@dataclass(frozen=True, slots=True)
-class ShopState:
-    """Where an episode stands.
+class Conditions(NamedTuple):
+    """What an environment plays under.
 
     Attributes:
-        page: search, results, item, sub or done.
-        terms: the analysed query.
-        number: of the results page.
-        asin: of the product looked at.
-        options: (name, value) in the order of the first choice of each name.
-        sub: which sub page.
-        read: sub pages read of this product (what the agent knows; not part of the state key).
-        visited: ASINs opened so far (``text_rich`` marks them; not part of the state key).
-        page_size: products of a results page; fixed for an environment, so not part of the state key.
+        shop: what is sold.
+        observation: form of the observations, one of ``text.OBSERVATIONS``.
+        exact: only actions count that are written exactly as the original wants them.
     """
 
-    page: str = "search"
-    terms: tuple[str, ...] = ()
-    number: int = 1
-    asin: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-    sub: str = ""
-    read: tuple[str, ...] = ()
-    visited: tuple[str, ...] = ()
-    page_size: int = PAGE_SIZE
-
-    def key(self) -> str:
-        """Text that is equal exactly for equal states: options in any order, queries by their analysed terms."""
-        return repr((self.page, self.terms, self.number, self.asin, sorted(self.options), self.sub))
-
-
-class Parsed(NamedTuple):
-    """An action: ``name`` and lower-cased ``argument``, and ``problem`` where it is none."""
-
-    name: str
-    argument: str
-    problem: str = ""
+    shop: Shop
+    observation: str
+    exact: bool
 
     @property
-    def canonical(self) -> str:
-        """The action as it is written."""
-        return f"{self.name}[{self.argument}]"
+    def catalogue(self) -> Catalogue:
+        """The products of the shop."""
+        return self.shop.catalogue
+
+    def page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:
+        """What the agent sees."""
+        return render(self.catalogue, state, task.instruction, self.observation, reward)
+
+    def extra(self, state: ShopState) -> dict[str, Any]:
+        """The entries of ``info`` that every page has."""
+        return {"search_available": state.page == "search", "tagger": self.catalogue.tagger}
 
 
-def parse_action(action: str) -> Parsed:
-    r"""Read an action as the original's ``re.match(r'(.+)\[(.+)\]')`` does, in linear time.
-
-    The name is case-sensitive, the argument is lower-cased, the last brackets count, and what follows them is ignored.
-    """
-    line = action.partition("\n")[0]
-    close = line.rfind("]")
-    opening = line.rfind("[", 1, max(1, close - 1))
-    if close < 0 or opening < 0:
-        return Parsed("", "", "an action is written search[keywords] or click[button]")
-    name, argument = line[:opening], line[opening + 1 : close].lower()
-    if name not in ("search", "click"):
-        return Parsed("", "", f"there is no action {name[:40]!r}; use search[keywords] or click[button]")
-    return Parsed(name, argument)
-
-
-def read_action(action: str, buttons: Mapping[str, str]) -> Parsed:
-    """Read an action as an agent means it: the name in any case, and the bracket that balances ends the argument.
-
-    Args:
-        action: what was asked.
-        buttons: what the page has to click (``clickables``). One whose text has odd white space or brackets is found as well.
-    """
-    opening = action.find("[")
-    name = action[:opening].strip().lower()
-    content = bracket_content(action, opening) if name in ("search", "click") else None
-    if content is None:
-        return parse_action(action)  # which says what is wrong
-    argument = " ".join(content.lower().split())
-    if name == "search":
-        return (
-            Parsed(name, argument)
-            if argument
-            else Parsed("", "", "search[...] needs words between the brackets")
-        )
-    exact = action[opening + 1 : max(action.rfind("]"), opening)].lower()
-    for wanted in (exact, argument, argument.strip("\"'`")):
-        if wanted in buttons:
-            return Parsed(name, wanted)
-        spaced = [text for text in buttons if " ".join(text.split()) == " ".join(wanted.split())]
-        if len(spaced) == 1:
-            return Parsed(name, spaced[0])
-    return Parsed(name, argument)
-
-
-def results(catalogue: Catalogue, state: ShopState) -> Sequence[int]:
-    """Product numbers on the current page of results; a page beyond the last is empty."""
-    found = catalogue.search_terms(state.terms)
-    return found[(state.number - 1) * state.page_size : state.number * state.page_size]
-
-
-def current_product(catalogue: Catalogue, state: ShopState) -> Product:
-    """The product that the state looks at; it must have one."""
-    number = catalogue.find(state.asin)
-    if number is None:
-        raise LookupError(f"state of another catalogue: it has no product {state.asin!r}")
-    return catalogue.product(number)
-
-
-def clickables(catalogue: Catalogue, state: ShopState) -> dict[str, str]:
-    """What can be clicked: text -> kind (button, product, or the option's name after ``option ``).
-
-    One text is there once: an option value of two names sets the last, one equal to a button's text is that button.
-    """
-    if state.page == "search":
-        return {"search": "button"}
-    if state.page == "done":
-        return {}
-    if state.page == "sub":
-        return dict.fromkeys(("back to search", "< prev"), "button")
-    if state.page == "results":
-        buttons = ("back to search", "< prev", "next >") if state.number > 1 else ("back to search", "next >")
-        products = (catalogue.product(number)["asin"].lower() for number in results(catalogue, state))
-        return {**dict.fromkeys(buttons, "button"), **dict.fromkeys(products, "product")}
-    found = dict.fromkeys(_ITEM_BUTTONS, "button")
-    for name, values in current_product(catalogue, state)["options"].items():
-        for value in values:
-            if found.get(value) != "button":
-                found[value] = f"option {name}"
-    return found
-
-
-def admissible(catalogue: Catalogue, state: ShopState) -> list[str]:
-    """The page's click actions; a hostile option value that no action can name is none."""
-    return [
-        f"click[{text}]"
-        for text in clickables(catalogue, state)
-        if text != "search" and text and "[" not in text and "\n" not in text
-    ]
-
-
-def search(state: ShopState, query: str) -> ShopState:
-    """The first page of results; product and options are forgotten."""
-    return ShopState("results", query_terms(query), visited=state.visited, page_size=state.page_size)
-
-
-def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopState:
-    """The state after a click on something the page has."""
-    if kind == "product":
-        asin = next(
-            a
-            for number in results(catalogue, state)
-            if (a := catalogue.product(number)["asin"]).lower() == text
-        )
-        visited = state.visited if asin in state.visited else (*state.visited, asin)
-        return replace(state, page="item", asin=asin, options=(), read=(), visited=visited)
-    if kind != "button":
-        options: Mapping[str, str] = {**dict(state.options), kind.removeprefix("option "): text}
-        return replace(state, options=tuple(options.items()))
-    if text == "back to search":
-        return ShopState(visited=state.visited, page_size=state.page_size)
-    if text == "buy now":
-        return replace(state, page="done")
-    if text in SUB_PAGES:
-        return replace(
-            state, page="sub", sub=text, read=state.read if text in state.read else (*state.read, text)
-        )
-    if text == "< prev" and state.page == "sub":
-        return replace(state, page="item", sub="")
-    if state.page == "item":
-        return replace(state, page="results", asin="", options=(), read=())
-    return replace(state, number=state.number + (1 if text == "next >" else -1))
-
-
-def effect(before: ShopState, after: ShopState, action: Parsed) -> str:
-    """The canonical key of a change that counts as modifying the state, "" if there is none.
-
-    Turning a page of results and reading a sub page are none; going back from an item is one only if it loses options.
-    """
-    turned = before.page == after.page == "results"
-    went_back = (
-        before.page in ("item", "sub")
-        and after.page in ("item", "results")
-        and not before.options
-        and action.argument == "< prev"
+def apply(task: ShopTask, state: ShopState, action: str, conditions: Conditions) -> Outcome[ShopState]:
+    """What an action does."""
+    catalogue = conditions.catalogue
+    buttons = clickables(catalogue, state)
+    parsed = parse_action(action) if conditions.exact else read_action(action, buttons)
+    if parsed.problem:
+        return _invalid(task, state, parsed.problem, conditions)
+    if parsed.name == "search":
+        after = search(state, parsed.argument)
+    else:
+        kind = buttons.get(parsed.argument)
+        if kind is None or parsed.argument == "search":
+            problem = f"there is no button {parsed.argument[:80]!r} on this page"
+            return _invalid(task, state, problem, conditions)
+        after = click(catalogue, state, parsed.argument, kind)
+    key = effect(state, after, parsed)
+    if after.page == "done":
+        return _buy(task, after, parsed.canonical, key, conditions)
+    return Outcome(
+        after, conditions.page(task, after), parsed.canonical, effect_key=key, extra=conditions.extra(after)
     )
-    read = after.page == "sub" or (before.page == "sub" and after.page == "item")
-    if before.key() == after.key():
-        return ""
-    if action.name == "search":
-        return f"search:{' '.join(after.terms)}"
-    if turned or went_back or read:
-        return ""
-    if before.page == "item" and after.page == "item":
-        return f"options:{sorted(after.options)!r}"
-    return f"click:{action.argument}"
+
+
+def score_of(catalogue: Catalogue, task: ShopTask, state: ShopState) -> Reward:
+    """What the product looked at scores with the options chosen."""
+    product = current_product(catalogue, state)
+    price = catalogue.price(catalogue.find(state.asin) or 0)
+    return score(product, task.goal, dict(state.options), price, product["nouns"], task.nouns)
+
+
+def _invalid(task: ShopTask, state: ShopState, problem: str, conditions: Conditions) -> Outcome[ShopState]:
+    page = conditions.page(task, state)
+    observation = f"Invalid action: {problem}.\n{page}" if conditions.observation == TEXT_OPTIONS else page
+    return Outcome(state, observation, "", invalid_reason=problem, extra=conditions.extra(state))
+
+
+def _buy(
+    task: ShopTask, state: ShopState, action: str, key: str, conditions: Conditions
+) -> Outcome[ShopState]:
+    total, parts = score_of(conditions.catalogue, task, state)
+    # Titles are compared by their nouns, and taggers differ.
+    parts["tagger"] = conditions.catalogue.tagger
+    bought = {"asin": state.asin, "options": dict(state.options)}
+    return Outcome(
+        state,
+        conditions.page(task, state, total),
+        action,
+        effect_key=key,
+        terminated=True,
+        success=total == 1.0,
+        score=total,
+        extra={**conditions.extra(state), "reward_parts": parts, "bought": bought},
+    )

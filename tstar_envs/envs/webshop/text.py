@@ -1,122 +1,138 @@
-"""The words of WebShop: prompts and the expert's thoughts, each in four wordings."""
+"""What a page says: the original's two text forms, and ours, which shows the chosen options.
+
+A page is a row of nodes, as the original's HTML has them; ``text`` joins them with `` [SEP] ``, ``text_rich`` marks
+buttons. ``text_options`` is shorter, has a line per thing, leaves out the instruction where it was said already, and says
+what was opened and read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from typing import NamedTuple
 
-_RULES = """You are shopping in a web shop. Buy the product that the instruction asks for, with the right options.
+from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.pages import current_product, results, sub_texts
+from tstar_envs.envs.webshop.state import ShopState
 
-Actions:
-search[keywords]   search for products; shows the first page of results
-click[button]      click something the page shows: a product's code, an option value, or one of the buttons
-                   next >, < prev, back to search, description, features, reviews, buy now
-
-A product must have every wanted attribute (often only its description or features say so), the wanted options must be
-clicked, and its price must be within the limit. click[buy now] ends the episode; the score is the part of the wishes that is met.
-You have {horizon} steps."""
-
-PROMPTS = {
-    "react": _RULES + "\n\nReply in two lines:\nThought: what you think\nAction: one action",
-    "tags": _RULES + "\n\nReply with <think>what you think</think><action>one action</action>",
-}
-
-# {a} is what is searched or clicked, {w} the wanted attributes, {d} the detail of the reason (``oracle.next_action``).
-THOUGHTS: dict[str, tuple[str, str, str, str]] = {
-    "search": (
-        "I search for {a}.",
-        "First I look for {a}.",
-        "Let me search for {a}.",
-        "I need {a}, so I search for that.",
-    ),
-    "search again": (
-        "Nothing fits here, I search for {a}.",
-        "These results do not fit. I look for {a}.",
-        "Better keywords are needed: {a}.",
-        "I do not see it, so I search for {a}.",
-    ),
-    "open": (
-        "{a} may have {w}. I open it.",
-        "I open {a} to see if it has {w}.",
-        "{a} fits title and price, I check it for {w}.",
-        "{a} is a candidate for {w}.",
-    ),
-    "next page": (
-        "None of these fits, I go to the next page.",
-        "Not on this page, I turn to the next.",
-        "I look at the next page.",
-        "The next page may have it.",
-    ),
-    "earlier page": (
-        "I go back a page.",
-        "It was on an earlier page.",
-        "I turn back to the previous page.",
-        "The page before had a better one.",
-    ),
-    "open by title": (
-        "{d} is in the title of {a}, I open it.",
-        "The title with {d} is that of {a}. I look at it.",
-        "I want {d} and see it in the title of {a}.",
-        "{d}: that says {a}, and the price fits. I open it.",
-    ),
-    "wrong product": (
-        "This product does not fit, I go back.",
-        "Not all wishes are met here. Back to the results.",
-        "This is not the one, I go back.",
-        "I return to the results, this does not fit.",
-    ),
-    "too dear": (
-        "{d} is more than I may pay, I go back.",
-        "Too expensive: {d}. Back to the results.",
-        "The price of {d} is over the limit, I go back.",
-        "{d} does not fit the limit. Back.",
-    ),
-    "no option": (
-        "There is no {d} here, I go back.",
-        "It does not come in {d}. Back to the results.",
-        "I need {d}, which this one lacks. Back.",
-        "{d} is not offered, I return to the results.",
-    ),
-    "no attribute": (
-        "I read it all and {d} is not there, I go back.",
-        "Nothing says {d}. Back to the results.",
-        "It lacks {d}, I go back.",
-        "{d} is missing here, I return to the results.",
-    ),
-    "read": (
-        "I read the {a} to check for {d}.",
-        "Does it have {d}? I look at the {a}.",
-        "Before I buy I read the {a}: it should have {d}.",
-        "The {a} should tell about {d}.",
-    ),
-    "has attribute": (
-        "It says {d}. Back to the product.",
-        "Here it is: {d}. I go back.",
-        "{d} stands here; back to the product.",
-        "Good, {d}. I go back.",
-    ),
-    "lacks attribute": (
-        "Nothing that I look for stands here. I go back.",
-        "This does not help, back to the product.",
-        "No word of it here. Back.",
-        "I see none of my wishes here, I go back.",
-    ),
-    "option": (
-        "I choose {a}.",
-        "The instruction wants {a}.",
-        "I need {a}, I click it.",
-        "{a} is the option asked for.",
-    ),
-    "buy": (
-        "Everything fits, I buy it.",
-        "Attributes, options and price are right. I buy it.",
-        "All wishes are met, I buy now.",
-        "This is it. I buy it.",
-    ),
-}
+TEXT_OPTIONS = "text_options"  # our form; the others are the original's
+OBSERVATIONS = (TEXT_OPTIONS, "text", "text_rich")
 
 
-def thought(reason: str, wording: int, action: str, attributes: Sequence[str], detail: str) -> str:
-    """A thought in one of the four wordings."""
-    wordings = THOUGHTS[reason]
-    wanted = " and ".join(attributes) or "what is asked for"
-    return wordings[wording % len(wordings)].format(a=action, w=wanted, d=detail or wanted)
+class Node(NamedTuple):
+    """A piece of visible text; ``kind`` is text, button, option or product."""
+
+    text: str
+    kind: str = "text"
+
+
+def nodes(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> list[Node]:
+    """The page's visible text in the original's order."""
+    head = [Node("Instruction:"), Node(instruction)]
+    if state.page == "search":
+        return [Node("WebShop"), *head, Node("Search", "button")]
+    if state.page == "done":
+        return _done(state, reward)
+    head.append(Node("Back to Search", "button"))
+    if state.page == "results":
+        head.append(Node(f"Page {state.number} (Total results: {len(catalogue.search_terms(state.terms))})"))
+        head += [Node("< Prev", "button")] * (state.number > 1) + [Node("Next >", "button")]
+        for number in results(catalogue, state):
+            product = catalogue.product(number)
+            head += [Node(product["asin"], "product"), Node(product["Title"]), Node(product["Price"])]
+        return head
+    product = current_product(catalogue, state)
+    head.append(Node("< Prev", "button"))
+    if state.page == "sub":
+        return head + [Node(text) for text in sub_texts(product, state.sub)]
+    for name, values in product["options"].items():
+        head += [Node(name), *(Node(value, "option") for value in values)]
+    head += [Node(product["Title"]), Node(f"Price: {product['Price']}"), Node("Rating: N.A.")]
+    return head + [Node(text, "button") for text in ("Description", "Features", "Reviews", "Buy Now")]
+
+
+def _done(state: ShopState, reward: float) -> list[Node]:
+    # As a Jinja template writes it: keys in order, and what HTML minds as escapes.
+    options = json.dumps(dict(state.options), sort_keys=True)
+    for mark in "<>&'":
+        options = options.replace(mark, f"\\u{ord(mark):04x}")
+    texts = (
+        "Thank you for shopping with us!|Your code:|None|(Paste it in your MTurk interface.)|Purchased|asin|{asin}|options|{options}|"
+        "attrs|None|category|None|query|None|product category|None|Target|asin|options|attrs|price upper|instuction text|category|"
+        "product category|query|Goal|None|Reward|Your score (min 0.0, max 1.0)|{reward}|Reward Details|None"
+    ).split("|")
+    own = {"{asin}": state.asin, "{options}": options, "{reward}": str(reward)}
+    return [Node(own.get(text, text)) for text in texts]
+
+
+def as_text(page: list[Node]) -> str:
+    """The original's ``text`` form."""
+    return " [SEP] ".join(node.text.strip() for node in page if node.text not in ("", "\n"))
+
+
+def as_rich_text(page: list[Node], state: ShopState) -> str:
+    """The original's ``text_rich`` form."""
+    # The original looks a text up in the address, where options stand as JSON: what JSON escapes is never found there.
+    chosen = (
+        {part for option in state.options for part in option if json.dumps(part) == f'"{part}"'}
+        if state.page == "item"
+        else set()
+    )
+    clicked, lines = "", []
+    for text, kind in page:
+        if text in ("", "\n"):
+            continue
+        done = text in chosen if kind == "option" else kind == "product" and text in state.visited
+        mark = "clicked button" if done else "button"
+        if kind == "option" and done:
+            clicked = f"You have clicked {text}.\n{clicked}"
+        indent = {"option": "  ", "product": "\n"}.get(kind, "")
+        lines.append(text if kind == "text" else f"{indent}[{mark}] {text} [{mark}_]")
+    return clicked + "".join(f"{line}\n" for line in lines)
+
+
+def with_options(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> str:
+    """Our form: a line per thing; the chosen options, what was read and what was opened are named, as a browser marks visited links."""
+    if state.page == "search":
+        return f"Instruction: {instruction}\nButtons: search"
+    if state.page == "done":
+        return f"Bought {state.asin.lower()} with {_chosen(state)}. Score: {reward:.4g}"
+    if state.page == "results":
+        found = len(catalogue.search_terms(state.terms))
+        products = (catalogue.product(number) for number in results(catalogue, state))
+        lines = [
+            f"{product['asin'].lower()}: {product['Title']} ({product['Price']})" for product in products
+        ]
+        opened = [asin.lower() for asin in state.visited if f"{asin.lower()}:" in "\n".join(lines)]
+        lines += [f"Already opened: {', '.join(opened)}"] * bool(opened)
+        back = "< prev, " if state.number > 1 else ""
+        return "\n".join(
+            [f"Page {state.number} of {found} results", *lines, f"Buttons: {back}next >, back to search"]
+        )
+    product = current_product(catalogue, state)
+    if state.page == "sub":
+        texts = [text for text in sub_texts(product, state.sub) if text] or ["(nothing here)"]
+        return "\n".join(
+            [f"{state.sub.capitalize()} of {state.asin.lower()}", *texts, "Buttons: < prev, back to search"]
+        )
+    chosen = dict(state.options)
+    lines = [f"Product {state.asin.lower()}: {product['Title']}", f"Price: {product['Price']}"]
+    lines += [
+        f"Option {name} ({f'chosen: {chosen[name]}' if name in chosen else 'not chosen'}): {'; '.join(values)}"
+        for name, values in product["options"].items()
+    ]
+    lines += [f"Already read: {', '.join(state.read)}"] * bool(state.read)
+    return "\n".join([*lines, "Buttons: description, features, reviews, buy now, < prev, back to search"])
+
+
+def _chosen(state: ShopState) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in sorted(state.options)) or "no options"
+
+
+def render(
+    catalogue: Catalogue, state: ShopState, instruction: str, observation: str, reward: float = 0.0
+) -> str:
+    """The page in one of the three forms."""
+    if observation == TEXT_OPTIONS:
+        return with_options(catalogue, state, instruction, reward)
+    page = nodes(catalogue, state, instruction, reward)
+    return as_text(page) if observation == "text" else as_rich_text(page, state)

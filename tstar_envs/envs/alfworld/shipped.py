@@ -1,0 +1,40 @@
+"""The games of the mini tier, in the compact form in which they ship."""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+from pathlib import Path
+
+from tstar_envs.envs.alfworld.game.house import House, read_house
+from tstar_envs.envs.alfworld.game.scene import Scene, read_scene
+from tstar_envs.envs.alfworld.task import SPLITS, HouseTask
+
+DATA = Path(__file__).parent / "data"
+
+
+@lru_cache(maxsize=1)
+def shipped_houses() -> dict[int, House]:
+    """The houses of the mini tier by scene number."""
+    text = gzip.decompress((DATA / "houses.txt.gz").read_bytes()).decode()
+    return {house.scene: house for house in map(read_house, text.splitlines())}
+
+
+@lru_cache(maxsize=1)
+def shipped_tasks() -> tuple[HouseTask, ...]:
+    """The tasks of the mini tier, in the order of the splits."""
+    tasks = []
+    for split in SPLITS:
+        text = gzip.decompress((DATA / f"{split}.txt.gz").read_bytes()).decode()
+        for number, line in enumerate(text.splitlines()):
+            tasks.append(
+                HouseTask(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line)
+            )
+    return tuple(tasks)
+
+
+def scene_of(task: HouseTask) -> Scene | None:
+    """The compact scene of a task, None for a game of the public format."""
+    if isinstance(task.source, Path):
+        return None
+    return read_scene(task.source, shipped_houses()) if isinstance(task.source, str) else task.source

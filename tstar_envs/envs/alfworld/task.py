@@ -1,0 +1,75 @@
+"""What a task of ALFWorld is: a game, by its scene or its file, in a split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.envs.alfworld.game.game import Game
+from tstar_envs.envs.alfworld.game.scene import Scene
+from tstar_envs.envs.alfworld.task_types import TASK_TYPES
+
+# As the field reports it, the test split is ALFWorld's valid_seen; both names are accepted wherever a split is asked for.
+SPLITS = ("train", "valid", "test", "valid_unseen")
+SPLIT_ALIASES = {"valid_seen": "test"}
+
+
+@dataclass(frozen=True)
+class HouseTask:
+    """One task.
+
+    Attributes:
+        id: unique in its set.
+        split: one of ``SPLITS``.
+        task_type: ALFRED's name of the type.
+        source: a scene, a line of the shipped files, or the path of a ``game.tw-pddl`` file.
+        stamp: time and size of that file when the task was found, so that a changed one is read anew.
+    """
+
+    id: str
+    split: str
+    task_type: str
+    source: Scene | str | Path
+    stamp: tuple[int, int] = (0, 0)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """The tasks of an environment.
+
+    Attributes:
+        tier: ``mini`` (shipped), ``full`` (published), ``path`` or ``practice``.
+        tasks: task id -> task.
+        by_split: split -> task ids in order.
+        left_out: games that cannot be used.
+    """
+
+    tier: str
+    tasks: dict[str, HouseTask]
+    by_split: dict[str, tuple[str, ...]]
+    left_out: LeftOut = NOTHING_LEFT_OUT
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
+        return self  # never changed after loading, so copies of an environment share it
+
+
+def task_set(
+    tier: str, tasks: Iterable[HouseTask], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
+) -> TaskSet:
+    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
+    by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
+    by_split = {split: tuple(task.id for task in by_id.values() if task.split == split) for split in SPLITS}
+    return TaskSet(tier, by_id, by_split, left_out)
+
+
+class Loaded(NamedTuple):
+    """A task and its game, which is loaded when the task is taken."""
+
+    task: HouseTask
+    game: Game

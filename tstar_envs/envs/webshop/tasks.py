@@ -1,0 +1,103 @@
+"""Shops by the option ``data``: the shipped one, the original's products where they are, or a folder; each is opened once per process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.choices import SPLITS
+from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.home import Published
+from tstar_envs.envs.webshop.catalogue import original_files
+from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
+from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
+from tstar_envs.envs.webshop.catalogue.stores import open_plan
+from tstar_envs.envs.webshop.shop import Shop, make_shop
+from tstar_envs.envs.webshop.task import task_from_record
+from tstar_envs.tier import PathLike, Stamped, existing, stamped
+
+MINI_FOLDER = Path(__file__).parent / "data"
+
+
+def _products_in(folder: Path) -> Path | None:
+    return next(folder.glob("items_shuffle*.json"), None)
+
+
+def published_products() -> Published:
+    """The original's products, of which ``auto`` makes the shop when they are there."""
+    return Published(
+        "WebShop's original products", _products_in(data_home()), (data_home(),), "scripts/fetch_data webshop"
+    )
+
+
+def find_tier(data: PathLike) -> tuple[str, Path]:
+    """The tier and the folder that an environment's ``data`` option means.
+
+    Raises:
+        UnknownOption: an empty path.
+        MissingData: nothing there.
+        BadData: a pipe, a device, or a name that the system refuses.
+    """
+    full = data_home()
+    if data == "auto":
+        data = "full" if _products_in(full) else "mini"
+    if data in ("mini", "full"):
+        return str(data), MINI_FOLDER if data == "mini" else full
+    return "path", existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
+
+
+def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
+    """Open a shop; one that was opened in this process and did not change since is the same.
+
+    Args:
+        data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/webshop``), ``auto``, or a folder with ``items_shuffle*.json``,
+            ``items_ins_v2*.json``, ``items_human_ins.json`` and, to fix the draws, ``goals.json`` and ``prices.json``.
+        seed: of the drawn prices and price limits.
+        skip_bad: leave out products and goals that cannot be used; ``left_out`` says how many and why.
+
+    Raises:
+        UnknownOption: an empty path.
+        MissingData: the folder, its product file, or goals for its products are not there.
+        BadData: a file cannot be used, or something in it; file, line and field of all are named.
+        WriteFailed: the store of large files cannot be written.
+    """
+    check_skip_bad(skip_bad)
+    tier, folder = find_tier(data)
+    sources = () if tier == "mini" else stamped(original_files.source_paths(folder))
+    return open_shop(tier, folder, os.fspath(data), seed, skip_bad, sources)
+
+
+@lru_cache(maxsize=8)
+def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sources: Stamped) -> Shop:
+    """``load_shop`` once the files are known."""
+    plan = _mini_plan() if tier == "mini" else original_files.plan(folder, seed, skip_bad)
+    catalogue, tasks, left_out = open_plan(plan)
+    return replace(make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad), left_out=left_out)
+
+
+def _mini_plan() -> Plan:
+    manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
+    return Plan(
+        store_folder("mini", [], manifest["sha256_uncompressed"]),
+        lambda: read_lines(MINI_FOLDER / "products.jsonl.gz"),
+        lambda product: float(product["pricing"][0]),
+        LEXICON,
+        lambda catalogue: [task_from_record(record) for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")],
+    )
+
+
+def read_lines(path: Path) -> list[Any]:
+    """The records of a shipped ``.jsonl.gz``."""
+    with gzip.open(path, "rt", encoding="utf-8") as handle:
+        return [json.loads(line) for line in handle]
+
+
+def survey_mini() -> dict[str, int]:
+    """How many tasks each shipped split has, without building the catalogue."""
+    splits = [record["split"] for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")]
+    return {split: splits.count(split) for split in SPLITS}
