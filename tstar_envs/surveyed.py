@@ -9,7 +9,7 @@ from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
-from tstar_envs.data.home import Published
+from tstar_envs.data.locate import Published
 
 
 class Surveyed:

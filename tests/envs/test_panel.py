@@ -18,7 +18,6 @@ import pytest
 import tstar_envs
 from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_envs
 from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked
-from tstar_envs.envs.alfworld.task import TaskSet as HouseSet
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
@@ -214,7 +213,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
         )
 
     houses = make("tstar/ALFWorld")._set  # type: ignore[attr-defined]
-    assert isinstance(houses, HouseSet)
+    assert isinstance(houses, LoadedTasks)
     first, second = PANEL["alfworld"].tasks[:2]
     moved = {**houses.tasks, first: replace(houses.tasks[second], id=first)}
     refused(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tstar_envs.data.home import data_home
+from tstar_envs.data.locate import data_home
 from tstar_envs.doctor.finding import MISSING, OK, Finding
 from tstar_envs.registry import list_envs
 

@@ -8,7 +8,8 @@ from typing import Any
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
-from tstar_envs.data.home import Published
+from tstar_envs.data.locate import PathLike, Published
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld import oracle, planner, prompts, rules, search_expert, thoughts
 from tstar_envs.envs.alfworld.game.commands import situation
 from tstar_envs.envs.alfworld.game.game import GIVEN
@@ -17,14 +18,13 @@ from tstar_envs.envs.alfworld.game.transitions import fingerprint
 from tstar_envs.envs.alfworld.published.folders import published_games
 from tstar_envs.envs.alfworld.published.mirror import Mirror
 from tstar_envs.envs.alfworld.state import Position
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Loaded, TaskSet
+from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, HouseTask, Loaded
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
-from tstar_envs.errors import UnknownOption, UnknownTask
+from tstar_envs.errors import UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
-from tstar_envs.tier import PathLike
 from tstar_envs.tools import Tool, tool
 
 VARIANTS = ("all", *TASK_TYPES)
@@ -128,7 +128,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         go_modifies: bool = True,
         strict: bool = False,
         split: str = "test",
-        task_set: TaskSet | None = None,
+        task_set: LoadedTasks[HouseTask] | None = None,
         **options: Any,
     ) -> None:
         """See the class. ``task_set`` replaces the files by tasks in memory."""
@@ -163,12 +163,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         return self._set.by_split[wanted]
 
     def _load_task(self, task_id: str) -> tuple[Loaded, str]:
-        try:
-            task = self._set.tasks[task_id]
-        except KeyError:
-            raise UnknownTask(
-                f"no task {task_id!r} in {self._name()} ({self.tier}); see env.unwrapped.task_ids(split)"
-            ) from None
+        task = self._set.task(task_id)
         return Loaded(task, load_game_with_put(task) if self._old_words else load_game(task)), task.split
 
     def _start(self, task: Loaded) -> tuple[Position, str]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld.game.scene import write_scene
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
-from tstar_envs.envs.alfworld.task import HouseTask, TaskSet, task_set
+from tstar_envs.envs.alfworld.task import HouseTask, task_set
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_tasks
 
@@ -25,7 +26,9 @@ def held_out_lines() -> frozenset[str]:
     )
 
 
-def practice_set(seed: int | str, variants: Sequence[str] = tuple(TASK_TYPES), size: int = TASKS) -> TaskSet:
+def practice_set(
+    seed: int | str, variants: Sequence[str] = tuple(TASK_TYPES), size: int = TASKS
+) -> LoadedTasks[HouseTask]:
     """Fresh train tasks, the task types in turn."""
     held_out = held_out_lines()
     scenes = fresh_scenes(f"practice/{seed}", [TASK_TYPES[variant] for variant in variants])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from functools import lru_cache
 from pathlib import Path
 
+from tstar_envs.data.shipped import read_shipped
 from tstar_envs.envs.alfworld.game.house import House, read_house
 from tstar_envs.envs.alfworld.game.scene import Scene, read_scene
 from tstar_envs.envs.alfworld.task import SPLITS, HouseTask
@@ -16,8 +16,7 @@ DATA = Path(__file__).parent / "data"
 @lru_cache(maxsize=1)
 def shipped_houses() -> dict[int, House]:
     """The houses of the mini tier by scene number."""
-    text = gzip.decompress((DATA / "houses.txt.gz").read_bytes()).decode()
-    return {house.scene: house for house in map(read_house, text.splitlines())}
+    return {house.scene: house for house in map(read_house, read_shipped(DATA / "houses.txt.gz"))}
 
 
 @lru_cache(maxsize=1)
@@ -25,8 +24,7 @@ def shipped_tasks() -> tuple[HouseTask, ...]:
     """The tasks of the mini tier, in the order of the splits."""
     tasks = []
     for split in SPLITS:
-        text = gzip.decompress((DATA / f"{split}.txt.gz").read_bytes()).decode()
-        for number, line in enumerate(text.splitlines()):
+        for number, line in enumerate(read_shipped(DATA / f"{split}.txt.gz")):
             tasks.append(
                 HouseTask(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line)
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.data.tasks import LoadedTasks, ids_by_split
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.scene import Scene
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
@@ -39,33 +40,14 @@ class HouseTask:
         return hash(self.id)
 
 
-@dataclass(frozen=True)
-class TaskSet:
-    """The tasks of an environment.
-
-    Attributes:
-        tier: ``mini`` (shipped), ``full`` (published), ``path`` or ``practice``.
-        tasks: task id -> task.
-        by_split: split -> task ids in order.
-        left_out: games that cannot be used.
-    """
-
-    tier: str
-    tasks: dict[str, HouseTask]
-    by_split: dict[str, tuple[str, ...]]
-    left_out: LeftOut = NOTHING_LEFT_OUT
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TaskSet:
-        return self  # never changed after loading, so copies of an environment share it
-
-
 def task_set(
     tier: str, tasks: Iterable[HouseTask], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
-) -> TaskSet:
+) -> LoadedTasks[HouseTask]:
     """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
     by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
-    by_split = {split: tuple(task.id for task in by_id.values() if task.split == split) for split in SPLITS}
-    return TaskSet(tier, by_id, by_split, left_out)
+    by_split = ids_by_split(((task.id, task.split) for task in by_id.values()), SPLITS)
+    name = "ALFWorld" if variant == "all" else f"ALFWorld-{variant}"
+    return LoadedTasks(name, tier, by_id, by_split, left_out=left_out)
 
 
 class Loaded(NamedTuple):

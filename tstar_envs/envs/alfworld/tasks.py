@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.files import read_text
+from tstar_envs.data.locate import PathLike, Stamped, existing
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.scene import scene_game
 from tstar_envs.envs.alfworld.published.folders import (
@@ -21,10 +23,9 @@ from tstar_envs.envs.alfworld.published.folders import (
 )
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.shipped import scene_of, shipped_tasks
-from tstar_envs.envs.alfworld.task import HouseTask, TaskSet, task_set
+from tstar_envs.envs.alfworld.task import HouseTask, task_set
 from tstar_envs.errors import MissingData
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import PathLike, Stamped, existing
 
 # Of the 3,553 published train games as many are held out as leaves the paper's 3,321.
 HELD_OUT, PUBLISHED_TRAIN = 232, 3553
@@ -50,7 +51,7 @@ def load_game_with_put(task: HouseTask) -> Game:
     return replace(game, wording=game.wording.before_0_4())
 
 
-def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
+def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTasks[HouseTask]:
     """The tasks of an environment.
 
     Args:
@@ -88,18 +89,18 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> TaskSet:
 
 
 @lru_cache(maxsize=8)
-def _shipped_set(variant: str) -> TaskSet:
+def _shipped_set(variant: str) -> LoadedTasks[HouseTask]:
     return task_set("mini", shipped_tasks(), variant)
 
 
 @lru_cache(maxsize=16)
-def _folder_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> TaskSet:
+def _folder_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> LoadedTasks[HouseTask]:
     tasks, left_out = read_tasks(root, files, skip_bad)
     return task_set("path", tasks, variant, left_out)
 
 
 @lru_cache(maxsize=16)
-def _published_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> TaskSet:
+def _published_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> LoadedTasks[HouseTask]:
     tasks, left_out = read_tasks(root, files, skip_bad)
     train = [task for task in tasks if task.split == "train"]
     held_out = set(

@@ -9,6 +9,7 @@ from tstar_envs.choices import check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld import prompt, text
 from tstar_envs.envs.blocksworld.commands import read_words
@@ -24,7 +25,6 @@ from tstar_envs.errors import ResetNeeded, SolverLimit
 from tstar_envs.horizon import check_seconds, tell_if_short
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import PathLike, chosen_path
 from tstar_envs.tools import Tool, tool
 
 

@@ -10,13 +10,13 @@ from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.files import find_files, read_text
 from tstar_envs.data.limits import PROBLEM_BYTES
+from tstar_envs.data.locate import PathLike, Stamped, existing, stamped
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld.pddl.reader import read_problem
 from tstar_envs.envs.blocksworld.pddl.sections import is_domain
 from tstar_envs.envs.blocksworld.task import Task
 from tstar_envs.envs.blocksworld.tasks import task_set
 from tstar_envs.errors import MissingData
-from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 
 def load_path(path: PathLike, option: str = "problems", skip_bad: bool = False) -> LoadedTasks[Task]:

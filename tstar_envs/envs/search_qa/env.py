@@ -9,7 +9,7 @@ from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.home import Published
+from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.folders import published_questions
 from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, question_set
@@ -25,7 +25,6 @@ from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import PathLike
 from tstar_envs.tools import tool
 
 MOST_PASSAGES = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tstar_envs.data.home import Published, data_home
+from tstar_envs.data.locate import Published, data_home
 from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD
 from tstar_envs.envs.search_qa.readers.records import SUFFIXES
 

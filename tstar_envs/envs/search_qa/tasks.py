@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
+from tstar_envs.data.locate import PathLike, Stamped, existing, stamped
 from tstar_envs.envs.search_qa.folders import CORPORA, WORLD_FOLDERS, corpus_in, full_folder, question_file
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.readers.aliases import read_aliases
@@ -14,7 +15,6 @@ from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
 from tstar_envs.envs.search_qa.readers.records import SUFFIXES
 from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
 from tstar_envs.errors import BadData, MissingData
-from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 ALIASES = "id_aliases.json"
 

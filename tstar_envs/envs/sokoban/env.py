@@ -8,6 +8,7 @@ from typing import Any
 from tstar_envs.choices import check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban import prompt, text
 from tstar_envs.envs.sokoban.commands import read_command
@@ -28,7 +29,6 @@ from tstar_envs.errors import SolverLimit, UnknownOption
 from tstar_envs.horizon import tell_if_short
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import PathLike, chosen_path
 from tstar_envs.tools import tool
 
 REWARDS = ("success", "shaped")

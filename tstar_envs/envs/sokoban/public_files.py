@@ -13,6 +13,7 @@ from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.files import decode, find_files, read_bytes
 from tstar_envs.data.limits import LEVEL_LINES
+from tstar_envs.data.locate import PathLike, Stamped, existing, stamped
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban.level_files.slc import is_collection, read_collection
 from tstar_envs.envs.sokoban.level_files.text_file import FoundLevel, split_levels
@@ -21,7 +22,6 @@ from tstar_envs.envs.sokoban.rules import is_solved
 from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.tasks import task_set
 from tstar_envs.errors import MissingData
-from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 LEVEL_SUFFIXES = (".txt", ".xsb", ".sok", ".slc")
 

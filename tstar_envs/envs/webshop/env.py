@@ -9,7 +9,7 @@ from typing import Any
 from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
-from tstar_envs.data.home import Published
+from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.envs.webshop import actions, mistakes, navigation, oracle, pages, prompts, rules, text
 from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.shop import Shop
@@ -19,7 +19,6 @@ from tstar_envs.envs.webshop.tasks import find_tier, load_shop, published_produc
 from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
-from tstar_envs.tier import PathLike
 from tstar_envs.tools import tool
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.home import Published
+from tstar_envs.data.locate import PathLike, Published, Stamped, existing, stamped
 from tstar_envs.envs.webshop.catalogue import original_files
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
 from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
 from tstar_envs.envs.webshop.catalogue.stores import open_plan
 from tstar_envs.envs.webshop.shop import Shop, make_shop
 from tstar_envs.envs.webshop.task import task_from_record
-from tstar_envs.tier import PathLike, Stamped, existing, stamped
 
 MINI_FOLDER = Path(__file__).parent / "data"
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from tstar_envs.data.faults import Faults, LeftOut
 from tstar_envs.data.files import find_files, read_text
-from tstar_envs.data.home import Published, data_home
+from tstar_envs.data.locate import Published, Stamped, data_home, stamped
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.task import HouseTask
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.errors import MissingData
-from tstar_envs.tier import Stamped, stamped
 
 GAME_FILE = "game.tw-pddl"
 PUBLISHED = "json_2.1.1"

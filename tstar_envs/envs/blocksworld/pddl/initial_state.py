@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tstar_envs.data.expressions import Expressions
 from tstar_envs.envs.blocksworld.facts import HANDEMPTY, HOLDING, ON, ONTABLE, Fact, state_facts
-from tstar_envs.envs.blocksworld.pddl.sections import PddlList, fail
+from tstar_envs.envs.blocksworld.pddl.sections import fail
 from tstar_envs.envs.blocksworld.state import HAND, State, towers
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 
@@ -16,7 +17,9 @@ _HANDLESS = (
 )
 
 
-def places_of(facts: Iterable[Fact], names: Sequence[str], where: str, section: PddlList) -> dict[int, int]:
+def places_of(
+    facts: Iterable[Fact], names: Sequence[str], where: str, section: Expressions
+) -> dict[int, int]:
     """What is below each block of which some fact says it; BadData where two facts say different things."""
     below: dict[int, int] = {}
     for fact in facts:
@@ -27,7 +30,7 @@ def places_of(facts: Iterable[Fact], names: Sequence[str], where: str, section: 
     return below
 
 
-def check_towers(state: State, names: Sequence[str], where: str, section: PddlList) -> None:
+def check_towers(state: State, names: Sequence[str], where: str, section: Expressions) -> None:
     """Every block stands on one that carries no other, and in the end on the table."""
     for under, count in Counter(state).items():
         if under >= 0 and count > 1:
@@ -51,7 +54,7 @@ def check_facts(
     names: Sequence[str],
     vocabulary: Vocabulary,
     where: str,
-    section: PddlList,
+    section: Expressions,
 ) -> None:
     """The facts about clear blocks and the hand must be those of the configuration."""
     given, true = set(facts), set(state_facts(state))

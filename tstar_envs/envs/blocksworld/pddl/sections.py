@@ -5,35 +5,26 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
+from tstar_envs.data.expressions import Expressions, Unbalanced, read_expressions, without_comments
 from tstar_envs.errors import BadData
 
 EXPECTED = "expected a problem of the 4-operator Blocksworld domain (tstar_envs.envs.blocksworld.domain_pddl() writes it)"
-_TOKEN = re.compile(r"[()]|[^\s()]+")
-_COMMENT = re.compile(r";[^\n]*+")
 _DOMAIN_START = re.compile(r"\(\s*+define\s*+\(\s*+domain\b", re.IGNORECASE)
 _PROBLEM_START = re.compile(r"\(\s*+define\s*+\(\s*+problem\b", re.IGNORECASE)
 
 
-class PddlList(list[Any]):
-    """A list in parentheses, and the number of the line on which it begins."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__()
-        self.line = line
-
-
 def is_domain(text: str) -> bool:
     """Whether a PDDL text is a domain and no problem."""
-    code = _COMMENT.sub("", text.removeprefix("\ufeff"))
+    code = without_comments(text.removeprefix("\ufeff"))
     return _DOMAIN_START.match(code.lstrip()) is not None and _PROBLEM_START.search(code) is None
 
 
 def fail(where: str, what: str, item: Any = None) -> NoReturn:
     """Raise BadData, with the line on which ``item`` begins."""
-    raise BadData(f"{where}: {what}{f' (line {item.line})' if isinstance(item, PddlList) else ''}")
+    raise BadData(f"{where}: {what}{f' (line {item.line})' if isinstance(item, Expressions) else ''}")
 
 
-def read_sections(text: str, where: str) -> dict[str, PddlList]:
+def read_sections(text: str, where: str) -> dict[str, Expressions]:
     """The sections of a problem by keyword, each without it.
 
     Args:
@@ -46,7 +37,7 @@ def read_sections(text: str, where: str) -> dict[str, PddlList]:
     text = text.removeprefix("\ufeff")  # the mark that some editors begin a file with
     if is_domain(text):
         fail(where, f"this is a domain, not a problem; {EXPECTED}")
-    code = _COMMENT.sub("", text)
+    code = without_comments(text)
     if len(_PROBLEM_START.findall(code)) + len(_DOMAIN_START.findall(code)) > 1:
         fail(
             where,
@@ -55,9 +46,9 @@ def read_sections(text: str, where: str) -> dict[str, PddlList]:
     tree = _parse(text, where)
     if len(tree) != 1 or not isinstance(tree[0], list) or tree[0][:1] != ["define"]:
         fail(where, f"not one (define ...) but {text[:60]!r}; {EXPECTED}")
-    sections: dict[str, PddlList] = {}
+    sections: dict[str, Expressions] = {}
     for part in tree[0][1:]:
-        if not isinstance(part, PddlList) or not part or not isinstance(part[0], str):
+        if not isinstance(part, Expressions) or not part or not isinstance(part[0], str):
             fail(where, f"{written(part)} is no section; {EXPECTED}", part)
         if part[0] in sections:
             fail(where, f"section {part[0]} occurs twice", part)
@@ -77,23 +68,14 @@ def read_sections(text: str, where: str) -> dict[str, PddlList]:
     return sections
 
 
-def _parse(text: str, where: str) -> PddlList:
+def _parse(text: str, where: str) -> Expressions:
     """A text as lists within lists."""
-    stack = [PddlList(0)]
-    for number, line in enumerate(text.split("\n"), start=1):
-        for token in _TOKEN.findall(_COMMENT.sub("", line).lower()):
-            if token == "(":
-                stack.append(PddlList(number))
-            elif token == ")":
-                if len(stack) == 1:
-                    fail(where, f"a closing parenthesis too many (line {number})")
-                inner = stack.pop()
-                stack[-1].append(inner)
-            else:
-                stack[-1].append(token)
-    if len(stack) > 1:
-        fail(where, f"{len(stack) - 1} closing parentheses are missing", stack[-1])
-    return stack[0]
+    try:
+        return read_expressions(text)
+    except Unbalanced as error:
+        if error.missing:
+            fail(where, f"{error.missing} closing parentheses are missing (line {error.line})")
+        fail(where, f"a closing parenthesis too many (line {error.line})")
 
 
 def written(item: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tstar_envs.data import home
+from tstar_envs.data import locate
 from tstar_envs.data.faults import Faults
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.nouns import Tagger
@@ -19,7 +19,7 @@ FORMAT = 3  # to be raised with every change of the files or of what they hold, 
 
 def data_home() -> Path:
     """``$TSTAR_DATA/webshop``."""
-    return home.data_home() / "webshop"
+    return locate.data_home() / "webshop"
 
 
 class Plan(NamedTuple):

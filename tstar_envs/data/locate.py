@@ -1,17 +1,38 @@
-"""Tasks of a family that has a mini tier and reads public files by path, but no full tier of its own."""
+"""Where data lie: public ones below ``$TSTAR_DATA``, and files or folders that are named by an option."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tstar_envs.data.files import regular_file, shown
 from tstar_envs.errors import MissingData, UnknownOption
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Stamped: TypeAlias = tuple[tuple[Path, int, int], ...]
+
+
+def data_home() -> Path:
+    """``$TSTAR_DATA``, or ``~/.cache/tstar`` where it is not set."""
+    return Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser()
+
+
+class Published(NamedTuple):
+    """Public data that a full tier needs.
+
+    Attributes:
+        what: in words.
+        found: where they are, None where they are not.
+        looked_in: where they would be found.
+        fetch: the command that fetches them.
+    """
+
+    what: str
+    found: Path | None
+    looked_in: tuple[Path, ...]
+    fetch: str
 
 
 def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike | None:
