@@ -7,7 +7,7 @@ of one end and a later node of the other has at least the total of the one and t
 at least what is gone at both. Lengths are tried upwards: for each, every node of one end that fits that length with any
 node which waits at the other end is expanded. (The bounds on pairs: Eckerle, Chen, Sturtevant, Zilles and Holte, "Sufficient
 conditions for node expansion in bidirectional heuristic search", ICAPS 2017.) Walks make up half of most solutions, so pairs cut off
-most of what A* from one end would expand: in the halls of ``tests/envs/test_sokoban_search.py`` nine nodes of ten. Small searches
+most of what A* from one end would expand: in the halls of ``tests/envs/sokoban/test_sokoban_search.py`` nine nodes of ten. Small searches
 have the first end only, which is that A* and needs fewer tables.
 """
 

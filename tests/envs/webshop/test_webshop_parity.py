@@ -11,7 +11,7 @@ from webshop_folder import own_stores as own_stores
 from tstar_envs.envs.webshop import score
 from tstar_envs.envs.webshop.env import WebShopEnv
 
-RECORDED = Path(__file__).resolve().parents[1] / "data" / "webshop"
+RECORDED = Path(__file__).resolve().parents[2] / "data" / "webshop"
 PARITY = json.loads((RECORDED / "reward_parity.json").read_text(encoding="utf-8"))
 TRANSCRIPTS = json.loads((RECORDED / "transcripts.json").read_text(encoding="utf-8"))
 

@@ -23,7 +23,7 @@ from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.tasks import load_shop, open_shop
 from tstar_envs.errors import WriteFailed
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

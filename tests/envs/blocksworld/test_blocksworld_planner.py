@@ -23,7 +23,7 @@ from tstar_envs.stable_random import StableRandom
 
 # 40 problems of 3 to 8 blocks with plans by Fast Downward (A* with LM-cut), made for this project.
 SAMPLE = json.loads(
-    (Path(__file__).parents[1] / "data" / "blocksworld_optimal_sample.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "data" / "blocksworld_optimal_sample.json").read_text(encoding="utf-8")
 )
 PROBLEMS: list[dict[str, Any]] = SAMPLE["problems"]
 IDS = [f"{p['kind']}-{p['id']}" for p in PROBLEMS]
