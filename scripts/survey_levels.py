@@ -3,7 +3,8 @@
     python scripts/survey_levels.py
 
 Two levels are alike here if boxes, targets and player stand in the same places to one another and the shipped solutions are the same,
-up to the eight symmetries: only walls then differ. (Equal levels, and rooms in two splits, do not occur: tests/envs/sokoban/test_sokoban_data.py.)
+up to the eight symmetries: only walls then differ. (Equal levels, and rooms in two splits, do
+not occur: tests/envs/sokoban/test_sokoban_data.py.)
 """
 
 from __future__ import annotations
