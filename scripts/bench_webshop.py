@@ -203,13 +203,13 @@ def measure_large(source: Path) -> None:
 
 def spread(times: list[tuple[float, float]]) -> str:
     """Mean, median and 99th percentile in milliseconds, by the clock and of the processor."""
-    told = []
+    message = []
     for kind, seconds in zip(("clock", "CPU"), zip(*times, strict=True), strict=True):
         p50, p99 = np.percentile(seconds, (50, 99))
-        told.append(
+        message.append(
             f"{kind}: mean {1000 * np.mean(seconds):.1f}, p50 {1000 * p50:.1f}, p99 {1000 * p99:.1f} ms"
         )
-    return "; ".join(told)
+    return "; ".join(message)
 
 
 def main() -> None:

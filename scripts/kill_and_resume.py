@@ -124,7 +124,7 @@ def play(
     """A process of the trainer, killed with its group at a moment; ``timeline`` gets when it came how far."""
     with (
         tempfile.TemporaryDirectory(prefix="kill-") as folder,
-        open(Path(folder) / "told", "w+", encoding="utf-8") as told,
+        open(Path(folder) / "told", "w+", encoding="utf-8") as message,
     ):
         before, began, reached = written(out), False, None
         begun = time.monotonic()
@@ -134,7 +134,7 @@ def play(
         process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
-            stderr=told,
+            stderr=message,
             stdin=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,
@@ -167,8 +167,8 @@ def play(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        told.seek(0)
-        return Ended(False, began, Stand.of(out), process.returncode, told.read().strip())
+        message.seek(0)
+        return Ended(False, began, Stand.of(out), process.returncode, message.read().strip())
 
 
 def moments(timeline: list[tuple[float, Stand]], kills: int, rng: random.Random) -> list[Moment]:

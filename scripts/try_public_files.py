@@ -112,17 +112,20 @@ def main(arguments: list[str] | None = None) -> int:
     if not given.seconds > 0:
         print(f"--seconds must be above 0, got {given.seconds:g}", file=sys.stderr)
         return 2
-    told = []
+    message = []
     for group in groups_of(root, given.family):
         look_at(group, given.seconds)
         if group.usable or group.sure or given.family:
             tell(group)
-            told.append(group)
-    if not told:
+            message.append(group)
+    if not message:
         print(
             f"{root}: nothing that an environment reads; --family names what the files are, and then why they cannot be used is told"
         )
-    usable, refused = sum(group.usable for group in told), sum(sum(group.refused.values()) for group in told)
+    usable, refused = (
+        sum(group.usable for group in message),
+        sum(sum(group.refused.values()) for group in message),
+    )
     print(f"total: {usable + refused:,} loaded, {usable:,} usable, {refused:,} refused")
     return 0 if usable else 1
 

@@ -86,11 +86,11 @@ def _difference(theirs: Origin, ours: Origin, task_id: str) -> str:
     if theirs.options != ours.options:
         before, now = dict(theirs.options), dict(ours.options)
         names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-        told = ", ".join(
+        message = ", ".join(
             f"{name}={before.get(name, 'default')} there and {now.get(name, 'default')} here"
             for name in names
         )
-        return f"it was taken with other options ({told})"
+        return f"it was taken with other options ({message})"
     return f"task {task_id!r} has other data there than here (another folder, or a file that has changed)"
 
 

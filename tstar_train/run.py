@@ -70,9 +70,9 @@ def train(
         checkpoint, config = resumed(out, config, iterations, console) if resume else (None, config)
         if resume and (summary := finished(out, config, checkpoint)) is not None:
             done = summary["iterations"]
-            told = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
+            message = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
             console.print(
-                told, highlight=False, soft_wrap=True
+                message, highlight=False, soft_wrap=True
             )  # a command that is broken into lines cannot be pasted
             if _lacks_report(out):
                 console.print(f"report: {write_report(out)}", highlight=False, soft_wrap=True)
@@ -133,8 +133,8 @@ def _run(
             before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
             stop.patient = True
             if train_on(trainer, folder, progress, console, started, stop, validation):
-                told = f"stopped and saved; continue with: python -m tstar_train --resume {out}"
-                console.print(told, highlight=False, soft_wrap=True)
+                message = f"stopped and saved; continue with: python -m tstar_train --resume {out}"
+                console.print(message, highlight=False, soft_wrap=True)
                 return {}
             stop.patient = False
             chosen = validation.report() if validation.on else None
@@ -147,8 +147,8 @@ def _run(
     except NotFinite as error:
         if folder is not None and error.batch:
             folder.write("broken_batch.json", {"iteration": progress.iteration + 1, **error.batch})
-            told = f"The rows that it came from are in {out / 'broken_batch.json'}. {_saved(out)}"
-            raise NotFinite(f"{error}. {told}", error.batch) from error
+            message = f"The rows that it came from are in {out / 'broken_batch.json'}. {_saved(out)}"
+            raise NotFinite(f"{error}. {message}", error.batch) from error
         raise
     except (InfrastructureError, RankFailed, EngineMismatch) as error:
         if folder is None:  # nothing has begun that could be gone on with

@@ -160,18 +160,20 @@ class Watch:
     def _give_up(self) -> None:
         mine = self._state()
         answers: dict[int, dict[str, Any]] = {self._rank: mine}
-        told: dict[str, Any] = {"reason": self._reason, "who": {}}
+        message: dict[str, Any] = {"reason": self._reason, "who": {}}
         asking = threading.Thread(
-            target=self._ask, args=(mine, answers, told), daemon=True, name="tstar watch asks"
+            target=self._ask, args=(mine, answers, message), daemon=True, name="tstar watch asks"
         )
         asking.start()
         asking.join(2 * _ANSWER_SECONDS)
-        answers, who = dict(answers), dict(told["who"])
+        answers, who = dict(answers), dict(message["who"])
         self.silent = [rank for rank in range(self._size) if rank not in answers]
         self._leads = min(answers) == self._rank
         if self._rank == 0 or self._leads:
-            told["reason"] = self._complaint() or told["reason"]
-        self._verdict = ". ".join([told["reason"] or "another rank has given up", *self._about(answers, who)])
+            message["reason"] = self._complaint() or message["reason"]
+        self._verdict = ". ".join(
+            [message["reason"] or "another rank has given up", *self._about(answers, who)]
+        )
         if self._leads:
             self._verdict += f". {self._dump(answers)}"
         self._known.set()

@@ -148,12 +148,12 @@ class Distributed:
                     backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes)
                 )
         except RuntimeError as error:
-            told = self.watch.verdict(
+            message = self.watch.verdict(
                 f"rank {rank} of {size} could not connect to the others. Each process listens on a port of its own: the hosts must let "
                 f"one another through, by the network card that GLOO_SOCKET_IFNAME names ({card} here). gloo says: {_first_line(error)}"
             )
             self.watch.close()
-            raise RankFailed(told) from error
+            raise RankFailed(message) from error
 
     def patience(self, minutes: float) -> None:
         """See ``World``."""
@@ -280,8 +280,8 @@ def together(world: World) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001  # handed over whole: all ranks raise it
         failure = error
     if agreed(world, failure is not None):
-        told = world.gather(_portable(failure))
-        shared = world.first(next((error for error in told if error is not None), None))
+        message = world.gather(_portable(failure))
+        shared = world.first(next((error for error in message if error is not None), None))
         raise (
             failure
             if failure is not None and world.rank == 0

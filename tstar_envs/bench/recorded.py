@@ -218,15 +218,15 @@ def _same_texts(files: Sequence[Recorded], shared: Sequence[str]) -> None:
 
 
 def _task_sets(files: Sequence[Recorded], union: int) -> str:
-    told = []
+    message = []
     for file in files:
         lost = (
             f", and {file.without_result} that ended in errors alone (eval again repeats them)"
             if file.without_result
             else ""
         )
-        told.append(f"{file.path} has {len(file.tasks)} of {union} tasks{lost}")
-    return "; ".join(told)
+        message.append(f"{file.path} has {len(file.tasks)} of {union} tasks{lost}")
+    return "; ".join(message)
 
 
 def _listed(ids: Sequence[str]) -> str:

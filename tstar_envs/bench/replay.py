@@ -118,12 +118,12 @@ def _side_by_side(
         return _play(GroupEnv(envs[: len(wanted)], [r.episode.task for r in wanted], 1), entry, wanted)
     except Exception as error:  # noqa: BLE001 - a task that is not here, or a fault of the rules: one recording's, not the file's
         if len(wanted) == 1:
-            told = (
+            message = (
                 error
                 if isinstance(error, TStarError)
                 else EnvironmentFailed(raised("the environment", error))
             )
-            return [Replayed(wanted[0], failed=f"{type(told).__name__}: {told}")]
+            return [Replayed(wanted[0], failed=f"{type(message).__name__}: {message}")]
         return [result for one in wanted for result in _side_by_side(envs, entry, [one])]
 
 

@@ -209,8 +209,8 @@ class _Table:
         observation, info = await self._environments.run(_reset, env, episode.task)
         episode.begin(observation, info)
         seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
-        told = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
-        await self._ask(seat, episode, agent.reset, observation, {**info, **told})
+        message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
+        await self._ask(seat, episode, agent.reset, observation, {**info, **message})
         while True:
             began = time.perf_counter()
             reply = await self._ask(seat, episode, agent.act, observation, info)

@@ -132,7 +132,7 @@ def _show(
         )
     for agent in agents:
         options = agent["options"]
-        told = (
+        message = (
             "not recorded"
             if options is None
             else ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults"
@@ -142,7 +142,7 @@ def _show(
             f"{agent['mean']:.1%}",
             str(agent["episodes"]),
             str(agent["errors"]),
-            told,
+            message,
             agent["file"],
         )
         table.add_row(*map(plain, cells))

@@ -71,9 +71,13 @@ def _told(findings: Iterator[Finding], command: DoctorCommand, console: Console)
 
 def _conclude(console: Console, played: list[Finding], broken: list[Finding]) -> None:
     works = sum(finding.status == OK for finding in played)
-    told = f"{works} of {len(played)} environments can be played here"
+    message = f"{works} of {len(played)} environments can be played here"
     if broken:
-        say(console, f"{told}; {len(broken)} broken: {', '.join(finding.what for finding in broken)}", "red")
+        say(
+            console,
+            f"{message}; {len(broken)} broken: {', '.join(finding.what for finding in broken)}",
+            "red",
+        )
     else:
         lacking = f"; {len(played) - works} need an extra (see above)" if works < len(played) else ""
-        say(console, f"{told}{lacking}; nothing is broken", "green")
+        say(console, f"{message}{lacking}; nothing is broken", "green")

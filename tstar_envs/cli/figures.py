@@ -67,8 +67,8 @@ def suite_table(rows: Sequence[Row], title: str) -> Table:
         left = f" of {row.wanted}" if summary.episodes + summary.errors < row.wanted else ""
         cells = [row.env, "", "", "", "", f"{summary.episodes}{left}", str(summary.errors)]
         if summary.success is not None and summary.wilson is not None:
-            told = interval(summary.clustered or summary.wilson)
-            cells[1:5] = f"{summary.success:.1%}", told, f"{summary.score:.3f}", f"{summary.steps:.2f}"
+            message = interval(summary.clustered or summary.wilson)
+            cells[1:5] = f"{summary.success:.1%}", message, f"{summary.score:.3f}", f"{summary.steps:.2f}"
         table.add_row(
             *map(
                 plain,

@@ -72,14 +72,14 @@ def run(command: ReplayCommand, console: Console) -> int:
         raise BadData(f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each")
     entry = find_entry(ids[0])
     wanted = recordings(episodes)
-    options, told = _options(command, entry)
+    options, message = _options(command, entry)
     envs = [
         make_env(entry, {"split": episodes[0].split, **options})
         for _ in range(min(SIDE_BY_SIDE, len(wanted)))
     ]
     played_on = _played_on(entry, envs[0], episodes)
     if not command.json:
-        _introduce(console, command, episodes, options, told, played_on)
+        _introduce(console, command, episodes, options, message, played_on)
     results = list(replay(envs, entry, wanted))
     if command.json:
         facts = {
@@ -134,13 +134,13 @@ def _played_on(
         "rules version": sorted({episode.rules_version for episode in episodes}),
         "tier": sorted({episode.tier for episode in episodes}),
     }
-    told = {name: {"recorded": recorded[name], "here": value} for name, value in here.items()}
+    message = {name: {"recorded": recorded[name], "here": value} for name, value in here.items()}
     panels = sorted({episode.panel for episode in episodes if episode.panel})
     if panels:
         version = panels[0].partition(" ")[0]
         now = f"{version} {panel(version)[entry.id].hash}" if version in panel_versions() else "no such panel"
-        told["panel"] = {"recorded": panels, "here": now}
-    return told
+        message["panel"] = {"recorded": panels, "here": now}
+    return message
 
 
 def _introduce(
@@ -184,9 +184,9 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
     if len(failed) > command.show:
         say(console, f"... and {len(failed) - command.show} more that could not be played", "dim")
     counts = _counts(results)
-    told = f"{counts['as_recorded']} of {counts['recordings']} recordings are as they were ({counts['steps']} steps played)"
+    message = f"{counts['as_recorded']} of {counts['recordings']} recordings are as they were ({counts['steps']} steps played)"
     if not different and not failed:
-        say(console, told, "green")
+        say(console, message, "green")
         return
     first = Counter(change.what for result in different for change in result.changes)
     what = (
@@ -194,7 +194,7 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
         if different
         else ""
     )
-    say(console, f"{told}{what}{f'; {len(failed)} could not be played' if failed else ''}", "red")
+    say(console, f"{message}{what}{f'; {len(failed)} could not be played' if failed else ''}", "red")
 
 
 def _counts(results: Sequence[Replayed]) -> dict[str, int]:

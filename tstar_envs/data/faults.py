@@ -79,8 +79,8 @@ class LeftOut:
     def __str__(self) -> str:
         if not self.count:
             return "nothing left out"
-        told = [f"{kind.count:,} x {kind.example.why} ({kind.example.where})" for kind in self.kinds[:3]]
-        return f"{self.count:,} left out: {'; '.join(told)}{'; ...' if len(self.kinds) > 3 else ''}"
+        message = [f"{kind.count:,} x {kind.example.why} ({kind.example.where})" for kind in self.kinds[:3]]
+        return f"{self.count:,} left out: {'; '.join(message)}{'; ...' if len(self.kinds) > 3 else ''}"
 
 
 NOTHING_LEFT_OUT = LeftOut()

@@ -64,8 +64,8 @@ def draw(
                 tokens = inverse_cdf(scaled, torch.tensor(given, dtype=torch.float64, device=scaled.device))
             else:
                 tokens = scaled.argmax(dim=-1, keepdim=True).expand(-1, most)
-            told = scaled.gather(-1, tokens).tolist()
-            for node, of_node, drawn in zip(part, tokens.tolist(), told, strict=True):
+            message = scaled.gather(-1, tokens).tolist()
+            for node, of_node, drawn in zip(part, tokens.tolist(), message, strict=True):
                 for k, token, logprob in zip(live[node], of_node, drawn, strict=False):
                     samples[k].ids.append(token)
                     samples[k].logprobs.append(logprob)

@@ -244,8 +244,8 @@ class VLLMEngine:
                 if output.num_cached_tokens >= len(context):
                     again.append(number)
                 else:
-                    told = output.prompt_logprobs[len(context) :]
-                    totals[number] = sum(row[token].logprob for row, token in zip(told, tail, strict=True))
+                    message = output.prompt_logprobs[len(context) :]
+                    totals[number] = sum(row[token].logprob for row, token in zip(message, tail, strict=True))
             waiting = again
         if any(map(math.isnan, totals)):
             raise NotFinite(

@@ -44,13 +44,13 @@ def forward(model: PreTrainedModel, micro: Micro, critic: Critic | None = None) 
     logprobs = torch.log_softmax(output_logits(model, hidden) / micro.temperature, dim=-1)
     with torch.no_grad():
         entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
-    told = micro.ids[micro.wanted]
+    message = micro.ids[micro.wanted]
     if micro.beginnings is not None:
-        told = torch.cat([micro.beginnings.ids[micro.beginnings.wanted], told])
+        message = torch.cat([micro.beginnings.ids[micro.beginnings.wanted], message])
     values = None
     if critic is not None:
         values = critic(hidden if critic.trunk is None else _before_wanted(critic.trunk, micro))
-    return Outputs(logprobs.gather(-1, told[:, None])[:, 0], entropy, values)
+    return Outputs(logprobs.gather(-1, message[:, None])[:, 0], entropy, values)
 
 
 def _before_wanted(trunk: Any, micro: Micro) -> Tensor:

@@ -179,8 +179,8 @@ def run_stage(
                 broken = Path(f"{folder}/stage.json.broken")
                 if not broken.exists():
                     raise
-                told = json.loads(broken.read_text(encoding="utf-8"))
-                raise NotFinite(told["message"], told["batch"]) from None
+                message = json.loads(broken.read_text(encoding="utf-8"))
+                raise NotFinite(message["message"], message["batch"]) from None
         stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
     style = recipe.warm_start.demonstrations
     record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})

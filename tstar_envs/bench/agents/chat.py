@@ -188,11 +188,13 @@ class ChatAgent:
         calls = self._said[0].get("tool_calls", ())
         if not calls:
             return [{"role": "user", "content": observation}]
-        told = []
+        report = []
         for number, call in enumerate(calls):
             if call["id"] not in answered:
                 content = (
                     observation if number == 0 else "Not played: one call is played in each turn, the first."
                 )
-                told.append({"role": "tool", "tool_call_id": call["id"], "content": content})
-        return told if calls[0]["id"] not in answered else [*told, {"role": "user", "content": observation}]
+                report.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+        return (
+            report if calls[0]["id"] not in answered else [*report, {"role": "user", "content": observation}]
+        )

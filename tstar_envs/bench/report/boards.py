@@ -111,27 +111,27 @@ def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list
 
 def notices(boards: Sequence[Board]) -> list[str]:
     """What a reader must know before figures are set side by side."""
-    told = []
+    message = []
     for env in dict.fromkeys(board.env for board in boards):
         those = [board for board in boards if board.env == env]
         if len(those) > 1:
             parts = "; ".join(f"[{b.letter}] {differing(b, those)}: {_names(b)}" for b in those)
-            told.append(
+            message.append(
                 f"{short_id(env)} was not played on the same tasks by all. {parts}. Each has its own row: compare within a row."
             )
         for board in those:
             if board.options_differ:
                 parts = "; ".join(f"{player.name}: {player.options}" for player in board.players)
-                told.append(
+                message.append(
                     f"{board.title} was played under different options of the environment ({parts}): not the same conditions."
                 )
             for player in board.players:
                 if player.evaluation.summary.errors:
                     lost = f"{counted(player.evaluation.summary.errors, 'episode')} of {player.name} on {board.title}"
-                    told.append(
+                    message.append(
                         f"{lost} ended in an error and are in no rate; the same eval again repeats them."
                     )
-    return told
+    return message
 
 
 def differing(board: Board, others: Sequence[Board]) -> str:

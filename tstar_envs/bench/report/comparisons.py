@@ -38,7 +38,7 @@ def paired(boards: Sequence[Board]) -> tuple[list[Paired], list[str]]:
         The tables, and what could not be compared.
     """
     tables: list[Paired] = []
-    told: list[str] = []
+    message: list[str] = []
     for env in dict.fromkeys(board.env for board in boards):
         those = [board for board in boards if board.env == env]
         for board in those:
@@ -48,18 +48,18 @@ def paired(boards: Sequence[Board]) -> tuple[list[Paired], list[str]]:
             titles = ", ".join(board.title for board in together)
             shared = _shared(players)
             if len(together) == 1:
-                told.append(
+                message.append(
                     f"{titles} cannot be compared with the other sets of {short_id(env)}: other rules, data or contents."
                 )
             elif not shared:
-                told.append(f"{titles} have no task in common: nothing to compare.")
+                message.append(f"{titles} have no task in common: nothing to compare.")
             else:
                 tables += _tables(
                     f"{short_id(env)}, all sets",
                     players,
                     f"the {counted(len(shared), 'task')} that all of {titles} have",
                 )
-    return tables, told
+    return tables, message
 
 
 def _comparable(boards: Sequence[Board]) -> list[list[Board]]:

@@ -37,8 +37,8 @@ def agent_names(evaluations: Sequence[Evaluation]) -> list[str]:
             if not _clash([evaluations[place] for place in places], [names[place] for place in places]):
                 break
             for place in places:
-                told = add(evaluations[place])
-                names[place] = f"{plain[place]} ({clean(told, MOST_NAME)})" if told else plain[place]
+                message = add(evaluations[place])
+                names[place] = f"{plain[place]} ({clean(message, MOST_NAME)})" if message else plain[place]
     if _clash(evaluations, names):  # two folders with files of one name
         names = [
             f"{name} ({clean(str(e.path), MOST_NAME)})" for name, e in zip(plain, evaluations, strict=True)

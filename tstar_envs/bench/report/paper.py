@@ -146,9 +146,9 @@ def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
 
 def household_type(episode: Episode) -> str:
     """Which of ALFWorld's six types of task an episode is: as its record says, else as its task is worded; "" if neither tells."""
-    told = _NAMES.get(str(episode.extra.get("task_type", "")), "")
+    message = _NAMES.get(str(episode.extra.get("task_type", "")), "")
     task = episode.instruction.removeprefix("Your task is to: ")
-    return told or next((kind for kind, words in _SENTENCES.items() if re.match(words, task)), "")
+    return message or next((kind for kind, words in _SENTENCES.items() if re.match(words, task)), "")
 
 
 def row(table: PaperTable, found: Mapping[str, Mapping[str, Part]]) -> list[Part | None]:
