@@ -1,0 +1,91 @@
+"""The plan and the tables of ``scripts/compare_algorithms.py``."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts import compare_algorithms as script
+from tstar_envs import UnknownOption
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN = tomllib.loads((ROOT / "docs/results/algorithms.toml").read_text())
+
+
+def test_every_run_of_the_plan_is_a_run_that_can_be_made(tmp_path):
+    runs = list(script.planned(PLAN, [group["name"] for group in PLAN["groups"]]))
+    assert len({run.name for run in runs}) == len(runs)
+    for run in runs:
+        if "NO_THOUGHTS" not in run.options:
+            config = script.config_of(run, tmp_path)
+            assert (config.seed, config.evaluation.split, config.processes) == (run.seed, run.split, 1)
+    by_name = {run.name: script.config_of(run, tmp_path) for run in runs if "NO_THOUGHTS" not in run.options}
+    assert by_name["hotpotqa-tstar-no-surgical-loss-0"].graft.surgical is False
+    assert by_name["sokoban-tstar-state-2"].tree.gamma == 0.95 and not by_name["sokoban-grpo-2"].tstar
+    assert by_name["sokoban-dapo-1"].episodes == 60 * 16 * 8
+    assert "sokoban-dapo-paper-1" not in by_name  # one seed only
+
+
+def test_what_counts_is_named_in_the_plan_and_is_on_test_tasks():
+    groups = {group["name"]: group for group in PLAN["groups"]}
+    for claim in PLAN["claims"]:
+        group = groups[claim["group"]]
+        assert group["split"] == "test" and {claim["first"], claim["second"]} <= group["methods"].keys()
+    assert all(
+        group["split"] == "valid" for name, group in groups.items() if "choices" in name or name == "gap"
+    )
+
+
+def test_an_unknown_group_is_told_with_those_that_there_are():
+    with pytest.raises(UnknownOption, match="choices-blocksworld"):
+        list(script.planned(PLAN, ["nothing"]))
+
+
+def line(method, seed, sampled, greedy, group="g"):
+    outcomes = {"sampled": sampled, "greedy": greedy}
+    start = {"sampled": [0.0] * len(sampled), "greedy": [0.0] * len(greedy)}
+    return {
+        "group": group,
+        "method": method,
+        "seed": seed,
+        "env": "e",
+        "split": "test",
+        "samples": 2,
+        "episodes": 10,
+        "cpu_seconds": 60,
+        "seconds": dict.fromkeys(("rollout", "tree", "valuation", "grafting", "update"), 1.0),
+        "statistics": {},
+        "before": start,
+        "after": outcomes,
+    }
+
+
+def test_tables_pair_by_task_and_by_seed():
+    record = [
+        line("grpo", 0, [2.0, 0.0], [1.0, 0.0]),
+        line("grpo", 1, [0.0, 0.0], [0.0, 0.0]),
+        line("other", 0, [2.0, 2.0], [1.0, 1.0]),
+        line("other", 1, [1.0, 1.0], [1.0, 0.0]),
+        line("other", 2, [0.0, 0.0], [0.0, 0.0]),  # a seed that the base has not: not in the difference
+    ]
+    methods = script.methods_of(record, "g")
+    assert np.allclose(script.paired(methods["other"], methods["grpo"], "sampled"), [0.25, 0.75])
+    text = script.group_table(
+        record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": "", "other": ""}}
+    )
+    assert (
+        "| grpo | 2 | 10 | 0.250 |" in text
+        and "| other | 3 | 10 | 0.500 | +0.500" in text
+        and "+0.500 +0.500" in text
+    )
+    claims = script.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
+    assert "g: other - grpo | +0.500" in claims
+
+
+def test_the_record_that_is_there_gives_tables():
+    record = script.read(ROOT / "docs/results/algorithms.jsonl")
+    known = {group["name"]: group for group in PLAN["groups"]}
+    assert record and all(entry["group"] in known for entry in record)
+    for name in {entry["group"] for entry in record}:
+        assert "| 0." in script.group_table(record, known[name])
