@@ -10,7 +10,7 @@ from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.alfworld import oracle, planner, prompts, rules, search_expert, thoughts
+from tstar_envs.envs.alfworld import oracle, planner, prompt, rules, search_expert, thoughts
 from tstar_envs.envs.alfworld.game.commands import situation
 from tstar_envs.envs.alfworld.game.game import GIVEN
 from tstar_envs.envs.alfworld.game.parsing import can_change
@@ -236,4 +236,4 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return prompts.prompt(style, self.horizon, self._old_words)
+        return prompt.prompt(style, self.horizon, self._old_words)
