@@ -10,13 +10,12 @@ from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.alfworld import oracle, planner, prompts, rules, search_expert, thoughts
+from tstar_envs.envs.alfworld import oracle, planner, prompt, rules, search_expert, thoughts
 from tstar_envs.envs.alfworld.game.commands import situation
 from tstar_envs.envs.alfworld.game.game import GIVEN
 from tstar_envs.envs.alfworld.game.parsing import can_change
 from tstar_envs.envs.alfworld.game.transitions import fingerprint
 from tstar_envs.envs.alfworld.published.folders import published_games
-from tstar_envs.envs.alfworld.published.mirror import Mirror
 from tstar_envs.envs.alfworld.state import Position
 from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, HouseTask, Loaded
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
@@ -145,7 +144,11 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         self._old_words = commands == "put"
         if self._old_words:
             self.tools = _OLD_TOOLS
-        self._conditions = rules.Conditions(strict, go_modifies, Mirror() if backend == "textworld" else None)
+        self._conditions = rules.Conditions(strict, go_modifies)
+        if backend == "textworld":
+            from tstar_envs.envs.alfworld.published.mirror import Mirror
+
+            self._conditions = self._conditions._replace(mirror=Mirror())
         self.exact_replies = strict or backend == "textworld"
         self._set = task_set or load_tasks(variant, data, skip_bad)
         self.tier, self.left_out = self._set.tier, self._set.left_out
@@ -233,4 +236,4 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return prompts.prompt(style, self.horizon, self._old_words)
+        return prompt.prompt(style, self.horizon, self._old_words)

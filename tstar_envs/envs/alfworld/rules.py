@@ -6,17 +6,19 @@ sees, and they must be those of this project.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tstar_envs.envs.alfworld import text
 from tstar_envs.envs.alfworld.game.commands import GO, situation
 from tstar_envs.envs.alfworld.game.parsing import parse_command
 from tstar_envs.envs.alfworld.game.transitions import effect_key, transition
-from tstar_envs.envs.alfworld.published.mirror import Mirror
 from tstar_envs.envs.alfworld.search_expert import seen_after
 from tstar_envs.envs.alfworld.state import Answer, Position
 from tstar_envs.envs.alfworld.task import Loaded
 from tstar_envs.outcome import Outcome
+
+if TYPE_CHECKING:  # loaded where the original engine answers only
+    from tstar_envs.envs.alfworld.published.mirror import Mirror
 
 
 class Conditions(NamedTuple):

@@ -10,7 +10,7 @@ from tstar_envs.choices import PROMPT_STYLES, check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
-from tstar_envs.envs.webshop import actions, mistakes, navigation, oracle, pages, prompts, rules, text
+from tstar_envs.envs.webshop import actions, mistakes, navigation, oracle, pages, prompt, rules, text
 from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.state import PAGE_SIZE, ShopState
@@ -211,4 +211,4 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         """See ``TextEnv``."""
         style = style or self.prompt_style
         check_option("style", style, PROMPT_STYLES)
-        return prompts.PROMPTS[style].format(horizon=self.horizon)
+        return prompt.PROMPTS[style].format(horizon=self.horizon)

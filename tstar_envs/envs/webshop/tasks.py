@@ -13,7 +13,6 @@ from typing import Any
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, Published, Stamped, existing, stamped
-from tstar_envs.envs.webshop.catalogue import original_files
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
 from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
 from tstar_envs.envs.webshop.catalogue.stores import open_plan
@@ -67,16 +66,28 @@ def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
     """
     check_skip_bad(skip_bad)
     tier, folder = find_tier(data)
-    sources = () if tier == "mini" else stamped(original_files.source_paths(folder))
+    sources: Stamped = ()
+    if tier != "mini":
+        from tstar_envs.envs.webshop.catalogue.original_files import source_paths
+
+        sources = stamped(source_paths(folder))
     return open_shop(tier, folder, os.fspath(data), seed, skip_bad, sources)
 
 
 @lru_cache(maxsize=8)
 def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sources: Stamped) -> Shop:
     """``load_shop`` once the files are known."""
-    plan = _mini_plan() if tier == "mini" else original_files.plan(folder, seed, skip_bad)
-    catalogue, tasks, left_out = open_plan(plan)
+    catalogue, tasks, left_out = open_plan(_plan(tier, folder, seed, skip_bad))
     return replace(make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad), left_out=left_out)
+
+
+def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
+    """How a shop is built; what reads the original's files is loaded where there are such files only."""
+    if tier == "mini":
+        return _mini_plan()
+    from tstar_envs.envs.webshop.catalogue import original_files
+
+    return original_files.plan(folder, seed, skip_bad)
 
 
 def _mini_plan() -> Plan:
