@@ -51,6 +51,19 @@ def test_what_is_broken_is_found_by_its_check(own, cls):
     assert failed[BROKEN[cls]].evidence and failed[BROKEN[cls]].mend
 
 
+def test_an_environment_without_an_expert_fails_that_check_alone_and_is_played_at_random(own):
+    subject = subject_of("own_lamps:mine/NoExpert", tasks=4)
+    made = grade(subject)
+    found = {r.check.id: r.finding for r in made.results}
+    status = {check: finding.status for check, finding in found.items() if finding.status != "pass"}
+    assert status == {"semantic.oracle_max": "fail", "runtime.tool_declaration_accuracy": "skip"}
+    assert "_oracle_step" in found["semantic.oracle_max"].evidence[0] and found["semantic.oracle_max"].mend
+    assert all(
+        replies for _, replies in subject.mixed
+    )  # else the checks of the contract would have looked at nothing
+    assert openenv_report(made)["verdict"] == "fail"
+
+
 def test_an_environment_that_raises_is_told_of_and_the_other_checks_go_on(own):
     made = grade(subject_of("own_lamps:mine/Raises"))
     found = {r.check.id: r.finding for r in made.results}
