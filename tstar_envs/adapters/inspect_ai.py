@@ -28,6 +28,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolParams
 
 from tstar_envs.core import TextEnv
+from tstar_envs.errors import InfrastructureError
 from tstar_envs.react import render_reply
 from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool, action_of
@@ -96,7 +97,11 @@ def episode(tasks: TaskSet, tools: bool = False) -> Solver:
             while not over:
                 state = await generate(state, tool_calls="none")
                 reply, answered = _reply(made, state.output.message)
-                text, earned, terminated, truncated, info = made.step(reply)
+                try:
+                    text, earned, terminated, truncated, info = made.step(reply)
+                except InfrastructureError as error:
+                    state.store.set("failed", str(error))
+                    raise
                 over = terminated or truncated
                 _keep(state, earned if over else 0.0, info["success"], info["step"])
                 state.messages.extend(answered(text))
@@ -156,9 +161,14 @@ def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str,
 
 @scorer(metrics={"reward": [mean(), stderr()], "success": [mean(), stderr()]})
 def reward() -> Scorer:
-    """What the episode earned, as the environment says; an episode that a limit of inspect_ai ended has earned nothing."""
+    """What the episode earned, as the environment says; an episode that a limit of inspect_ai ended has earned nothing.
+
+    One whose search service failed is unscored: inspect_ai asks for its score where ``score_on_error`` is set.
+    """
 
     async def score(state: TaskState, target: Target) -> Score:
+        if (failed := state.store.get("failed")) is not None:
+            return Score.unscored(reason="infrastructure_failed", explanation=failed)
         earned, solved = float(state.store.get("reward", 0.0)), float(state.store.get("success", False))
         return Score(
             value={"reward": earned, "success": solved}, metadata={"steps": state.store.get("steps", 0)}

@@ -82,7 +82,8 @@ class TStarEnv(vf.Env[TStarEnvConfig]):
     async def run(self, task: TStarTask, agents: Any) -> None:
         """Play a task; ``reward`` is the environment's, ``success`` and ``steps`` are metrics.
 
-        What a search service fails at is raised, so that the episode has an error and no reward.
+        What a search service fails at is raised, so that the episode has an error and no reward. Neither has one that the model's
+        endpoint failed in: verifiers notes the error in the trace.
         """
         data = task.data
         tasks = TaskSet(
@@ -107,6 +108,8 @@ class TStarEnv(vf.Env[TStarEnvConfig]):
                         break
                     segment = await interaction.turn(text)
             trace = interaction.trace
+            if trace.errors and not over:
+                return
             trace.record_reward("reward", earned if over else 0.0)
             trace.record_metrics({"success": float(info["success"]), "steps": float(info["step"])})
         finally:
