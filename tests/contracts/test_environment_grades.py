@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from lamps import BROKEN, Lamps, entry_of
 
-from tstar_envs import UnknownOption, find_entry, list_envs, register, registry
+from tstar_envs import InfrastructureError, UnknownOption, find_entry, list_envs, register, registry
 from tstar_envs.validation import CHECKS, grade, openenv_report
 from tstar_envs.validation.grade import subject_of
 
@@ -62,6 +62,13 @@ def test_an_environment_without_an_expert_fails_that_check_alone_and_is_played_a
         replies for _, replies in subject.mixed
     )  # else the checks of the contract would have looked at nothing
     assert openenv_report(made)["verdict"] == "fail"
+
+
+def test_a_search_service_that_fails_is_no_grade():
+    with pytest.raises(
+        InfrastructureError, match="nothing can be graded: no search service at http://127.0.0.1:9"
+    ):
+        grade(subject_of("HotpotQA", tasks=1, retriever="http://127.0.0.1:9"))
 
 
 def test_an_environment_that_raises_is_told_of_and_the_other_checks_go_on(own):

@@ -53,6 +53,7 @@ def run(command: ValidateCommand, console: Console) -> int:
 
     Raises:
         UnknownOption: no such environment, split or option, or a folder for reports that cannot be made.
+        InfrastructureError: what an environment relies on failed (a search service).
     """
     if command.openenv is not None:
         _make_folder(command.openenv)

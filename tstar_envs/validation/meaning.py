@@ -17,7 +17,7 @@ REPLAYS = 3
 
 
 def expert_reaches_the_maximum(subject: Subject) -> Finding:
-    """The expert's reward is 1 on every task. Without an expert the check fails, as OpenEnv's does: nothing shows that tasks can be solved."""
+    """The expert's reward is 1 on every task. Without an expert the check fails, as OpenEnv's does: they may have no solution."""
     mend = "write an expert (_oracle_step) that solves every task, or leave out tasks that cannot be solved"
     if not subject.expert:
         return Finding(FAIL, {}, ["there is no expert: the class does not define _oracle_step"], mend)

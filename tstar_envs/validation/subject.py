@@ -14,6 +14,7 @@ from tstar_envs.bench.agents.oracle import OracleAgent
 from tstar_envs.bench.agents.random import RandomAgent
 from tstar_envs.bench.runner import play_episode
 from tstar_envs.core import TextEnv
+from tstar_envs.errors import InfrastructureError
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 
@@ -74,14 +75,22 @@ class Subject:
         return env
 
     def play(self, agent: Any, task: str, name: str) -> Episode:
-        """An episode in a new environment."""
+        """An episode in a new environment.
+
+        Raises:
+            InfrastructureError: what the environment relies on failed, which says nothing about it.
+        """
         env = self.make()
         try:
             if isinstance(agent, OracleAgent):
                 agent.bind(env)
-            return play_episode(env, self.entry, agent, name=name, task=task)
+            episode = play_episode(env, self.entry, agent, name=name, task=task)
         finally:
             env.close()
+        kind, _, message = episode.error.partition(": ")
+        if kind in _names_of(InfrastructureError):
+            raise InfrastructureError(f"nothing can be graded: {message}")
+        return episode
 
     @cached_property
     def expert(self) -> list[Episode]:
@@ -118,6 +127,11 @@ class Subject:
                 replies += [step.reply, *repeat("Action: is this one?", number % 2)]
             script.append((episode.task, replies))
         return script
+
+
+def _names_of(kind: type[Exception]) -> set[str]:
+    """Of an error and of all that derive from it: records hold the name of an error, not the error."""
+    return {kind.__name__}.union(*(_names_of(one) for one in kind.__subclasses__()))
 
 
 def has_expert(cls: type[TextEnv[Any, Any]]) -> bool:
