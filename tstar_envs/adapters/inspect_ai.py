@@ -14,24 +14,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from inspect_ai import Task, task
-from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageTool,
-    ChatMessageUser,
-)
-from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
-from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.tool import ToolDef, ToolParams
-
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import InfrastructureError
+from tstar_envs.errors import InfrastructureError, MissingExtra
 from tstar_envs.react import render_reply
 from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool, action_of
+
+try:
+    from inspect_ai import Task, task
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import (
+        ChatMessage,
+        ChatMessageAssistant,
+        ChatMessageSystem,
+        ChatMessageTool,
+        ChatMessageUser,
+    )
+    from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+    from inspect_ai.solver import Generate, Solver, TaskState, solver
+    from inspect_ai.tool import ToolDef, ToolParams
+except ImportError as error:
+    raise MissingExtra("the adapter for inspect_ai", error.name or "inspect_ai", "inspect") from error
 
 
 @task

@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import verifiers.v1 as vf
-from pydantic import Field
-
+from tstar_envs.errors import MissingExtra
 from tstar_envs.task_set import TaskSet, task_set
+
+try:
+    import verifiers.v1 as vf
+    from pydantic import Field
+except ImportError as error:
+    raise MissingExtra("the adapter for verifiers", error.name or "verifiers", "verifiers") from error
 
 __all__ = ["TStarEnv", "TStarTaskset"]
 
