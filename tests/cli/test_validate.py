@@ -2,7 +2,7 @@
 
 import json
 
-from cli_process import ROOT, run_process
+from cli_process import ROOT, call_main, run_process
 
 OWN = ROOT / "tests" / "contracts"  # where own_lamps.py is
 
@@ -18,6 +18,15 @@ def test_the_command_prints_figures_writes_reports_and_ends_with_1_where_a_check
     graded = json.loads(done.stdout)["environments"][0]
     assert graded["verdict"] == "fail" and graded["env"] == "own_lamps:mine/WeakExpert"
     assert run_process(tmp_path, "validate", "--env", "sokoban-easy", "--tasks", "0").returncode == 2
+
+
+def test_a_folder_for_reports_that_cannot_be_made_is_told_before_anything_is_played(tmp_path, capsys):
+    (tmp_path / "taken").write_text("")
+    for folder in ("taken", "taken/reports"):
+        code, out, err = call_main(
+            capsys, "validate", "--env", "sokoban-easy", "--openenv", str(tmp_path / folder)
+        )
+        assert code == 2 and not out and "cannot make the folder" in err and "name another one" in err
 
 
 def test_eval_plays_an_environment_of_ones_own(tmp_path):

@@ -144,6 +144,10 @@ class WeakExpert(Lamps):
         return "The first.", "flip 1"
 
 
+class NoExpert(Lamps):
+    _oracle_step = TextEnv._oracle_step
+
+
 class WonByChance(Lamps):
     def _apply(self, task: int, state: State, action: str) -> Any:
         outcome = super()._apply(task, state, action)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from lamps import BROKEN, Lamps, entry_of
 
-from tstar_envs import UnknownOption, find_entry, list_envs, register, registry
+from tstar_envs import InfrastructureError, UnknownOption, find_entry, list_envs, register, registry
 from tstar_envs.validation import CHECKS, grade, openenv_report
 from tstar_envs.validation.grade import subject_of
 
@@ -49,6 +49,26 @@ def test_what_is_broken_is_found_by_its_check(own, cls):
     failed = {r.check.id: r.finding for r in made.results if r.finding.status == "fail"}
     assert made.verdict == "fail" and BROKEN[cls] in failed
     assert failed[BROKEN[cls]].evidence and failed[BROKEN[cls]].mend
+
+
+def test_an_environment_without_an_expert_fails_that_check_alone_and_is_played_at_random(own):
+    subject = subject_of("own_lamps:mine/NoExpert", tasks=4)
+    made = grade(subject)
+    found = {r.check.id: r.finding for r in made.results}
+    status = {check: finding.status for check, finding in found.items() if finding.status != "pass"}
+    assert status == {"semantic.oracle_max": "fail", "runtime.tool_declaration_accuracy": "skip"}
+    assert "_oracle_step" in found["semantic.oracle_max"].evidence[0] and found["semantic.oracle_max"].mend
+    assert all(
+        replies for _, replies in subject.mixed
+    )  # else the checks of the contract would have looked at nothing
+    assert openenv_report(made)["verdict"] == "fail"
+
+
+def test_a_search_service_that_fails_is_no_grade():
+    with pytest.raises(
+        InfrastructureError, match="nothing can be graded: no search service at http://127.0.0.1:9"
+    ):
+        grade(subject_of("HotpotQA", tasks=1, retriever="http://127.0.0.1:9"))
 
 
 def test_an_environment_that_raises_is_told_of_and_the_other_checks_go_on(own):

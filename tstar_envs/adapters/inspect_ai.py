@@ -14,23 +14,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from inspect_ai import Task, task
-from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageTool,
-    ChatMessageUser,
-)
-from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
-from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.tool import ToolDef, ToolParams
-
 from tstar_envs.core import TextEnv
+from tstar_envs.errors import InfrastructureError, MissingExtra
 from tstar_envs.react import render_reply
 from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool, action_of
+
+try:
+    from inspect_ai import Task, task
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import (
+        ChatMessage,
+        ChatMessageAssistant,
+        ChatMessageSystem,
+        ChatMessageTool,
+        ChatMessageUser,
+    )
+    from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+    from inspect_ai.solver import Generate, Solver, TaskState, solver
+    from inspect_ai.tool import ToolDef, ToolParams
+except ImportError as error:
+    raise MissingExtra("the adapter for inspect_ai", error.name or "inspect_ai", "inspect") from error
 
 
 @task
@@ -96,7 +100,11 @@ def episode(tasks: TaskSet, tools: bool = False) -> Solver:
             while not over:
                 state = await generate(state, tool_calls="none")
                 reply, answered = _reply(made, state.output.message)
-                text, earned, terminated, truncated, info = made.step(reply)
+                try:
+                    text, earned, terminated, truncated, info = made.step(reply)
+                except InfrastructureError as error:
+                    state.store.set("failed", str(error))
+                    raise
                 over = terminated or truncated
                 _keep(state, earned if over else 0.0, info["success"], info["step"])
                 state.messages.extend(answered(text))
@@ -156,9 +164,14 @@ def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str,
 
 @scorer(metrics={"reward": [mean(), stderr()], "success": [mean(), stderr()]})
 def reward() -> Scorer:
-    """What the episode earned, as the environment says; an episode that a limit of inspect_ai ended has earned nothing."""
+    """What the episode earned, as the environment says; an episode that a limit of inspect_ai ended has earned nothing.
+
+    One whose search service failed is unscored: inspect_ai asks for its score where ``score_on_error`` is set.
+    """
 
     async def score(state: TaskState, target: Target) -> Score:
+        if (failed := state.store.get("failed")) is not None:
+            return Score.unscored(reason="infrastructure_failed", explanation=failed)
         earned, solved = float(state.store.get("reward", 0.0)), float(state.store.get("success", False))
         return Score(
             value={"reward": earned, "success": solved}, metadata={"steps": state.store.get("steps", 0)}

@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import verifiers.v1 as vf
-from pydantic import Field
-
+from tstar_envs.errors import MissingExtra
 from tstar_envs.task_set import TaskSet, task_set
+
+try:
+    import verifiers.v1 as vf
+    from pydantic import Field
+except ImportError as error:
+    raise MissingExtra("the adapter for verifiers", error.name or "verifiers", "verifiers") from error
 
 __all__ = ["TStarEnv", "TStarTaskset"]
 
@@ -82,7 +86,8 @@ class TStarEnv(vf.Env[TStarEnvConfig]):
     async def run(self, task: TStarTask, agents: Any) -> None:
         """Play a task; ``reward`` is the environment's, ``success`` and ``steps`` are metrics.
 
-        What a search service fails at is raised, so that the episode has an error and no reward.
+        What a search service fails at is raised, so that the episode has an error and no reward. Neither has one that the model's
+        endpoint failed in: verifiers notes the error in the trace.
         """
         data = task.data
         tasks = TaskSet(
@@ -107,6 +112,8 @@ class TStarEnv(vf.Env[TStarEnvConfig]):
                         break
                     segment = await interaction.turn(text)
             trace = interaction.trace
+            if trace.errors and not over:
+                return
             trace.record_reward("reward", earned if over else 0.0)
             trace.record_metrics({"success": float(info["success"]), "steps": float(info["step"])})
         finally:

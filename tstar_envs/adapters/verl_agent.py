@@ -317,6 +317,12 @@ def make_envs(config: Any) -> tuple[EnvironmentManager, EnvironmentManager]:
             f"env.tstar has no setting {min(unknown)!r}; valid: replies, train_split, val_split, options"
         )
     check_option("env.tstar.replies", given["replies"], tuple(REPLIES))
+    if not isinstance(given["options"], Mapping):
+        raise UnknownOption(f"env.tstar.options must map options to values, got {given['options']!r:.80}")
+    if not is_whole(config.env.history_length):
+        raise UnknownOption(
+            f"env.history_length must be a whole number, got {config.env.history_length!r:.80}"
+        )
     if not is_whole(config.env.rollout.n):
         raise UnknownOption(f"env.rollout.n must be a whole number, got {config.env.rollout.n!r}")
     options = {"horizon": config.env.max_steps, **given["options"]}

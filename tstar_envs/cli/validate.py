@@ -13,6 +13,7 @@ from rich.console import Console
 from tstar_envs.cli.console import say
 from tstar_envs.cli.options import parse_options
 from tstar_envs.data.files import write_whole
+from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import find_entry, list_envs
 from tstar_envs.validation import CHECKS, Grade, openenv_report
 from tstar_envs.validation.finding import ERROR, FAIL, PASS
@@ -51,8 +52,11 @@ def run(command: ValidateCommand, console: Console) -> int:
         0 if every check of every environment passed or had nothing to check, else 1.
 
     Raises:
-        UnknownOption: no such environment, split or option.
+        UnknownOption: no such environment, split or option, or a folder for reports that cannot be made.
+        InfrastructureError: what an environment relies on failed (a search service).
     """
+    if command.openenv is not None:
+        _make_folder(command.openenv)
     grades = []
     for name in command.env or [entry.id for entry in list_envs()]:
         entry = find_entry(name)
@@ -72,7 +76,6 @@ def run(command: ValidateCommand, console: Console) -> int:
         grade = Grade(subject, tuple(results))
         grades.append(grade)
         if command.openenv is not None:
-            command.openenv.mkdir(parents=True, exist_ok=True)
             file = command.openenv / f"{entry.name}.json"
             write_whole(file, json.dumps(openenv_report(grade), indent=1) + "\n")
         if not command.json:
@@ -82,6 +85,16 @@ def run(command: ValidateCommand, console: Console) -> int:
             json.dumps({"format": 1, "environments": [_record(grade) for grade in grades]}, indent=1) + "\n"
         )
     return 1 if any(grade.verdict == "fail" for grade in grades) else 0
+
+
+def _make_folder(folder: Path) -> None:
+    """Before anything is played, so that nobody waits for reports that cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnknownOption(
+            f"--openenv: cannot make the folder {folder}: {error.strerror or error}; name another one"
+        ) from error
 
 
 def _print(result: Result, console: Console) -> None:

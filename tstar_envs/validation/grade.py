@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tstar_envs.errors import UnknownOption
+from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.registry import find_entry
 from tstar_envs.validation import contract, meaning
 from tstar_envs.validation.finding import ERROR, FAIL, PASS, Finding
@@ -127,16 +127,26 @@ def subject_of(env: str, *, split: str | None = None, tasks: int = 8, **options:
 
 
 def grade(subject: Subject) -> Grade:
-    """Make all checks."""
+    """Make all checks.
+
+    Raises:
+        InfrastructureError: see ``results_of``.
+    """
     return Grade(subject, tuple(results_of(subject)))
 
 
 def results_of(subject: Subject) -> Iterator[Result]:
-    """The checks one by one; one that raises is an error of the environment, and the others go on."""
+    """The checks one by one; one that raises is an error of the environment, and the others go on.
+
+    Raises:
+        InfrastructureError: what the environment relies on failed (a search service): that is no grade.
+    """
     for check in CHECKS:
         began = time.perf_counter()
         try:
             finding = check.run(subject)
+        except InfrastructureError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever an environment of someone's own raises is what is to be told
             mend = "let no reply and no task raise; see the contract in the docstring of TextEnv"
             finding = Finding(ERROR, {}, [f"{type(error).__name__}: {error}"], mend)

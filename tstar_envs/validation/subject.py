@@ -14,6 +14,7 @@ from tstar_envs.bench.agents.oracle import OracleAgent
 from tstar_envs.bench.agents.random import RandomAgent
 from tstar_envs.bench.runner import play_episode
 from tstar_envs.core import TextEnv
+from tstar_envs.errors import InfrastructureError
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 
@@ -28,6 +29,9 @@ GUESSES = {
     "ends at once": "Thought: I am done.\nAction: finish[]",
     "answers blindly": "Thought: It may be so.\nAction: finish[yes]",
 }
+
+
+AT_RANDOM = "plays at random"
 
 
 class Scripted:
@@ -71,24 +75,34 @@ class Subject:
         return env
 
     def play(self, agent: Any, task: str, name: str) -> Episode:
-        """An episode in a new environment."""
+        """An episode in a new environment.
+
+        Raises:
+            InfrastructureError: what the environment relies on failed, which says nothing about it.
+        """
         env = self.make()
         try:
             if isinstance(agent, OracleAgent):
                 agent.bind(env)
-            return play_episode(env, self.entry, agent, name=name, task=task)
+            episode = play_episode(env, self.entry, agent, name=name, task=task)
         finally:
             env.close()
+        kind, _, message = episode.error.partition(": ")
+        if kind in _names_of(InfrastructureError):
+            raise InfrastructureError(f"nothing can be graded: {message}")
+        return episode
 
     @cached_property
     def expert(self) -> list[Episode]:
-        """The expert's episode of each task."""
+        """The expert's episode of each task; none where the environment has no expert."""
+        if not has_expert(type(self.make())):
+            return []
         return [self.play(OracleAgent(), task, "oracle") for task in self.tasks]
 
     @cached_property
     def blind(self) -> dict[str, list[Episode]]:
         """Episodes of each task by those who know nothing of it: random actions, one action again and again, canaries."""
-        agents: dict[str, Any] = {"plays at random": RandomAgent(), "repeats one action": _FirstAction()}
+        agents: dict[str, Any] = {AT_RANDOM: RandomAgent(), "repeats one action": _FirstAction()}
         agents |= {name: Scripted([reply]) for name, reply in (IDLE | GUESSES).items()}
         return {name: [self.play(agent, task, name) for task in self.tasks] for name, agent in agents.items()}
 
@@ -98,15 +112,31 @@ class Subject:
         return [*self.expert, *(episode for episodes in self.blind.values() for episode in episodes)]
 
     @cached_property
+    def played(self) -> list[Episode]:
+        """For each task an episode whose replies can be said again: the expert's, or where it has no step one played at random."""
+        at_random = self.blind[AT_RANDOM]
+        return [e if e.steps else other for e, other in zip(self.expert or at_random, at_random, strict=True)]
+
+    @cached_property
     def mixed(self) -> list[tuple[str, list[str]]]:
-        """For each task replies that go right and wrong: the expert's, with one that is no action after every second."""
+        """For each task replies that go right and wrong: those of ``played``, with one that is no action after every second."""
         script = []
-        for episode in self.expert:
+        for episode in self.played:
             replies: list[str] = []
             for number, step in enumerate(episode.steps):
                 replies += [step.reply, *repeat("Action: is this one?", number % 2)]
             script.append((episode.task, replies))
         return script
+
+
+def _names_of(kind: type[Exception]) -> set[str]:
+    """Of an error and of all that derive from it: records hold the name of an error, not the error."""
+    return {kind.__name__}.union(*(_names_of(one) for one in kind.__subclasses__()))
+
+
+def has_expert(cls: type[TextEnv[Any, Any]]) -> bool:
+    """Whether a class says how its tasks are solved."""
+    return cls._oracle_step is not TextEnv._oracle_step or cls._expert_step is not TextEnv._expert_step
 
 
 class _FirstAction:

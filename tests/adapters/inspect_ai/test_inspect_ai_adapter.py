@@ -1,5 +1,6 @@
 """The inspect_ai adapter under the real package: scripted models, with the log read back from its file."""
 
+import math
 import os
 import subprocess
 import sys
@@ -98,6 +99,15 @@ def test_a_failing_search_service_is_an_error_and_no_score(tmp_path):
     model = get_model("mockllm/model", custom_outputs=lambda *_: output("Action: search[anything]"))
     log = evaluate(task, model, tmp_path, fail_on_error=False)
     assert "RetrieverError" in log.samples[0].error.message and not log.samples[0].scores
+    # Where errors are to be scored, this one is kept out of the means.
+    log = evaluate(task, model, tmp_path, score_on_error=True)
+    score = log.samples[0].scores["reward"]
+    assert (
+        math.isnan(score.value)
+        and score.reason == "infrastructure_failed"
+        and "127.0.0.1:9" in score.explanation
+    )
+    assert [found.unscored_samples for found in log.results.scores] == [1, 1]
 
 
 def test_what_there_is_not_is_refused():

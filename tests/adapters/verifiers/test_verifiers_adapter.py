@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("verifiers.v1")
 
 from adapters.scripted import ENVS, scripted_answer, scripts
-from chat_server import serving, streamed
+from chat_server import Raw, serving, streamed
 
 from tstar_envs import UnknownOption, panel, task_set
 from tstar_envs.adapters.verifiers import TStarConfig, TStarTaskset
@@ -117,6 +117,16 @@ def test_a_failing_search_service_is_an_error_and_no_reward(tmp_path, program):
         _, episodes = evaluate(tmp_path, served.url, "tstar/HotpotQA", *options)
     assert not episodes[0]["ok"] and "RetrieverError" in json.dumps(episodes[0]["errors"])
     assert not any(trace["rewards"] for trace in episodes[0]["traces"])
+
+
+def test_an_endpoint_that_fails_is_an_error_and_no_reward(tmp_path, program):
+    def answer(_, number):
+        return Raw(400, b'{"error": {"message": "no such model"}}') if number else streamed("Action: Up")
+
+    with serving(answer) as served:
+        _, episodes = evaluate(tmp_path, served.url, "tstar/Sokoban-easy", "--select.limit", "1")
+    (trace,) = episodes[0]["traces"]
+    assert not episodes[0]["ok"] and trace["errors"] and not trace["rewards"]
 
 
 def test_the_taskset_is_the_panel_or_a_split():

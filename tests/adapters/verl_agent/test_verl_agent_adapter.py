@@ -287,6 +287,8 @@ def test_rows_that_name_no_proper_groups_are_refused(
         ({"reply": "tags"}, "no setting 'reply'"),
         ({"replies": "json"}, "replies"),
         ({"options": {"colour": 1}}, "colour"),
+        ({"options": None}, "options must map"),
+        ({"history": None}, "history_length must be a whole number"),
     ],
 )
 def test_wrong_settings_are_told(own: dict[str, Any], said: str) -> None:
