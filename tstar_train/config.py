@@ -11,6 +11,16 @@ from typing import Annotated, Any, Literal, get_type_hints
 import tyro
 
 from tstar_envs import UnknownOption, read_json
+from tstar_train.ranges import (
+    ABOVE_0,
+    ABOVE_0_OR_INFINITE,
+    ABOVE_0_TO_1,
+    FROM_0,
+    FROM_0_OR_INFINITE,
+    FROM_1,
+    SHARE,
+    Range,
+)
 
 
 @dataclass(frozen=True)
@@ -23,9 +33,9 @@ class TreeConfig:
     """What makes a node: equal decisions at one depth, as the paper has it, or a state, whatever the depth (asks for no KL)."""
     credit: Literal["value", "transition"] = "value"
     """What a step is credited with: the value of where it leads, or what it gained over where it was taken."""
-    eps_kl: float = 0.25
+    eps_kl: Annotated[float, FROM_0_OR_INFINITE] = 0.25
     """Two steps merge below this KL, in nats."""
-    kl_samples: int = 16
+    kl_samples: Annotated[int, FROM_1] = 16
     """K, samples per context."""
     kl_over: Literal["action", "turn"] = "action"
     """What the KL compares: the action without a thought before it, or the whole turn."""
@@ -37,11 +47,11 @@ class TreeConfig:
     """Historical compatibility: equal sequences of state-modifying actions, or equal states."""
     same_parent: bool = False
     """Intersect every merged node with its parent's: a strict tree."""
-    gamma: float = 0.99
+    gamma: Annotated[float, ABOVE_0_TO_1] = 0.99
     """Discount per step; with nodes by state .95, unless it is given."""
     baseline: Literal["group", "discounted"] = "group"
     """What is subtracted from Q by depth: the mean reward, or the mean discounted return."""
-    delta: float = 0.3
+    delta: Annotated[float, FROM_0] = 0.3
     """Value spread above which a node is divergent."""
     statistics_everywhere: bool = False
     """Also build trees of groups whose rewards are all equal, for statistics only."""
@@ -57,17 +67,17 @@ class GraftConfig:
     """Train on them."""
     fallback: Literal["z_plus", "none", "z_plus_only"] = "z_plus"
     """What takes the place of an unusable thought: the successful branch's own, or nothing; or always the former."""
-    temperature: float = 1.0
+    temperature: Annotated[float, FROM_0] = 1.0
     """At which thoughts are written; 0 takes the likeliest."""
     verify: bool = False
     """Play each rectified thought on from its divergence and keep it only if it earns more than the failed episode."""
-    shrink: float = 0.0
+    shrink: Annotated[float, FROM_0] = 0.0
     """Pseudo-count that pulls a child's value towards its parent's before values are compared; 0 is off."""
-    weight: float = 0.15
+    weight: Annotated[float, FROM_0] = 0.15
     """lambda, the weight of the surgical loss."""
-    beta: float = 0.1
+    beta: Annotated[float, ABOVE_0] = 0.1
     """Inverse temperature of the preference."""
-    alpha: float = 0.95
+    alpha: Annotated[float, SHARE] = 0.95
     """Share of itself that the reference keeps after each iteration."""
 
 
@@ -75,9 +85,9 @@ class GraftConfig:
 class LoraConfig:
     """Low-rank adapters on a model that is itself left as it is (extra `lora`)."""
 
-    rank: int = 0
+    rank: Annotated[int, FROM_0] = 0
     """Of the adapters on every linear layer; 0 trains the whole model."""
-    alpha: int = 32
+    alpha: Annotated[int, ABOVE_0] = 32
     """They are scaled by alpha / rank."""
 
 
@@ -85,31 +95,31 @@ class LoraConfig:
 class OptimConfig:
     """The update."""
 
-    learning_rate: float = 5e-6
+    learning_rate: Annotated[float, FROM_0] = 5e-6
     """Peak learning rate of AdamW."""
-    clip_low: float = 0.2
+    clip_low: Annotated[float, SHARE] = 0.2
     """The ratio is clipped below 1 - clip_low."""
-    clip_high: float = 0.2
+    clip_high: Annotated[float, FROM_0_OR_INFINITE] = 0.2
     """The ratio is clipped above 1 + clip_high."""
-    negative_weight: float = 1.0
+    negative_weight: Annotated[float, FROM_0] = 1.0
     """What advantages and credits below zero are multiplied by (fines are not). Sampled tokens that were unlikely have the largest
     gradients (arXiv 2505.12929), and turns that went wrong hold most of them: below 1 their noise no longer drowns what is learnt from
     what went well. Large models have been found to want the opposite, more weight on what went wrong (arXiv 2506.01347)."""
-    kl_coefficient: float = 0.0
+    kl_coefficient: Annotated[float, FROM_0] = 0.0
     """Weight of the KL penalty towards the reference (k3)."""
-    max_gradient_norm: float = 1.0
+    max_gradient_norm: Annotated[float, ABOVE_0_OR_INFINITE] = 1.0
     """Gradients are scaled down to this norm."""
-    max_loss: float = 10_000.0
+    max_loss: Annotated[float, ABOVE_0_OR_INFINITE] = 10_000.0
     """A loss beyond this, in either direction, has exploded: the run stops before the step, and the batch is saved. Losses are of the size
     of 1; inf lets any finite one pass."""
-    updates: int = 1
+    updates: Annotated[int, FROM_1] = 1
     """Optimizer steps per iteration."""
-    decay: float = 0.0
+    decay: Annotated[float, SHARE] = 0.0
     """Share of the iterations over which the learning rate falls linearly to zero at the end."""
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
     """How token losses become one number: every token counts alike (DAPO, and the default), or every episode does (the
     original GRPO), whatever its length. Where losing takes longer than winning, token-mean has more to push down than up."""
-    max_logprob_difference: float | None = None
+    max_logprob_difference: Annotated[float | None, ABOVE_0] = None
     """Most nats by which sampler and trainer may differ about a sampled token before an iteration's first step; beyond it the run stops,
     since it would learn from other probabilities than it sampled with. None: 0.05 in single precision, 2 in half."""
     precision: Literal["single", "half"] = "single"
@@ -117,7 +127,7 @@ class OptimConfig:
     recompute: bool = False
     """Compute layers again in the backward pass instead of keeping what they gave (gradient checkpointing): a third more work, a fraction
     of the memory."""
-    micro_tokens: int = 3_072
+    micro_tokens: Annotated[int, FROM_1] = 3_072
     """Most padded tokens computed at once; changes memory and float rounding, not the result."""
 
 
@@ -125,35 +135,35 @@ class OptimConfig:
 class RolloutConfig:
     """Sampling."""
 
-    tasks: int = 4
+    tasks: Annotated[int, FROM_1] = 4
     """Tasks per iteration."""
-    group: int = 8
+    group: Annotated[int, Range(2)] = 8  # a group of one has nothing to be compared with: its advantage is 0
     """M, episodes per task."""
-    max_tokens: int = 512
+    max_tokens: Annotated[int, FROM_1] = 512
     """Longest reply, in tokens."""
-    context_tokens: int | None = None
+    context_tokens: Annotated[int | None, Range(2)] = None
     """Most tokens of a context and its reply together; None: as many as the model has positions, which is the bound in any case.
     What does not fit is dropped, the oldest turns first (docs/tstar.md)."""
-    temperature: float = 1.0
+    temperature: Annotated[float, ABOVE_0] = 1.0  # the update divides by it
     """Of the sampling distribution."""
     context: Literal["concat", "step"] = "concat"
     """The whole transcript, or the task with the last turns."""
-    history: int = 2
+    history: Annotated[int, FROM_0] = 2
     """Turns kept by the step context."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, FROM_1] = None
     """Most steps of a training episode; None: the environment's own, which evaluation always keeps."""
-    invalid_penalty: float = 0.0
+    invalid_penalty: Annotated[float, FROM_0] = 0.0
     """Subtracted from the advantage of the tokens of an invalid action."""
-    revisit_penalty: float = 0.0
+    revisit_penalty: Annotated[float, FROM_0] = 0.0
     """Subtracted from the advantage of the tokens of an action after which the environment is as it was after an earlier turn of the
     episode: a bump into a wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
-    progress_credit: float = 0.0
+    progress_credit: Annotated[float, FROM_0] = 0.0
     """Added to the advantage of the tokens of a turn: this times the share of the way to the goal that the turn made, as the environment's
     `progress()` tells it (less than 0 where it led away; all that was made before is lost where the episode ends without success or cannot
     succeed any more). It asks the environment's oracle, so it is no longer training from the outcome alone."""
-    batch: int = 256
+    batch: Annotated[int, FROM_1] = 256
     """Most rows sampled side by side."""
-    cache_gib: float = 8.0
+    cache_gib: Annotated[float, ABOVE_0] = 8.0
     """Most memory for the sampler's keys and values, in GiB; fewer rows go side by side where more would not fit."""
 
 
@@ -161,7 +171,7 @@ class RolloutConfig:
 class VLLMConfig:
     """The vLLM engine (``--engine vllm``, extra `vllm`)."""
 
-    memory: float = 0.3
+    memory: Annotated[float, ABOVE_0_TO_1] = 0.3
     """Share of the GPU's memory for its copy of the weights, its keys and its values; the rest is the trainer's."""
 
 
@@ -171,17 +181,17 @@ class PPOConfig:
 
     critic: Literal["shared", "separate"] = "shared"
     """A value head on the policy's own layers, or layers of its own (a copy of the policy's to begin with)."""
-    critic_learning_rate: float = 1e-5
+    critic_learning_rate: Annotated[float, FROM_0] = 1e-5
     """Of a separate critic; a shared one has the policy's."""
-    gamma: float = 1.0
+    gamma: Annotated[float, ABOVE_0_TO_1] = 1.0
     """Discount per token of the policy."""
-    lam: float = 1.0
+    lam: Annotated[float, SHARE] = 1.0
     """The lambda of generalised advantage estimation; 1 looks to the end of the episode, 0 one token ahead."""
     whiten: bool = True
     """Shift and scale the advantages of an iteration to mean 0 and variance 1."""
-    value_weight: float = 0.5
+    value_weight: Annotated[float, FROM_0] = 0.5
     """Weight of the critic's loss beside the policy's."""
-    value_clip: float | None = 0.2
+    value_clip: Annotated[float | None, FROM_0] = 0.2
     """How far a value may move from what it was in one update, in units of reward; None: any way."""
 
 
@@ -189,11 +199,11 @@ class PPOConfig:
 class DAPOConfig:
     """Dynamic sampling and the penalty for long replies (``--algo dapo`` and ``dapo-paper``)."""
 
-    rounds: int = 10
+    rounds: Annotated[int, FROM_1] = 10
     """Most rounds of sampling in an iteration; then it trains on the groups that there are, and says so."""
-    overlong_buffer: float = 0.2
+    overlong_buffer: Annotated[float, SHARE] = 0.2
     """Share of the longest reply, at its end, over which the penalty grows; 0: no penalty."""
-    overlong_factor: float = 1.0
+    overlong_factor: Annotated[float, FROM_0] = 1.0
     """What a reply of the full length loses, in units of reward."""
 
 
@@ -201,13 +211,13 @@ class DAPOConfig:
 class GiGPOConfig:
     """The comparison of turns that began in one state (``--algo gigpo``)."""
 
-    step_weight: float = 1.0
+    step_weight: Annotated[float, FROM_0] = 1.0
     """Weight of the turns' comparison beside that of whole episodes."""
-    gamma: float = 0.95
+    gamma: Annotated[float, ABOVE_0_TO_1] = 0.95
     """Discount per turn of the returns that are compared."""
     mode: Literal["mean_norm", "mean_std_norm"] = "mean_norm"
     """Whether differences from the mean are divided by the standard deviation, in both comparisons."""
-    inner: int = 2
+    inner: Annotated[int, Range(2)] = 2  # a turn that is compared with itself alone has advantage 0
     """Least number of turns in one state that are compared (the T-STAR paper's inner group)."""
 
 
@@ -215,19 +225,19 @@ class GiGPOConfig:
 class EvaluationConfig:
     """Measurement before and after training."""
 
-    tasks: int = 1000
+    tasks: Annotated[int, FROM_1] = 1000
     """Held-out tasks (the first ones of the split)."""
-    samples: int = 4
+    samples: Annotated[int, FROM_1] = 4
     """Episodes per task at temperature 1."""
     split: str = "test"
     """Which split."""
     greedy: bool = True
     """Also one greedy episode per task."""
-    validate_every: int = 0
+    validate_every: Annotated[int, FROM_0] = 0
     """Iterations between validations. The weights at the start, after every so many iterations and after the last are measured on tasks of
     the split `valid`. The best are kept in `best`, a checkpoint in the run's folder, and only they are measured at the end. 0: no
     validation, the last weights are measured."""
-    validation_tasks: int = 200
+    validation_tasks: Annotated[int, FROM_1] = 200
     """Tasks of a validation (the first ones of the split `valid`), with the samples and the greedy episode of any measurement."""
 
 
@@ -251,22 +261,22 @@ class Config:
     (extra `deepspeed`)."""
     seed: int = 0
     """Of everything random."""
-    iterations: int = 160
+    iterations: Annotated[int, FROM_0] = 160
     """Training iterations."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, ABOVE_0_OR_INFINITE] = None
     """Stop training after this many minutes of it (iterations counted so far stand)."""
-    episodes: int | None = None
+    episodes: Annotated[int | None, FROM_1] = None
     """Stop training when so many episodes were sampled, those that dynamic sampling drops included: algorithms compared at equal cost."""
-    checkpoint_every: int = 20
+    checkpoint_every: Annotated[int, FROM_1] = 20
     """Iterations between checkpoints; the last one is always written."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Annotated[int, FROM_1] = 2
     """How many checkpoints are kept, beside those that validation had chosen by then."""
-    threads: int | None = None
+    threads: Annotated[int | None, FROM_1] = None
     """Torch threads; None: 1 for models under 5M parameters, else torch's own choice."""
-    processes: int | None = None
+    processes: Annotated[int | None, FROM_1] = None
     """Processes that share the rollouts and gradients; --rollout.tasks must divide by them. None: one per core (at most 8) for small
     models on a CPU, else 1. A run repeats bit for bit with the same number."""
-    helper_minutes: float = 10.0
+    helper_minutes: Annotated[float, Range(0, 10_000, open_low=True)] = 10.0
     """Minutes that a process waits for another one's part after its own; a process that is stopped or hangs ends the run, saved."""
     device: str = "auto"
     """Torch device; auto takes cuda if there is one."""

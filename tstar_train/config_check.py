@@ -7,96 +7,14 @@ import importlib.util
 import math
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
 from tstar_train.config import Config
-
-
-class Range(NamedTuple):
-    """Valid numbers: ``low`` to ``high``, both included unless they are open."""
-
-    low: float
-    high: float = math.inf
-    open_low: bool = False
-
-    def __contains__(self, value: object) -> bool:
-        if not isinstance(value, int | float) or math.isnan(value):
-            return False
-        return (value > self.low if self.open_low else value >= self.low) and value <= self.high
-
-    def __str__(self) -> str:
-        if self.high == math.inf:
-            return f"above {self.low:g}" if self.open_low else f"{self.low:g} or more"
-        return f"{'above' if self.open_low else 'from'} {self.low:g} {'and at most' if self.open_low else 'to'} {self.high:g}"
-
-
-_FROM_0, _FROM_1, _ABOVE_0, _SHARE = Range(0), Range(1), Range(0, open_low=True), Range(0, 1)
-RANGES = {
-    "iterations": _FROM_0,
-    "minutes": _ABOVE_0,
-    "episodes": _FROM_1,
-    "checkpoint_every": _FROM_1,
-    "keep_checkpoints": _FROM_1,
-    "threads": _FROM_1,
-    "processes": _FROM_1,
-    "helper_minutes": Range(0, 10_000, open_low=True),
-    "optim.max_logprob_difference": _ABOVE_0,
-    "rollout.cache_gib": _ABOVE_0,
-    "lora.rank": _FROM_0,
-    "vllm.memory": Range(0, 1, open_low=True),
-    "lora.alpha": _ABOVE_0,
-    "rollout.tasks": _FROM_1,
-    "rollout.group": Range(2),  # a group of one has nothing to be compared with: its advantage is 0
-    "rollout.max_tokens": _FROM_1,
-    "rollout.context_tokens": Range(2),
-    "rollout.temperature": _ABOVE_0,  # the update divides by it
-    "rollout.history": _FROM_0,
-    "rollout.horizon": _FROM_1,
-    "rollout.invalid_penalty": _FROM_0,
-    "rollout.revisit_penalty": _FROM_0,
-    "rollout.progress_credit": _FROM_0,
-    "rollout.batch": _FROM_1,
-    "tree.eps_kl": _FROM_0,
-    "tree.kl_samples": _FROM_1,
-    "tree.gamma": Range(0, 1, open_low=True),
-    "tree.delta": _FROM_0,
-    "graft.temperature": _FROM_0,
-    "graft.shrink": _FROM_0,
-    "graft.weight": _FROM_0,
-    "graft.beta": _ABOVE_0,
-    "graft.alpha": _SHARE,
-    "optim.learning_rate": _FROM_0,
-    "optim.clip_low": _SHARE,
-    "optim.clip_high": _FROM_0,
-    "optim.negative_weight": _FROM_0,
-    "optim.kl_coefficient": _FROM_0,
-    "optim.max_gradient_norm": _ABOVE_0,
-    "optim.max_loss": _ABOVE_0,
-    "optim.updates": _FROM_1,
-    "optim.decay": _SHARE,
-    "optim.micro_tokens": _FROM_1,
-    "ppo.critic_learning_rate": _FROM_0,
-    "ppo.gamma": Range(0, 1, open_low=True),
-    "ppo.lam": _SHARE,
-    "ppo.value_weight": _FROM_0,
-    "ppo.value_clip": _FROM_0,
-    "dapo.rounds": _FROM_1,
-    "dapo.overlong_buffer": _SHARE,
-    "dapo.overlong_factor": _FROM_0,
-    "gigpo.step_weight": _FROM_0,
-    "gigpo.gamma": Range(0, 1, open_low=True),
-    "gigpo.inner": Range(2),  # a turn that is compared with itself alone has advantage 0
-    "evaluation.tasks": _FROM_1,
-    "evaluation.samples": _FROM_1,
-    "evaluation.validate_every": _FROM_0,
-    "evaluation.validation_tasks": _FROM_1,
-}
-# For these infinity has a meaning: everything merges, nothing is clipped, no end.
-_MAY_BE_INFINITE = {"minutes", "tree.eps_kl", "optim.max_gradient_norm", "optim.max_loss", "optim.clip_high"}
+from tstar_train.ranges import range_of
 
 
 def check(config: Config) -> None:
@@ -109,11 +27,12 @@ def check(config: Config) -> None:
     for name, value, hint in options(config):
         if not is_a(value, hint):
             raise UnknownOption(f"{flag(name)} must be {expected(hint)}, got {value!r}")
-        if name not in RANGES or value is None:
+        valid = range_of(hint)
+        if valid is None or value is None:
             continue
-        if value not in RANGES[name]:
-            raise UnknownOption(f"{flag(name)} must be {RANGES[name]}, got {value}")
-        if value == math.inf and name not in _MAY_BE_INFINITE:
+        if value not in valid:
+            raise UnknownOption(f"{flag(name)} must be {valid}, got {value}")
+        if value == math.inf and not valid.infinite:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
     _check_horizon(config)
     _check_algorithm(config)

@@ -222,7 +222,7 @@ def test_attempts_samples_and_reflections(driver: Any, page: Path) -> None:
     show(driver, page)
     Select(driver.find_element(By.ID, "agent-b")).select_by_visible_text("c")
     told = driver.find_element(By.ID, "told-b").text
-    assert "✗ the model failed" in told or "did not parse" in told
+    assert "✗ the replies did not parse" in told, "one of its two replies held no action"
     assert "After attempt 1 it told itself: Do not jump." in told
     steps = driver.find_element(By.ID, "steps").text
     assert "invalid: not possible" in steps and "I give up" in steps

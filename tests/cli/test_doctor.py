@@ -19,7 +19,6 @@ from tstar_envs.doctor.data import examine_data
 from tstar_envs.doctor.packages import Requirement, does, expanded, read_requirement, requirements
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = [entry.id for entry in list_envs() if not entry.extra]
 # Whoever connects or resolves a name ends the program.
 ALONE = """
 import sys

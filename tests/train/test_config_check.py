@@ -9,15 +9,14 @@ import pytest
 
 from tstar_envs import UnknownOption, find_entry
 from tstar_train.config import Config
-from tstar_train.config_check import RANGES, check, flag, options
+from tstar_train.config_check import check, expected, flag, options
 from tstar_train.presets import paper, tiny
+from tstar_train.ranges import range_of
 from tstar_train.run import resume_run, train
 
-NUMBERS = [
-    name
-    for name, _, hint in options(Config(env="hotpotqa"))
-    if hint in (int, float, int | None, float | None)
-]
+OPTIONS = {name: hint for name, _, hint in options(Config(env="hotpotqa"))}
+NUMBERS = {name for name, hint in OPTIONS.items() if "number" in expected(hint)}
+RANGES = {name: valid for name, hint in OPTIONS.items() if (valid := range_of(hint)) is not None}
 
 
 def changed(name, value):
@@ -29,7 +28,7 @@ def changed(name, value):
 
 
 def test_every_number_has_a_range():
-    assert set(NUMBERS) == {*RANGES, "seed"}
+    assert {*RANGES, "seed"} == NUMBERS
 
 
 def test_the_presets_pass():

@@ -10,7 +10,7 @@ import random
 import shutil
 import tomllib
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -420,6 +420,8 @@ def other_value(name, value, hint):
     fixed = {"algo": "grpo", "device": "cpu", "processes": 2}  # the tasks of an iteration divide by the last
     if name in fixed:
         return fixed[name]
+    if get_origin(hint) is Annotated:  # with a range
+        hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
         return next(v for v in get_args(hint) if v != value)
     kinds = get_args(hint) or (hint,)

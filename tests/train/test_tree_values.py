@@ -109,38 +109,55 @@ def test_rewards_equal_up_to_rounding_do_not_explode() -> None:
     assert all(row.tolist() == [0.0, 0.0] for row in tree.advantages())
 
 
-def test_stitching_by_hand() -> None:
+@pytest.fixture
+def stitched() -> Tree:
     """Two first steps that the policy tells apart lead to one second step.
 
     Trajectories 0 (R 1) and 1 (R 0) take the one way, 2 (R 1) the other; all share step 1; then 0 and 2 end
-    with C, 1 with D. 3 (R 0) ends at once.
+    with C, 1 with D. 3 (R 0) ends at once. The discount is 0.5.
     """
 
     def kl(t: int, i: int, j: int) -> float:
         return 9.0 if t == 0 and 2 in (i, j) else 0.0
 
-    tree = tree_of((1.0, "abC"), (0.0, "abD"), (1.0, "abC"), (0.0, "E"), kl=kl, gamma=0.5)
-    shared = tree.node_of(0, 1)
-    assert shared.members == {(0, 1), (1, 1), (2, 1)}
-    left, right = tree.node_of(0, 0), tree.node_of(2, 0)
-    assert left is tree.node_of(1, 0) is not right
-    assert left.children == {shared: frozenset({0, 1})} and right.children == {shared: frozenset({2})}
-    won, lost, ended = tree.node_of(0, 2), tree.node_of(1, 2), tree.node_of(3, 0)
-    assert won is tree.node_of(2, 2) and shared.weight(won) == 2 / 3 and shared.weight(lost) == 1 / 3
-    assert (won.value, lost.value, ended.value) == (1.0, 0.0, 0.0)
-    # Path-weighted: right's only member won, yet it is worth what the shared step is worth.
-    assert shared.value == pytest.approx(0.5 * 2 / 3)
-    assert left.value == right.value == pytest.approx(0.25 * 2 / 3)
-    assert tree.root.value == pytest.approx(0.5 * 0.75 * 0.25 * 2 / 3)
-    assert tree.root.members == {(0, -1), (1, -1), (2, -1), (3, -1)} and tree.node_of(1, -1) is tree.root
-    assert tree.nodes[0] is tree.root and [node.depth for node in tree.nodes] == [0, 1, 1, 1, 2, 3, 3]
+    return tree_of((1.0, "abC"), (0.0, "abD"), (1.0, "abC"), (0.0, "E"), kl=kl, gamma=0.5)
 
+
+def test_stitching_shares_a_step_between_two_parents(stitched: Tree) -> None:
+    shared = stitched.node_of(0, 1)
+    assert shared.members == {(0, 1), (1, 1), (2, 1)}
+    left, right = stitched.node_of(0, 0), stitched.node_of(2, 0)
+    assert left is stitched.node_of(1, 0) is not right
+    assert left.children == {shared: frozenset({0, 1})} and right.children == {shared: frozenset({2})}
+    won, lost = stitched.node_of(0, 2), stitched.node_of(1, 2)
+    assert won is stitched.node_of(2, 2) and shared.weight(won) == 2 / 3 and shared.weight(lost) == 1 / 3
+
+
+def test_the_root_is_the_first_node_and_holds_every_trajectory(stitched: Tree) -> None:
+    assert stitched.root.members == {(0, -1), (1, -1), (2, -1), (3, -1)}
+    assert stitched.node_of(1, -1) is stitched.root is stitched.nodes[0]
+    assert [node.depth for node in stitched.nodes] == [0, 1, 1, 1, 2, 3, 3]
+
+
+def test_values_are_path_weighted_through_a_shared_step(stitched: Tree) -> None:
+    ends = stitched.node_of(0, 2), stitched.node_of(1, 2), stitched.node_of(3, 0)
+    assert [node.value for node in ends] == [1.0, 0.0, 0.0]
+    shared, left, right = (stitched.node_of(i, t) for i, t in ((0, 1), (0, 0), (2, 0)))
+    assert shared.value == pytest.approx(0.5 * 2 / 3)
+    # right's only member won, yet it is worth what the shared step is worth.
+    assert left.value == right.value == pytest.approx(0.25 * 2 / 3)
+    assert stitched.root.value == pytest.approx(0.5 * 0.75 * 0.25 * 2 / 3)
+
+
+def test_advantages_through_a_shared_step(stitched: Tree) -> None:
     std = np.std([1, 0, 1, 0], ddof=1)
     expected = (np.array([0.25 * 2 / 3, 0.5 * 2 / 3, 1.0]) - 0.5) / (std + 1e-6)
-    assert tree.advantages()[2] == pytest.approx(expected)
-    assert tree.advantages(eps=1.0)[2] == pytest.approx(expected * (std + 1e-6) / (std + 1))
+    assert stitched.advantages()[2] == pytest.approx(expected)
+    assert stitched.advantages(eps=1.0)[2] == pytest.approx(expected * (std + 1e-6) / (std + 1))
 
-    stats = tree.stats()
+
+def test_statistics_count_a_shared_step_once(stitched: Tree) -> None:
+    stats = stitched.stats()
     assert (stats["nodes_before"], stats["nodes_after"], stats["edges"]) == (10, 6, 7)
     assert stats["merge_ratio"] == pytest.approx(0.4)
     assert (stats["depth"], stats["multi_parent_nodes"]) == (3, 1)

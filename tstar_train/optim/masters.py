@@ -46,11 +46,6 @@ class Masters:
 
         return take
 
-    @property
-    def rounded(self) -> bool:
-        """Whether the model's own weights are rounded from these."""
-        return bool(self._half)
-
     @torch.no_grad()
     def publish(self) -> None:
         """Round the masters into the model."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from tstar_envs import BadData, MissingData, UnknownOption, find_entry
-from tstar_train.config_check import Range, check, expected, is_a
+from tstar_train.config_check import check, expected, is_a
+from tstar_train.ranges import Range
 from tstar_train.recipes.recipe import Recipe
 
 _FROM_0, _FROM_1, _ABOVE_0, _SHARE = Range(0), Range(1), Range(0, open_low=True), Range(0, 1)

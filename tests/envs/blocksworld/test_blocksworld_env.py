@@ -400,12 +400,12 @@ def test_mistakes_lead_away(problem: tuple[State, Goal], seed: int) -> None:
     assert thought and read_words(action, view.language.vocabulary) is not None
     outcome = view.outcome(state, action)
     ways = [apply(state, operator) for operator in legal_operators(state, towers(state))]
-    if outcome[3]:
+    if outcome.invalid_reason:
         assert all(view.expert.distance(after) < view.expert.distance(state) for after in ways), (
             "only where every legal operator leads nearer"
         )
     else:
-        assert view.expert.distance(outcome[0]) >= view.expert.distance(state)
+        assert view.expert.distance(outcome.state) >= view.expert.distance(state)
 
 
 def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

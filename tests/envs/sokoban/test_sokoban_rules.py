@@ -93,7 +93,7 @@ def test_what_is_remembered_is_what_is_worked_out(
         assert outcome == fresh.outcome(state, DIRECTIONS[direction])
         assert shared.show(state) == fresh.show(state)
         assert len(shared._shown) <= MOST_STATES
-        state = outcome[0]
+        state = outcome.state
 
 
 def corridor(tmp_path, **options) -> SokobanEnv:
@@ -120,36 +120,49 @@ def test_texts(tmp_path) -> None:
     assert env.step("RIGHT")[0] == "#######\n#_____#\n#___P√#\n#_____#\n#######"
 
 
-def test_tags_and_validity(tmp_path) -> None:
+def test_a_bump_is_valid_changes_nothing_and_is_not_offered(tmp_path) -> None:
     env = corridor(tmp_path)
-    bump = SokobanEnv(levels=tmp_path / "corridor.txt")
-    bump.reset(options={"task": 0})
-    bump.step("Left")
-    key = bump.state_key()
-    before, *_, info = bump.step("Left")
-    assert (info["action_valid"], info["effect_key"], info["modifies_state"], bump.state_key()) == (
-        True,
-        "",
-        False,
-        key,
-    )
-    assert info["admissible_actions"] == ["Up", "Down", "Right"], "a bump changes nothing and is not offered"
-    written = ("Left.", '"Left"', "[left]", "`Left`", "**LEFT**", "left!")
-    assert all(bump.modifies_state(word) and bump.step(word)[4]["action"] == "Left" for word in written)
-    assert bump.step("Action: [left]")[4]["action"] == "Left"
-    assert bump.step("<think>as RAGEN's agents write</think><answer>Left</answer>")[4]["action"] == "Left"
-    assert bump.step("<search>Left</search>")[4]["action"] == ""
-    observation, *_, info = bump.step("Up || Left")
+    env.step("Left")
+    key = env.state_key()
+    info = env.step("Left")[4]
+    assert info["action_valid"] and not info["modifies_state"] and info["effect_key"] == ""
+    assert env.state_key() == key
+    assert info["admissible_actions"] == ["Up", "Down", "Right"]
+
+
+@pytest.mark.parametrize("word", ["Left.", '"Left"', "[left]", "`Left`", "**LEFT**", "left!"])
+def test_a_move_is_read_whatever_marks_stand_around_it(tmp_path, word: str) -> None:
+    env = corridor(tmp_path)
+    assert env.modifies_state(word)
+    assert env.step(word)[4]["action"] == "Left"
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("Action: [left]", "Left"),
+        ("<think>as RAGEN's agents write</think><answer>Left</answer>", "Left"),
+        ("<search>Left</search>", ""),
+    ],
+)
+def test_a_move_is_read_after_its_cue_and_in_the_tag_of_an_answer(tmp_path, reply: str, action: str) -> None:
+    assert corridor(tmp_path).step(reply)[4]["action"] == action
+
+
+def test_an_invalid_action_is_answered_with_the_four_moves_and_the_room(tmp_path) -> None:
+    env = corridor(tmp_path)
+    before = env.step("Left")[0]
+    observation, *_, info = env.step("Action: north")
+    assert not info["action_valid"] and "Up, Down, Left or Right" in info["invalid_reason"]
+    assert observation.endswith(before)
+    observation, *_, info = env.step("Up || Left")
     assert info["invalid_reason"] == "a turn takes one move, got 2; the option multi_action allows several"
-    assert observation.startswith("Invalid action: the action must be Up, Down, Left or Right.\n"), (
-        "an agent has no options"
-    )
-    observation, *_, info = bump.step("Action: north")
-    assert (
-        not info["action_valid"]
-        and "Up, Down, Left or Right" in info["invalid_reason"]
-        and observation.endswith(before)
-    )
+    # An agent has no options: it is told of none.
+    assert observation.startswith("Invalid action: the action must be Up, Down, Left or Right.\n")
+
+
+def test_a_push_has_an_effect_and_a_walk_has_none(tmp_path) -> None:
+    env = corridor(tmp_path)
     walked = env.step("up")[4]
     assert (walked["action"], walked["effect_key"], walked["action_valid"]) == ("Up", "", True)
     env.step("Down")
@@ -174,20 +187,30 @@ def test_state_keys(tmp_path) -> None:
     assert keys["region"][0] == keys["region"][1]
 
 
-def test_several_actions_a_turn(tmp_path) -> None:
+def test_the_moves_of_a_turn_are_played_until_the_game_is_won(tmp_path) -> None:
     env = corridor(tmp_path, multi_action=True)
     _, reward, terminated, _, info = env.step("Up || down, RIGHT || Right || Left || Left")
     assert (reward, terminated, info["step"]) == (1.0, True, 1)
     assert info["action"] == "Up || Down || Right || Right", "the game stops at success"
     assert info["effect_key"] == "push:2,3:Right;push:2,4:Right"
-    env.reset(options={"task": 0})
+
+
+def test_several_moves_a_turn_are_all_valid_or_none_is_played(tmp_path) -> None:
+    env = corridor(tmp_path, multi_action=True)
     assert env.step("up, down,")[4]["action"] == "Up || Down", "a separator at the end is passed over"
     assert env.step("|| Up ||")[4]["action_valid"] and env.step("Down")[4]["action_valid"]
     for wrong in ("Up || jump", "Up || || Down", "||", "||".join(["Up"] * 11)):
         before = env.state_key()
         assert not env.step(wrong)[4]["action_valid"] and env.state_key() == before
-    assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"], "only as an option"
-    assert "||" in env.prompt() and "||" not in corridor(tmp_path).prompt()
+
+
+def test_several_moves_a_turn_are_an_option_that_the_prompt_tells(tmp_path) -> None:
+    assert not corridor(tmp_path).step("Up || Up")[4]["action_valid"]
+    assert "||" not in corridor(tmp_path).prompt()
+    assert "||" in corridor(tmp_path, multi_action=True).prompt()
+
+
+def test_moves_are_separated_by_bars_commas_semicolons_or_spaces() -> None:
     for several in ("Up||Up", "[up] || [up].", "up up", "Up;up", "Up , Up,", "|| up | UP"):
         assert read_command(several, True).moves == (0, 0), several
         assert (
@@ -196,6 +219,9 @@ def test_several_actions_a_turn(tmp_path) -> None:
         )
     for nothing in ("", "||", " , ", "Up,, Up", "up jump", "I go up", "u"):
         assert read_command(nothing).problem and read_command(nothing, True).problem, nothing
+
+
+def test_a_turn_takes_at_most_ten_moves() -> None:
     assert read_command("up " * 10, True).moves == (0,) * 10
     assert read_command("up " * 11, True).problem == "a turn takes at most 10 moves, got 11"
 

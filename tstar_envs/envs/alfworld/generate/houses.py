@@ -9,7 +9,7 @@ from __future__ import annotations
 from tstar_envs.envs.alfworld.game.house import House, Receptacle
 from tstar_envs.stable_random import StableRandom
 
-ROOMS = {"K": "kitchen", "L": "living room", "B": "bedroom", "W": "bathroom"}
+# Numbers of the scenes: K kitchens, L living rooms, B bedrooms, W bathrooms.
 SCENES = {"K": range(1, 31), "L": range(201, 231), "B": range(301, 331), "W": range(401, 431)}
 # The rooms of the unseen validation set of ALFWorld; nobody trains in them.
 UNSEEN = frozenset({10, 219, 308, 424})
