@@ -14,6 +14,10 @@ from tstar_envs.validation.meaning import FLOOR_MARGIN, HIGHEST
 _LEVELS = {"static": 1, "runtime": 2, "semantic": 3}
 
 
+def _asks_a_service(options: dict[str, Any]) -> bool:
+    return any(str(value).startswith(("http://", "https://")) for value in options.values())
+
+
 def openenv_report(grade: Grade) -> dict[str, Any]:
     """The report as JSON values; ``ValidationReport`` of ``openenv.validation`` reads it.
 
@@ -37,7 +41,7 @@ def openenv_report(grade: Grade) -> dict[str, Any]:
             "reward": {"range": [0.0, HIGHEST], "oracle_tolerance": 0.0, "floor_margin": FLOOR_MARGIN},
             "resources": {"cpu": 1.0, "memory_mb": memory, "disk_mb": 1024, "episode_timeout_s": 3600.0},
             "task_distribution": {"dataset_version": tasks.hash},
-            "network": {"mode": "no-network"},
+            "network": {"mode": "public" if _asks_a_service(subject.options) else "no-network"},
             "capabilities": {
                 "verifier": {"kind": "reward_channel"},
                 "task_api": True,
