@@ -14,52 +14,33 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from tstar_train.finite import NotFinite
 from tstar_train.optim.batch import Micro
-from tstar_train.optim.policy_learner import PolicyLearner, trained_groups
-from tstar_train.optim.reference import Reference
+from tstar_train.optim.policy_learner import PolicyLearner
 from tstar_train.optim.zero import Zero
-from tstar_train.policy.critic import Critic
-from tstar_train.world import RankFailed, World
+from tstar_train.world import RankFailed
 
 
 class DeepSpeedLearner(PolicyLearner):
-    """See ``Learner``; arguments as of ``TorchLearner``.
+    """See ``Learner``; arguments as of ``PolicyLearner``.
 
     Raises:
         MissingExtra: deepspeed is not installed.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        reference: Reference | None,
-        world: World,
-        *,
-        learning_rate: float,
-        max_norm: float = 1.0,
-        alpha: float = 0.95,
-        critic: Critic | None = None,
-        critic_rate: float = 0.0,
-        recompute: bool = False,
-    ) -> None:
-        super().__init__(model, reference, alpha, critic, recompute)
-        self._world = world
-        self._max_norm = max_norm
-        clipped = trained_groups(model, critic)
-        self._parameters = [p for group in clipped for p in group]
+    def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
+        self._parameters = [p for group in groups for p in group]
         # DeepSpeed wants one precision per group: (which are clipped together, parameters) of each.
         split = [
             (n, [p for p in group if p.dtype == d])
-            for n, group in enumerate(clipped)
+            for n, group in enumerate(groups)
             for d in dict.fromkeys(p.dtype for p in group)
         ]
         self._clipped = [n for n, _ in split]
-        self._rates = [(learning_rate, critic_rate)[n] for n in self._clipped]
+        self._rates = [rates[n] for n in self._clipped]
         self._numbers = [_numbers(group, self._parameters) for _, group in split]
-        self._zero = Zero([group for _, group in split], world, model.device)
+        self._zero = Zero([group for _, group in split], self._world, self.model.device)
         self._gradient: list[Tensor] | None = None
         self._gathered: tuple[list[Tensor], dict[str, Any]] | None = None
         self._ended = False

@@ -19,6 +19,7 @@ from tstar_train.optim.forward import Outputs, forward
 from tstar_train.optim.reference import Reference
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import has_adapters, merged_weights
+from tstar_train.world import World
 
 
 class PolicyLearner(ABC):
@@ -27,8 +28,12 @@ class PolicyLearner(ABC):
     Args:
         model: the policy's; its weights are changed in place.
         reference: its moving average, None if nothing uses it.
+        world: the ranks.
+        learning_rate: of AdamW.
+        max_norm: gradients are scaled down to this norm.
         alpha: share of itself that the reference keeps after each iteration.
         critic: of PPO, None without one.
+        critic_rate: learning rate of a critic with layers of its own, whose gradient is clipped by itself.
         recompute: whether layers are computed again in the backward pass instead of kept (gradient checkpointing).
     """
 
@@ -38,17 +43,26 @@ class PolicyLearner(ABC):
         self,
         model: PreTrainedModel,
         reference: Reference | None,
-        alpha: float,
-        critic: Critic | None,
-        recompute: bool,
+        world: World,
+        *,
+        learning_rate: float,
+        max_norm: float = 1.0,
+        alpha: float = 0.95,
+        critic: Critic | None = None,
+        critic_rate: float = 0.0,
+        recompute: bool = False,
     ) -> None:
         self.model = model
         self.average = reference
         self.critic = critic
+        self._world = world
+        self._max_norm = max_norm
         self._alpha = alpha
         self._recompute = recompute
         self._adapted = has_adapters(model)
         self._steps = 0
+        groups = trained_groups(model, critic)
+        self._set_up(groups, [learning_rate, critic_rate][: len(groups)])
 
     @property
     def steps(self) -> int:
@@ -161,6 +175,15 @@ class PolicyLearner(ABC):
         if self.average is None:
             return {}
         return {name: tensor for name, tensor in self.average.state().items() if not tied(self.model, name)}
+
+    @abstractmethod
+    def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
+        """Make the optimizer, the last thing of the constructor.
+
+        Args:
+            groups: what is trained; the gradients of a group are clipped together.
+            rates: learning rate of each group.
+        """
 
     @abstractmethod
     def _master_names(self) -> Sequence[str]:

@@ -8,59 +8,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from tstar_train.finite import checked_norm
 from tstar_train.optim.masters import Masters
-from tstar_train.optim.policy_learner import PolicyLearner, trained_groups
-from tstar_train.optim.reference import Reference
-from tstar_train.policy.critic import Critic
-from tstar_train.world import World
+from tstar_train.optim.policy_learner import PolicyLearner
 
 # Above it the parts of the gradient are not kept apart: two further copies of it would cost more than their norms tell.
 PARTS_BELOW = 50_000_000
 
 
 class TorchLearner(PolicyLearner):
-    """See ``Learner``.
+    """See ``Learner``; arguments as of ``PolicyLearner``."""
 
-    Args:
-        model: the policy's; its weights are changed in place.
-        reference: its moving average, None if nothing uses it.
-        world: the ranks.
-        learning_rate: of AdamW.
-        max_norm: gradients are scaled down to this norm.
-        alpha: share of itself that the reference keeps after each iteration.
-        critic: of PPO, None without one.
-        critic_rate: learning rate of a critic with layers of its own, whose gradient is clipped by itself.
-        recompute: whether layers are computed again in the backward pass instead of kept (gradient checkpointing).
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        reference: Reference | None,
-        world: World,
-        *,
-        learning_rate: float,
-        max_norm: float = 1.0,
-        alpha: float = 0.95,
-        critic: Critic | None = None,
-        critic_rate: float = 0.0,
-        recompute: bool = False,
-    ) -> None:
-        super().__init__(model, reference, alpha, critic, recompute)
-        self._world = world
-        self._max_norm = max_norm
-        groups_of_model = trained_groups(model, critic)
-        self._masters = Masters([p for group in groups_of_model for p in group])
+    def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
+        self._masters = Masters([p for group in groups for p in group])
         kept = iter(self._masters.parameters)
-        self._groups = [[next(kept) for _ in group] for group in groups_of_model]
-        self._rates = [learning_rate, critic_rate][: len(self._groups)]
-        groups = [
-            {"params": group, "lr": rate} for group, rate in zip(self._groups, self._rates, strict=True)
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
+        self._groups = [[next(kept) for _ in group] for group in groups]
+        self._rates = rates
+        trained = [{"params": group, "lr": rate} for group, rate in zip(self._groups, rates, strict=True)]
+        self.optimizer = torch.optim.AdamW(trained, lr=rates[0], betas=(0.9, 0.99), weight_decay=0.0)
         self._whole = sum(p.numel() for p in self._masters.parameters) > PARTS_BELOW
         self._part: Tensor | None = None
         self._gradient: Tensor | None = None

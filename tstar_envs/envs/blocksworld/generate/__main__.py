@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
+from tstar_envs.data.generator_command import generator_command
 from tstar_envs.envs.blocksworld.generate.files import SEED, build_all, write
 
 
 def main() -> None:
     """Command line of the generator."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args()
-    files = build_all(arguments.seed)
-    write(arguments.out, files, arguments.seed)
+    out, seed = generator_command(__doc__, SEED)
+    files = build_all(seed)
+    write(out, files, seed)
     counts = ", ".join(f"{len(data.splitlines())} problems in {name}" for name, data in files.items())
-    print(f"{counts} in {arguments.out}")
+    print(f"{counts} in {out}")
 
 
 if __name__ == "__main__":

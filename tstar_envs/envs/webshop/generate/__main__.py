@@ -6,21 +6,16 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
+from tstar_envs.data.generator_command import generator_command
 from tstar_envs.envs.webshop.generate.files import SEED, build, file_contents, write
 
 
 def main() -> None:
     """Command line of the generator."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args()
-    products, tasks = build(arguments.seed)
-    write(arguments.out, file_contents(products, tasks), arguments.seed)
-    print(f"{len(products)} products, {len(tasks)} goals in {arguments.out}")
+    out, seed = generator_command(__doc__, SEED)
+    products, tasks = build(seed)
+    write(out, file_contents(products, tasks), seed)
+    print(f"{len(products)} products, {len(tasks)} goals in {out}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""The command line that the generators of shipped files share: ``--out FOLDER`` and ``--seed``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+
+class GeneratorCommand(NamedTuple):
+    """What a generator is asked for: the folder of the files, and the seed that they follow from."""
+
+    out: Path
+    seed: int
+
+
+def generator_command(description: str | None, seed: int) -> GeneratorCommand:
+    """Read ``sys.argv``.
+
+    Args:
+        description: a docstring, the first line of which is the help text.
+        seed: of the shipped files, the default.
+    """
+    parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument(
+        "--seed", type=int, default=seed, help="what the files follow from (default: the shipped ones')"
+    )
+    arguments = parser.parse_args()
+    return GeneratorCommand(arguments.out, arguments.seed)
