@@ -30,13 +30,21 @@ def folder(tmp_path_factory):
 def run(folder, *command):
     settings = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "COLUMNS": "120"}
     return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=settings, capture_output=True, text=True, check=False
+        [sys.executable, *command],
+        cwd=folder,
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
 
 
-@pytest.mark.parametrize(("verb", "result"), [("validate", "15 of 15 checks"), ("eval", "100.0%")])
+@pytest.mark.parametrize(
+    ("verb", "result"), [("validate", "15 of 15 checks"), ("play", "Turn all lamps on."), ("eval", "100.0%")]
+)
 def test_the_commands_of_the_page_run(folder, verb, result):
-    [command] = re.findall(rf"^python -m (tstar_envs {verb} .*?)(?:  #.*)?$", PAGE, re.M)
+    [command] = re.findall(rf"^python -m (tstar_envs {verb} .+?)(?:  #.*)?$", PAGE, re.M)
     (folder / "runs").mkdir(exist_ok=True)
     done = run(folder, "-m", *command.split())
     assert done.returncode == 0, done.stdout + done.stderr
