@@ -55,6 +55,17 @@ class EnvEntry:
         cls: type[TextEnv[Any, Any]] = getattr(import_module(module), name)
         return cls
 
+    def make(self, **options: Any) -> TextEnv[Any, Any]:
+        """The environment itself, without Gymnasium's wrappers but with its spec.
+
+        Raises:
+            UnknownOption: an option that it has not, or something else has been registered under its id.
+        """
+        env = gym.make(self.id, disable_env_checker=True, **options).unwrapped
+        if not isinstance(env, TextEnv):
+            raise UnknownOption(f"{self.id} is a {type(env).__name__}, and no subclass of tstar_envs.TextEnv")
+        return env
+
 
 ENTRIES: tuple[EnvEntry, ...] = (
     *(

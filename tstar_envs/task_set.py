@@ -1,15 +1,15 @@
 """Tasks that travel with their hash, so that a table made in another harness can say which tasks it is of.
 
-tasks = tstar_envs.task_set("tstar/Sokoban-easy", panel="v1")      # or split="train"
-tasks.ids, tasks.hash
+    tasks = tstar_envs.task_set("tstar/Sokoban-easy", panel="v1")      # or split="train"
+    tasks.ids, tasks.hash
+
+Of a panel's tasks it is the panel's own hash.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-
-import gymnasium as gym
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import UnknownOption
@@ -42,12 +42,7 @@ class TaskSet:
 
     def make(self) -> TextEnv[Any, Any]:
         """A new environment that plays them; wrappers of Gymnasium are left off."""
-        env = gym.make(self.env, split=self.split, disable_env_checker=True, **self.options).unwrapped
-        if not isinstance(env, TextEnv):
-            raise UnknownOption(
-                f"{self.env} is a {type(env).__name__}; the adapters play environments of the class tstar_envs.TextEnv"
-            )
-        return env
+        return find_entry(self.env).make(split=self.split, **self.options)
 
     def id_at(self, index: int) -> str:
         """A task by its place.
@@ -92,22 +87,17 @@ def task_set(
         raise UnknownOption(f"limit must be 1 or more, got {limit}")
     entry = find_entry(env)
     part = panel_of(panel)[entry.id] if panel is not None else None
-    found = TaskSet(
-        entry.id, part.split if part is not None else split, entry.rules_version, (), "", panel, dict(options)
-    )
-    made = found.make()
+    split = part.split if part is not None else split
+    made = entry.make(split=split, **options)
     try:
         if panel is not None:
             panel_of(panel).check(made, entry.id)
         ids = tuple((part.tasks if part is not None else made.task_ids(split))[:limit])
-        whole = part is not None and len(ids) == len(part.tasks)
-        digests = {} if whole else {task: made.task_digest(task) for task in ids}
-        world = "" if whole else made.world_digest()
+        if part is not None and len(ids) == len(part.tasks):
+            own = part.hash
+        else:
+            digests = {task: made.task_digest(task) for task in ids}
+            own = hash_of(entry.id, split, entry.rules_version, made.world_digest(), digests)
     finally:
         made.close()
-    own = (
-        part.hash
-        if part is not None and whole
-        else hash_of(entry.id, found.split, entry.rules_version, world, digests)
-    )
-    return TaskSet(found.env, found.split, found.rules_version, ids, own, panel, found.options)
+    return TaskSet(entry.id, split, entry.rules_version, ids, own, panel, dict(options))

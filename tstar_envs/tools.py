@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tstar_envs.react import render_reply
+
 # What follows the rules where a model calls these tools: the rules describe actions as text.
 TOOLS_NOTE = "Act by calling one of the tools in each turn, instead of writing an Action line; what you think may stand before the call."
+
+NOT_PLAYED = "Not played: one call is played in each turn, the first."
 
 
 class BadCall(ValueError):
@@ -110,6 +114,23 @@ def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
         if choices is None
         else next((choice for choice in choices if choice.lower() == value.lower()), None)
     )
+
+
+def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
+    """What is played of a model's call: the reply, and what is wrong with the call ("" if nothing).
+
+    A call that no tool takes is played as it stands: an invalid action, which costs a step.
+
+    Args:
+        tools: of the environment.
+        name: of the function that was called.
+        arguments: JSON text, as the chat API gives it.
+        thought: what the model said before the call.
+    """
+    try:
+        return render_reply(" ".join(thought.split()), action_of(tools, name, arguments)), ""
+    except BadCall as error:
+        return f"{name}({arguments})", str(error)
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, MissingExtra
-from tstar_envs.react import render_reply
 from tstar_envs.task_set import TaskSet, task_set
-from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool, action_of
+from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, Tool, reply_to_call
 
 try:
     from inspect_ai import Task, task
@@ -142,16 +141,13 @@ def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str,
     if not calls:
         return message.text, lambda text: [ChatMessageUser(content=text)]
     first, *rest = calls
-    arguments, wrong = json.dumps(first.arguments), ""
-    try:
-        reply = render_reply(" ".join(message.text.split()), action_of(made.tools, first.function, arguments))
-    except BadCall as error:
-        reply, wrong = f"{first.function}({arguments})", f"Error: {error}\n"
+    reply, problem = reply_to_call(made.tools, first.function, json.dumps(first.arguments), message.text)
+    wrong = f"Error: {problem}\n" if problem else ""
 
     def answered(text: str) -> list[ChatMessage]:
         left = [
             ChatMessageTool(
-                content="Not played: one call is played in each turn, the first.",
+                content=NOT_PLAYED,
                 tool_call_id=call.id,
                 function=call.function,
             )

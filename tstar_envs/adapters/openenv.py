@@ -30,10 +30,9 @@ from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import PanelMismatch, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.panel import panel
-from tstar_envs.react import render_reply
 from tstar_envs.registry import EnvEntry, find_entry
 from tstar_envs.task_set import TaskSet, task_set
-from tstar_envs.tools import BadCall, action_of
+from tstar_envs.tools import reply_to_call
 
 try:
     from fastapi import FastAPI, Request
@@ -333,9 +332,4 @@ def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
             raise UnknownOption("arguments and thought belong to a tool_name; a reply holds its own thought")
         return action.reply or "", ""
     arguments = json.dumps(action.arguments, ensure_ascii=False)
-    try:
-        return render_reply(
-            " ".join(action.thought.split()), action_of(env.tools, action.tool_name, arguments)
-        ), ""
-    except BadCall as error:
-        return f"{action.tool_name}({arguments})", str(error)
+    return reply_to_call(env.tools, action.tool_name, arguments, action.thought)

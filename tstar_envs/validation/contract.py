@@ -9,7 +9,6 @@ import subprocess
 import sys
 from itertools import pairwise
 
-from tstar_envs.record import Episode
 from tstar_envs.task_set import task_set
 from tstar_envs.tools import action_of, call_of
 from tstar_envs.validation.finding import ERROR, SKIP, Finding, verdict_of
@@ -256,8 +255,3 @@ def _difference(first: list[tuple[object, ...]], second: list[tuple[object, ...]
         min(len(first), len(second)),
     )
     return f"step {at} has another result" if at else "the reset has another result"
-
-
-def summary_of(episodes: list[Episode]) -> float:
-    """Mean reward."""
-    return sum(episode.reward for episode in episodes) / len(episodes)

@@ -13,8 +13,6 @@ from tstar_envs.validation import contract, meaning
 from tstar_envs.validation.finding import ERROR, FAIL, PASS, Finding
 from tstar_envs.validation.subject import Subject
 
-LEVELS = {"static": "declared", "runtime": "contract", "semantic": "meaning"}
-
 
 @dataclass(frozen=True)
 class Check:

@@ -7,9 +7,8 @@ import time
 
 from tstar_envs.bench.replay import recordings, replay
 from tstar_envs.record import Episode
-from tstar_envs.validation.contract import summary_of
 from tstar_envs.validation.finding import FAIL, Finding, verdict_of
-from tstar_envs.validation.subject import GUESSES, IDLE, Subject
+from tstar_envs.validation.subject import GUESSES, IDLE, Subject, mean_reward
 
 HIGHEST = 1.0
 FLOOR_MARGIN = 0.1  # what OpenEnv's policy v1 asks for at least
@@ -27,7 +26,7 @@ def expert_reaches_the_maximum(subject: Subject) -> Finding:
         if e.ended == "error" or e.reward < HIGHEST
     ]
     figures = {
-        "oracle_reward": summary_of(subject.expert),
+        "oracle_reward": mean_reward(subject.expert),
         "least": min(episode.reward for episode in subject.expert),
         "tasks": len(subject.expert),
         "mean_steps": sum(len(episode.steps) for episode in subject.expert) / len(subject.expert),
@@ -39,7 +38,7 @@ def expert_reaches_the_maximum(subject: Subject) -> Finding:
 def blind_play_stays_below(subject: Subject) -> Finding:
     """Playing at random, or one action again and again, earns on average much less than the expert."""
     means = {
-        name: summary_of(episodes) for name, episodes in subject.blind.items() if name not in IDLE | GUESSES
+        name: mean_reward(episodes) for name, episodes in subject.blind.items() if name not in IDLE | GUESSES
     }
     floor = max(means.values())
     problems = [
@@ -55,7 +54,7 @@ def blind_play_stays_below(subject: Subject) -> Finding:
 
 def canaries_earn_the_floor(subject: Subject) -> Finding:
     """Replies that play nothing earn nothing on any task, and blind guesses much less than the expert on average."""
-    means = {name: summary_of(subject.blind[name]) for name in IDLE | GUESSES}
+    means = {name: mean_reward(subject.blind[name]) for name in IDLE | GUESSES}
     problems = [
         f"{name}: task {e.task!r} earns {e.reward:g}"
         for name in IDLE

@@ -8,8 +8,6 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any
 
-import gymnasium as gym
-
 from tstar_envs.bench.agents.oracle import OracleAgent
 from tstar_envs.bench.agents.random import RandomAgent
 from tstar_envs.bench.runner import play_episode
@@ -69,10 +67,7 @@ class Subject:
 
     def make(self) -> TextEnv[Any, Any]:
         """A new environment."""
-        env = gym.make(self.entry.id, split=self.split, disable_env_checker=True, **self.options).unwrapped
-        if not isinstance(env, TextEnv):
-            raise TypeError(f"{self.entry.id} is not a TextEnv but a {type(env).__name__}")
-        return env
+        return self.entry.make(split=self.split, **self.options)
 
     def play(self, agent: Any, task: str, name: str) -> Episode:
         """An episode in a new environment.
@@ -127,6 +122,11 @@ class Subject:
                 replies += [step.reply, *repeat("Action: is this one?", number % 2)]
             script.append((episode.task, replies))
         return script
+
+
+def mean_reward(episodes: Sequence[Episode]) -> float:
+    """Over episodes."""
+    return sum(episode.reward for episode in episodes) / len(episodes)
 
 
 def _names_of(kind: type[Exception]) -> set[str]:

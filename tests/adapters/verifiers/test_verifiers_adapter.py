@@ -85,13 +85,14 @@ def program():
         pytest.skip(f"uv cannot install verifiers' chat program here: {done.stderr.strip()[-300:]}")
 
 
-# verifiers starts a process for every turn of a model, so that long scripts take minutes.
+# verifiers starts a process for every turn of a model, so that all scripts take minutes: -m slow plays them.
 LIMIT = {"tstar/Blocksworld-stack": 1, "tstar/ALFWorld": 2, "tstar/Sokoban-easy": 2}
 
 
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("env", ENVS)
-def test_scripted_replies_earn_what_they_earn_in_eval(env, tmp_path, program):
-    answer, wanted = scripted_answer(env), scripts(env)[: LIMIT.get(env, 4)]
+def test_scripted_replies_earn_what_they_earn_in_eval(env, whole, tmp_path, program):
+    answer, wanted = scripted_answer(env), scripts(env)[: 4 if whole else LIMIT.get(env, 4)]
     with serving(lambda body, _: streamed(answer(body["messages"]))) as served:
         done, episodes = evaluate(tmp_path, served.url, env, "--select.limit", str(len(wanted)))
     assert done.returncode == 0 and all(episode["ok"] for episode in episodes), (

@@ -13,8 +13,7 @@ from tstar_envs.bench.failures import EndpointError
 from tstar_envs.bench.usage import ACT, Call
 from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
-from tstar_envs.react import render_reply
-from tstar_envs.tools import TOOLS_NOTE, BadCall, action_of
+from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, reply_to_call
 
 AT_ONCE = 8  # episodes, unless the user says how many
 
@@ -174,13 +173,12 @@ class ChatAgent:
         self._said = [{"role": "assistant", "content": answer.text or None, "tool_calls": calls}]
         _, name, arguments = answer.tool_calls[0]
         thought = answer.text or answer.reasoning
-        try:
-            return render_reply(" ".join(thought.split()), action_of(self._view().tools, name, arguments))
-        except BadCall as error:
+        reply, wrong = reply_to_call(self._view().tools, name, arguments, thought)
+        if wrong:
             self._said.append(
-                {"role": "tool", "tool_call_id": answer.tool_calls[0][0], "content": f"Error: {error}"}
+                {"role": "tool", "tool_call_id": answer.tool_calls[0][0], "content": f"Error: {wrong}"}
             )
-            return f"{name}({arguments})"
+        return reply
 
     def _answered(self, observation: str) -> list[Message]:
         """The observation as the answer to what the model said last."""
@@ -191,9 +189,7 @@ class ChatAgent:
         report = []
         for number, call in enumerate(calls):
             if call["id"] not in answered:
-                content = (
-                    observation if number == 0 else "Not played: one call is played in each turn, the first."
-                )
+                content = observation if number == 0 else NOT_PLAYED
                 report.append({"role": "tool", "tool_call_id": call["id"], "content": content})
         return (
             report if calls[0]["id"] not in answered else [*report, {"role": "user", "content": observation}]
