@@ -1,8 +1,10 @@
 """Many episodes at once: who plays them, what is shared, and what a failure costs."""
 
 import asyncio
+import gc
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -223,6 +225,40 @@ def test_leaving_early_ends_what_is_under_way() -> None:
             break
         time.sleep(0.02)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("where", ["reset", "act", "again"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_ctrl_c_in_an_agent_leaves_the_run_and_is_not_reported_twice(
+    where: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    found = seats(count, "own_agents:Full")
+    for seat in found:
+        setattr(seat.agent, where, stop)
+    leave(play_all(found, Setting(ENTRY, "n"), keys(count)), caplog)
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "prepare_group_step", "progress"])
+def test_ctrl_c_in_an_environment_leaves_the_run_and_is_not_reported_twice(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SokobanEnv, where, stop)
+    leave(play_all(seats(1, "own_agents:Full"), Setting(ENTRY, "n", progress=True), keys(1)), caplog)
+
+
+def leave(playing: Iterator[Episode], caplog: pytest.LogCaptureFixture) -> None:
+    """A run is left by what Ctrl-C raises, and nothing that it started is reported when Python tidies up."""
+    with pytest.raises(KeyboardInterrupt):
+        list(playing)
+    del playing
+    gc.collect()
+    assert not caplog.records
 
 
 def test_a_measurement_that_raises_anything_costs_no_episode() -> None:

@@ -117,6 +117,7 @@ def play_all(
     Leaving the iteration ends what is under way: those episodes are not recorded.
     """
     loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_report)
     table = _Table(setting, len(seats))
     players: list[asyncio.Task[None]] = []
     try:
@@ -138,6 +139,12 @@ def play_all(
         loop.run_until_complete(loop.shutdown_asyncgens())
         table.close()
         loop.close()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Asyncio's own report of what no one waited for; Ctrl-C in a task has left the loop already and is no fault."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 async def _next(ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[None]]) -> Episode:
