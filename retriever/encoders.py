@@ -52,11 +52,12 @@ class Encoder(Protocol):
 
 def _bucket(token: str, buckets: int) -> int:
     # A hundred thousand words of any length would be gigabytes.
-    return _short_bucket(token, buckets) if len(token) <= _LONGEST_KEPT else _digest(token, buckets)
+    return short_bucket(token, buckets) if len(token) <= _LONGEST_KEPT else _digest(token, buckets)
 
 
 @lru_cache(maxsize=1 << 17)
-def _short_bucket(token: str, buckets: int) -> int:
+def short_bucket(token: str, buckets: int) -> int:
+    """The bucket of a token of ordinary length, which is kept."""
     return _digest(token, buckets)
 
 

@@ -9,13 +9,13 @@ queue in portions, so that a small one behind it waits for one portion and not f
 
 import asyncio
 import logging
-import sys
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from retriever.answer_cache import AnswerCache, Key, Row
 from retriever.errors import Unavailable
 from retriever.index import Hit, Searcher
 from retriever.metrics import Metrics
@@ -23,18 +23,12 @@ from retriever.text import normalise
 
 __all__ = ["SearchService", "Unavailable"]
 _LOG = logging.getLogger(__name__)
-# Answers kept are bounded by their passages and by their bytes too, and a very large one is not kept.
-_MOST_CACHED_HITS = 1 << 16
-_MOST_CACHED_BYTES = 64 << 20
-_LARGEST_CACHED = 1 << 20
-_Key = tuple[str, int]
-_Row = list[Hit]
 
 
 class _Waiting:
     """A query that waits to be searched, for one request or for several that asked the same."""
 
-    def __init__(self, query: str, topk: int, answer: asyncio.Future[_Row]) -> None:
+    def __init__(self, query: str, topk: int, answer: asyncio.Future[Row]) -> None:
         self.query, self.topk, self.answer = query, topk, answer
         self.requests = 0
 
@@ -59,6 +53,12 @@ class SearchService:
             searched for.
         query_capacity: Queries that may wait at one time, over all requests.
         portion: The most queries of one request that wait in the queue at one time.
+
+    Attributes:
+        metrics: What has been counted since the start.
+        cache: Answers that are kept.
+        pending: Requests that search or wait.
+        promised: Their queries.
     """
 
     def __init__(
@@ -77,9 +77,10 @@ class SearchService:
     ) -> None:
         """Set up without starting anything."""
         self.metrics = Metrics()
-        self.pending = 0
+        self.cache = AnswerCache(cache_size)
+        self.pending = self.promised = 0
         self._load, self._on_loaded, self._on_failed = load, on_loaded, on_failed
-        self._capacity, self._cache_size, self._query_capacity = capacity, cache_size, query_capacity
+        self._capacity, self._query_capacity = capacity, query_capacity
         self._cache_key, self._batch, self._gather, self._deadline = (
             cache_key,
             batch,
@@ -87,11 +88,8 @@ class SearchService:
             deadline_seconds,
         )
         self._portion = portion
-        self._promised = 0
-        self._cache: OrderedDict[_Key, _Row] = OrderedDict()
-        self._cached_hits = self._cached_bytes = 0
-        self._waiting: dict[_Key, _Waiting] = {}
-        self._queue: deque[_Key] = deque()
+        self._waiting: dict[Key, _Waiting] = {}
+        self._queue: deque[Key] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._crowded = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="search")
@@ -166,10 +164,10 @@ class SearchService:
         searcher = self.searcher()
         if self.pending >= self._capacity:
             raise Unavailable(f"the queue is full ({self._capacity} requests)", retry_after=1)
-        if self._promised + len(queries) > self._query_capacity and self._promised:
+        if self.promised + len(queries) > self._query_capacity and self.promised:
             raise Unavailable(f"the queue is full ({self._query_capacity} queries)", retry_after=1)
         self.pending += 1
-        self._promised += len(queries)
+        self.promised += len(queries)
         try:
             for start in range(0, len(queries), self._portion):
                 async with asyncio.timeout(self._deadline):
@@ -182,17 +180,16 @@ class SearchService:
             ) from error
         finally:
             self.pending -= 1
-            self._promised -= len(queries)
+            self.promised -= len(queries)
 
-    async def _answers(self, searcher: Searcher, queries: Sequence[str], topk: int) -> list[_Row]:
+    async def _answers(self, searcher: Searcher, queries: Sequence[str], topk: int) -> list[Row]:
         key_of = self._cache_key or str
         keys = [(key_of(query), topk) for query in queries]
-        known: dict[_Key, _Row] = {}
-        asked: dict[_Key, _Waiting] = {}
+        known: dict[Key, Row] = {}
+        asked: dict[Key, _Waiting] = {}
         for key, query in zip(keys, queries, strict=True):
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                known[key] = self._cache[key]
+            if (kept := self.cache.get(key)) is not None:
+                known[key] = kept
             elif key not in asked:
                 asked[key] = self._ask(searcher, key, query)
         self.metrics.queries += len(queries)
@@ -206,7 +203,7 @@ class SearchService:
                 waiting.requests -= 1
         return [known[key] if key in known else asked[key].answer.result() for key in keys]
 
-    def _ask(self, searcher: Searcher, key: _Key, query: str) -> _Waiting:
+    def _ask(self, searcher: Searcher, key: Key, query: str) -> _Waiting:
         waiting = self._waiting.get(key)
         if waiting is None:
             loop = asyncio.get_running_loop()
@@ -240,17 +237,17 @@ class SearchService:
             for (key, waiting), answer in zip(batch, answers, strict=True):
                 del self._waiting[key]
                 if isinstance(answer, list):
-                    self._remember(key, answer)
+                    self.cache.keep(key, answer)
                     waiting.answer.set_result(answer)
                 else:
                     waiting.answer.set_exception(answer)
                     # Marked as seen: those who asked may have gone meanwhile.
                     waiting.answer.exception()
 
-    def _take(self) -> list[tuple[_Key, _Waiting]]:
+    def _take(self) -> list[tuple[Key, _Waiting]]:
         """The next batch: queries for the same number of passages that somebody still waits for."""
-        batch: list[tuple[_Key, _Waiting]] = []
-        others: list[_Key] = []
+        batch: list[tuple[Key, _Waiting]] = []
+        others: list[Key] = []
         while self._queue and len(batch) < self._batch:
             key = self._queue.popleft()
             waiting = self._waiting[key]
@@ -265,33 +262,11 @@ class SearchService:
         self._crowded = self.pending > 1
         return batch
 
-    def _remember(self, key: _Key, answer: _Row) -> None:
-        size = _bytes_of(key, answer)
-        if size > _LARGEST_CACHED:
-            return
-        self._cache[key] = answer
-        self._cached_hits += len(answer)
-        self._cached_bytes += size
-        while (
-            len(self._cache) > self._cache_size
-            or self._cached_hits > _MOST_CACHED_HITS
-            or self._cached_bytes > _MOST_CACHED_BYTES
-        ):
-            oldest, row = self._cache.popitem(last=False)
-            self._cached_hits -= len(row)
-            self._cached_bytes -= _bytes_of(oldest, row)
 
-
-def _bytes_of(key: _Key, answer: _Row) -> int:
-    """What an answer takes in memory, nearly."""
-    texts = sum(sys.getsizeof(hit.document.contents) + sys.getsizeof(hit.document.id) for hit in answer)
-    return sys.getsizeof(key[0]) + texts + 200 * (1 + len(answer))
-
-
-def _search(searcher: Searcher, queries: list[str], topk: int) -> tuple[list[_Row | Exception], float]:
+def _search(searcher: Searcher, queries: list[str], topk: int) -> tuple[list[Row | Exception], float]:
     """Runs in the search thread. An error costs the query that causes it, not those that travel with it."""
     start = time.perf_counter()
-    answers: list[_Row | Exception] = []
+    answers: list[Row | Exception] = []
     try:
         answers += searcher.search(queries, topk)
         if len(answers) != len(queries):

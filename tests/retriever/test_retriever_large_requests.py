@@ -139,7 +139,7 @@ def test_a_small_request_waits_for_one_portion_of_a_large_one() -> None:
         assert [row[0].document.id for row in await small] == ["small"]
         assert [row[0].document.id for row in await large] == [f"q{n}" for n in range(1000)]
         assert searcher.asked.index("small") <= 110 and len(searcher.asked) == 1001
-        assert service.pending == service._promised == 0
+        assert service.pending == service.promised == 0
         service.stop()
 
     asyncio.run(run())
@@ -203,9 +203,10 @@ def test_what_is_remembered_is_bounded_by_bytes() -> None:
             await asyncio.sleep(0.001)
         for n in range(300):
             await service.search([f"q{n}"], 1)
-        assert service._cached_bytes <= 64 << 20 and 100 < len(service._cache) < 200
+        assert service.cache.bytes <= 64 << 20 and 100 < len(service.cache) < 200
+        held = service.cache.bytes
         await service.search(["long " * 300_000], 1)
-        assert len(service._cache) < 200 and max(len(key[0]) for key in service._cache) < 10
+        assert service.cache.bytes == held, "an answer of more than a MiB is not kept"
         service.stop()
 
     asyncio.run(run())
@@ -215,8 +216,8 @@ def test_long_words_are_not_remembered() -> None:
     from retriever import encoders
 
     encoder = HashedIndex.build([Document("0", "a word " + "w" * 16_000), Document("1", "another")]).encoder
-    before = encoders._short_bucket.cache_info().currsize
+    before = encoders.short_bucket.cache_info().currsize
     first = encoder.encode_queries(["w" * 16_000])
-    assert first.any() and encoders._short_bucket.cache_info().currsize == before
+    assert first.any() and encoders.short_bucket.cache_info().currsize == before
     encoder.encode_queries(["unheard " + "x" * 64])
-    assert encoders._short_bucket.cache_info().currsize == before + 2
+    assert encoders.short_bucket.cache_info().currsize == before + 2
