@@ -31,6 +31,10 @@ class PolicyAgent:
         temperature: 0 is greedy.
         max_tokens: longest reply.
         seen: how the policy sees its environment, and the environment's options.
+
+    Attributes:
+        env_options: how the environment is to be made for it.
+        engine: what samples its replies.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class PolicyAgent:
     ) -> None:
         self.env_options = dict(seen.options)
         self._seen = seen
-        self._engine = LocalEngine(policy)
+        self.engine = LocalEngine(policy)
         self._policy = policy
         self._codec = policy.codec
         self._prompt = prompt
@@ -69,7 +73,7 @@ class PolicyAgent:
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
-        self._engine.forget()
+        self.engine.forget()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
         seen = self._seen
         self._transcript = Transcript(
@@ -93,7 +97,7 @@ class PolicyAgent:
         if self._reply:
             self._transcript.add(self._reply, observation)
         try:
-            context = self._transcript.context(self._engine.limit - self._max_tokens)
+            context = self._transcript.context(self.engine.limit - self._max_tokens)
         except ContextTooLong:
             if not self._turn:
                 raise
@@ -101,7 +105,7 @@ class PolicyAgent:
             return ""
         seed = f"{self._seed}/{self._episode}/{self._turn}"
         with _ONE_AT_A_TIME:
-            sample = self._engine.generate(
+            sample = self.engine.generate(
                 [context], [seed], max_tokens=self._max_tokens, temperature=self._temperature, keys=[0]
             )[0]
         self._reply = self._codec.closed(sample.ids)

@@ -30,6 +30,9 @@ class Validation:
         tasks: what is validated on; none: nothing is.
         console: for the results.
 
+    Attributes:
+        means: mean outcome at each validated iteration.
+
     Raises:
         BadData: a recorded validation cannot be read.
         BadCheckpoint: the weights that were chosen so far are lost.
@@ -40,7 +43,7 @@ class Validation:
         self._folder = folder
         self._tasks = tasks
         self._console = console
-        self._means: dict[int, float] = {}
+        self.means: dict[int, float] = {}
         if not tasks:
             return
         records = folder.validations()
@@ -49,7 +52,7 @@ class Validation:
                 raise BadData(
                     f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: put the file back"
                 )
-            self._means[record["iteration"]] = record["mean"]
+            self.means[record["iteration"]] = record["mean"]
         if records:
             restore_best(folder.path, self.best)
             folder.draw_validation(records[-1])  # a kill after its line may have come before its points
@@ -62,7 +65,7 @@ class Validation:
             last: whether none follows.
         """
         every = self._config.evaluation.validate_every
-        return bool(self._tasks) and iteration not in self._means and (last or iteration % every == 0)
+        return bool(self._tasks) and iteration not in self.means and (last or iteration % every == 0)
 
     @property
     def on(self) -> bool:
@@ -76,14 +79,14 @@ class Validation:
         Raises:
             ValueError: nothing was validated.
         """
-        best = self.chosen(max(self._means, default=0))
+        best = self.chosen(max(self.means, default=0))
         if best is None:
             raise ValueError("nothing was validated")
         return best
 
     def chosen(self, until: int) -> int | None:
         """The best iteration up to one, of equal ones the earliest; None if none was validated."""
-        seen = {iteration: mean for iteration, mean in self._means.items() if iteration <= until}
+        seen = {iteration: mean for iteration, mean in self.means.items() if iteration <= until}
         return min(seen, key=lambda iteration: (-seen[iteration], iteration), default=None)
 
     def validate(self, trainer: Trainer, iteration: int, display: Display) -> None:
@@ -99,19 +102,19 @@ class Validation:
         config, path = self._config, self._folder.path
         with display.busy(f"validating {_named(iteration)} on {len(self._tasks)} tasks"):
             measured: Measurement = order(trainer, "measure", self._tasks, VALIDATION)
-        self._means[iteration] = round(measured.mean, _DIGITS)
+        self.means[iteration] = round(measured.mean, _DIGITS)
         best = self.best
         report = measured.report()
         record = {
             "iteration": iteration,
-            "mean": self._means[iteration],
+            "mean": self.means[iteration],
             "ci_low": report["ci_low"],
             "ci_high": report["ci_high"],
             "greedy": measured.greedy,
             "tasks": len(self._tasks),
             "failed": measured.failed,
             "best": best,
-            "best_mean": self._means[best],
+            "best_mean": self.means[best],
         }
         self._folder.log_validation(record)
         if best == iteration:
@@ -143,8 +146,8 @@ class Validation:
         return {
             "iteration": self.best,
             "by": "validation",
-            "mean": self._means[self.best],
-            "candidates": len(self._means),
+            "mean": self.means[self.best],
+            "candidates": len(self.means),
             "split": VALIDATION,
             "tasks": len(self._tasks),
             "samples": self._config.evaluation.samples,

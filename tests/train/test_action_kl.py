@@ -125,7 +125,7 @@ def test_a_sampled_action_ends_with_its_line(played):
     kl = ActionKL(LocalEngine(policy), policy.codec, groups[0].trajectories, samples=300, max_tokens=40)
     kl.prefetch([(0, 0, 1)])
     breaks, ends = policy.codec.line_ends, policy.codec.ends
-    samples = [ids for drawn in kl._drawn.values() for ids in drawn]
+    samples = [ids for drawn in kl.drawn.values() for ids in drawn]
     assert any(len(ids) < 40 and ids[-1] in breaks for ids in samples)
     assert all(
         breaks.isdisjoint(ids[:-1]) and (len(ids) == 40 or ids[-1] in breaks | ends) for ids in samples

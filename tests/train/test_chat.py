@@ -148,7 +148,7 @@ def test_a_request_is_the_users(name):
     line = Transcript(codec, TALK[0], "", TALK[1])
     line.add(codec.reply(TALK[2]), TALK[3])
     asked = tokenizer.decode(codec.asked(line.context(), "Write it anew."))
-    header = tokenizer.decode(ids_of(tokenizer, codec._after))
+    header = tokenizer.decode(ids_of(tokenizer, codec.reply_header))
     assert asked.endswith(header) and "Write it anew." in asked
     before = asked[: asked.index("Write it anew.")]
     # No turn of the assistant was begun behind the last observation.

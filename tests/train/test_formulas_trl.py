@@ -286,7 +286,7 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
         TorchLearner(double.model, CopiedReference(double.model, reference), Alone(), learning_rate=0.1),
         [],
     )
-    monkeypatch.setattr(learner, "apply", lambda factor: kept.append(learner._gradient) or 0.0)
+    monkeypatch.setattr(learner, "apply", lambda factor: kept.append(learner.gradient) or 0.0)
     double.model.zero_grad()
     batching = Batching(micro_tokens=24, temperature=double.temperature, pad=PAD, device=torch.device("cpu"))
     update(

@@ -89,7 +89,7 @@ def test_the_advice_for_a_family_without_weights_can_be_typed():
 
 def test_an_agent_by_path(saved):
     agent = load_agent(f"tiny:{saved}", env_id=HOTPOT.id, seed=3)
-    assert agent._engine is not None and agent.env_options == {"topk": 1}
+    assert agent.engine is not None and agent.env_options == {"topk": 1}
     with pytest.raises(MissingData, match="no such folder"):
         load_agent("tiny:/nonexistent", env_id=HOTPOT.id, seed=3)
     if not has_tiny("alfworld"):

@@ -200,7 +200,7 @@ def test_keys_and_values_take_no_more_than_they_may_and_are_given_back(policy, m
     samples = engine.generate(given, seeds, max_tokens=9)
     scores = engine.score(given, [[s.ids] for s in samples])
     assert max(rows) <= 4 and held() - before <= 1.25 * 4 * row
-    assert engine._trie.slots <= 300, "a quarter of it for contexts that are remembered"
+    assert engine.trie.slots <= 300, "a quarter of it for contexts that are remembered"
     assert [s.ids for s in samples] == [s.ids for s in free.generate(given, seeds, max_tokens=9)] and max(
         rows
     ) == 6

@@ -93,15 +93,15 @@ def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, his
     )
     groups = [played[n : n + SIZE] for n in range(0, len(played), SIZE)]
     computed = []
-    prefill = Trie._compute
+    prefill = Trie.fill
     monkeypatch.setattr(
-        Trie, "_compute", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
+        Trie, "fill", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
     )
     tstar, work = TStar(config, engine, policy.codec, spec, sampling), KLWork()
-    kls = [tstar._kl(group, 7, work) for group in groups]
+    kls = [tstar.estimator(group, 7, work) for group in groups]
     options = {"eps_kl": tree.eps_kl, "kl_symmetry": symmetry, "history": history}
     trees = build_trees(groups, kls, **options, start_keys=[None] * count, prefetch=prefetch_together)
-    asked = {context for kl in kls for context in kl._drawn}
+    asked = {context for kl in kls for context in kl.drawn}
     if (
         config.rollout.context == "concat"
     ):  # then contexts are beginnings of rows that the rollout left behind
@@ -112,7 +112,7 @@ def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, his
         wanted = build_tree(group, lambda t, i, j, group=group: slow.kl(group, t, i, j), **options)
         assert [(n.members, n.value) for n in fast.nodes] == [(n.members, n.value) for n in wanted.nodes]
         assert fast.stats() == wanted.stats(), "the same questions"
-        for context, drawn in kl._drawn.items():
+        for context, drawn in kl.drawn.items():
             assert sorted(drawn.elements()) == sorted(slow.samples(context))
     merged = sum(len(node.members) > 1 for made in trees for node in made.nodes)
     assert work.sampled_contexts >= 15 and merged >= 10
@@ -120,6 +120,6 @@ def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, his
     # Trees made one by one, in another engine, ask and count alike.
     alone, counted = TStar(config, LocalEngine(policy), policy.codec, spec, sampling), KLWork()
     for group, fast in zip(groups, trees, strict=True):
-        own = build_tree(group, alone._kl(group, 7, counted), **options)
+        own = build_tree(group, alone.estimator(group, 7, counted), **options)
         assert [n.members for n in own.nodes] == [n.members for n in fast.nodes]
     assert counted == work

@@ -36,7 +36,7 @@ def gradient(weight: float, *, fined: bool, progress_credit: float) -> torch.Ten
     )
     one = trainer(config, load_policy("tiny", "sokoban"), make_env(config).task_ids("train")[:2])
     kept = []
-    one.learner.apply = lambda factor: kept.append(one.learner._gradient) or 0.0
+    one.learner.apply = lambda factor: kept.append(one.learner.gradient) or 0.0
     iterate(one, 0)
     return kept[0]
 

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, Mistr
 
 from scripts.small_models import MODELS, POSITIONS, REFUSED, small_model
 from tstar_envs import BadData, TStarError, UnknownOption
+from tstar_train.engines import local
 from tstar_train.engines.check import EngineMismatch, check_agreement
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.capability import require_text_model
@@ -102,10 +103,10 @@ def test_a_rotation_that_changes_with_the_length_is_used_up_to_where_it_changes(
     assert position_limit(small_model("llama3", 300).config) == POSITIONS
 
 
-def test_the_kept_keys_of_such_a_model_are_wrong_beyond():
+def test_the_kept_keys_of_such_a_model_are_wrong_beyond(monkeypatch):
     policy = policy_of(small_model("phi4-mini", 300))
+    monkeypatch.setattr(local, "context_limit", lambda *_: 2 * POSITIONS)  # as if nobody had looked
     engine = LocalEngine(policy)
-    engine._limit = engine._positions = 2 * POSITIONS  # as if nobody had looked
     text = [(3 + 7 * n) % 300 for n in range(POSITIONS + 8)]
     ours = engine.score([text[: POSITIONS - 4]], [[text[POSITIONS - 4 :]]])[0][0]
     with torch.no_grad():

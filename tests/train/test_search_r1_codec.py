@@ -85,9 +85,9 @@ def test_the_agent_speaks_as_its_environment_does(monkeypatch):
     env = SearchQAEnv(prompt_style="search_r1", horizon=3)
     agent.bind(env)
     contexts = []
-    generate = agent._engine.generate
+    generate = agent.engine.generate
     monkeypatch.setattr(
-        agent._engine,
+        agent.engine,
         "generate",
         lambda given, *a, **k: contexts.append(given[0]) or generate(given, *a, **k),
     )

@@ -117,18 +117,18 @@ def test_rows_that_a_rollout_left_behind_serve_as_texts(policy, monkeypatch):
         contexts += [[*lines[n], 7, 8, 9] for n in playing]
         lines.update({n: lines[n] + sample.ids for n, sample in zip(playing, said, strict=True)})
     computed = []
-    prefill = Trie._compute
+    prefill = Trie.fill
     monkeypatch.setattr(
-        Trie, "_compute", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
+        Trie, "fill", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
     )
     replies = [text(4, 90, 1200), text(2, 91, 1200)]
     for context, scores in zip(contexts, engine.score(contexts, [replies] * len(contexts)), strict=True):
         np.testing.assert_allclose(
             scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
         )
-    assert not computed and len(engine._texts()) == 6
+    assert not computed and len(engine.texts()) == 6
     engine.generate([text(5, 99, 1200)], ["x"], max_tokens=2, keys=["another rollout"])
-    assert len(engine._texts()) == 1, "what the last rollout left is gone with it"
+    assert len(engine.texts()) == 1, "what the last rollout left is gone with it"
 
 
 def test_what_is_kept_is_bounded(policy):
@@ -136,18 +136,18 @@ def test_what_is_kept_is_bounded(policy):
     contexts = [text(100 + n, n, 1200) for n in range(7)]
     seeds, replies = [f"{n}" for n in range(21)], [text(5, n, 1200) for n in range(3)]
     free, poor = LocalEngine(policy), LocalEngine(policy, limit=160, gib=1e-3)
-    assert poor._batch < 7 and poor._most_kept < sum(map(len, contexts))
+    assert poor.batch < 7 and poor.most_kept < sum(map(len, contexts))
     drawn = [engine.generate(contexts, seeds, max_tokens=10, copies=3) for engine in (free, poor)]
     assert [s.ids for s in drawn[0]] == [s.ids for s in drawn[1]]
     scores = [engine.score(contexts, [replies] * 7) for engine in (free, poor)]
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
-    assert poor._trie.slots <= poor._most_kept
+    assert poor.trie.slots <= poor.most_kept
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(1, 40), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_rows_are_dealt_over_passes_once_each(counts):
-    parts = trie._dealt(counts)
+    parts = trie.deal(counts)
     assert sorted(row for part in parts for row in part) == sorted(counts) and all(
         part == sorted(part) for part in parts
     )

@@ -381,7 +381,7 @@ def test_splits_are_told_apart_by_their_tasks(tmp_path):
 @given(st.dictionaries(st.integers(0, 9), st.sampled_from([0.0, 0.25, 0.5]), max_size=8), st.integers(0, 9))
 def test_the_choice_up_to_an_iteration(found, until):
     validation = Validation(Config(env="hotpotqa"), None, [], None)
-    validation._means = found
+    validation.means = found
     seen = {n: mean for n, mean in found.items() if n <= until}
     assert validation.chosen(until) == (by_brute_force(seen) if seen else None)
 

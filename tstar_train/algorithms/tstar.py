@@ -61,7 +61,7 @@ class TStar:
         monte_carlo = options.nodes == "depth" and options.kl_estimator == "mc"
         made = build_trees(
             built,
-            [self._kl(group, number, work) for group in built],
+            [self.estimator(group, number, work) for group in built],
             eps_kl=options.eps_kl,
             gamma=options.gamma,
             same_parent=options.same_parent,
@@ -76,7 +76,8 @@ class TStar:
             trees[n] = tree
         return trees
 
-    def _kl(self, group: Sequence[Trajectory], number: int, work: KLWork) -> ActionKL | ExactKL | None:
+    def estimator(self, group: Sequence[Trajectory], number: int, work: KLWork) -> ActionKL | ExactKL | None:
+        """What tells how far the policy's actions in two contexts of a group lie apart; None where nobody is asked."""
         config, options = self._config, self._config.tree
         if options.nodes == "state":
             return None  # equal states are equal by the environment's word

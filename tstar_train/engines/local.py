@@ -37,6 +37,11 @@ class LocalEngine:
         gib: most memory for keys and values; fewer rows are decoded side by side where more would not fit.
         keep_rows: whether rows of a rollout stay, within a quarter of that memory, once it goes on without them: what is drawn or scored
             behind beginnings of them afterwards, as the KL estimate does, then computes none of their tokens again.
+
+    Attributes:
+        batch: most rows decoded side by side, within ``gib``.
+        most_kept: most tokens of contexts, and of rows that were left, whose keys and values are kept.
+        trie: contexts whose keys and values are kept.
     """
 
     def __init__(
@@ -53,14 +58,14 @@ class LocalEngine:
         self._pad = policy.codec.pad
         self._limit = context_limit(policy.model.config, limit)
         itemsize = policy.model.dtype.itemsize
-        self._batch = rows_that_fit(policy.model.config, itemsize, self._limit, batch, gib)
+        self.batch = rows_that_fit(policy.model.config, itemsize, self._limit, batch, gib)
         kept = int(_KEPT_SHARE * gib * (1 << 30)) // cache_bytes_per_token(policy.model.config, itemsize)
-        self._most_kept = kept
+        self.most_kept = kept
         self._keep_rows = keep_rows
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
         self._left: list[Text] = []  # rows of a rollout that it has gone on without
-        self._trie = Trie(policy.model, self._pad)
+        self.trie = Trie(policy.model, self._pad)
 
     @property
     def limit(self) -> int:
@@ -81,7 +86,7 @@ class LocalEngine:
         self._cache = None
         self._kept = {}
         self._left = []
-        self._trie = Trie(self._model, self._pad)
+        self.trie = Trie(self._model, self._pad)
 
     def release(self) -> None:
         """See ``Engine``."""
@@ -101,7 +106,7 @@ class LocalEngine:
     ) -> list[Sample]:
         """See ``Engine``."""
         room = rooms(contexts, seeds, copies, max_tokens, self._limit)
-        if keys is not None and copies == 1 and len(contexts) <= self._batch:
+        if keys is not None and copies == 1 and len(contexts) <= self.batch:
             cache, ids, logits = self._resume([list(c) for c in contexts], keys)
             samples = self._decode(cache, logits, seeds, room, temperature)
             # The last token of a reply is sampled but not yet fed, so the cache holds one token less.
@@ -113,7 +118,7 @@ class LocalEngine:
             if copies > 1:
                 stop, given = {*self._ends, *ends}, [tuple(c) for c in contexts[part]]
                 samples += branching.draw(
-                    self._trie, given, self._texts(), chosen, copies, room[part], temperature, stop
+                    self.trie, given, self.texts(), chosen, copies, room[part], temperature, stop
                 )
                 self._forget_if_much()
             else:
@@ -140,7 +145,7 @@ class LocalEngine:
         results: list[list[float]] = []
         for part in self._parts(contexts, extra):
             results += branching.score(
-                self._trie, [tuple(c) for c in contexts[part]], self._texts(), continuations[part]
+                self.trie, [tuple(c) for c in contexts[part]], self.texts(), continuations[part]
             )
             self._forget_if_much()
         return results
@@ -155,14 +160,14 @@ class LocalEngine:
         first = longest = 0
         for last, (context, more) in enumerate(zip(contexts, extra, strict=True)):
             rows, longest = last - first + 1, max(longest, len(context) + more)
-            if rows > 1 and (rows > self._batch or rows * longest > self._batch * self._limit):
+            if rows > 1 and (rows > self.batch or rows * longest > self.batch * self._limit):
                 yield slice(first, last)
                 first, longest = last, len(context) + more
         if contexts:
             yield slice(first, len(contexts))
 
-    def _texts(self) -> list[Text]:
-        """What the last rollout left behind: its episodes, each up to the last token but one."""
+    def texts(self) -> list[Text]:
+        """What a rollout left behind: its episodes, each up to the last token but one."""
         playing = (
             [Text(tuple(ids), self._cache, row) for row, ids in self._kept.values()]
             if self._cache is not None
@@ -171,8 +176,8 @@ class LocalEngine:
         return playing + self._left
 
     def _forget_if_much(self) -> None:
-        if self._trie.slots > self._most_kept:
-            self._trie = Trie(self._model, self._pad)
+        if self.trie.slots > self.most_kept:
+            self.trie = Trie(self._model, self._pad)
 
     def _resume(
         self, contexts: list[list[int]], keys: Sequence[Hashable]
@@ -209,7 +214,7 @@ class LocalEngine:
         if not self._keep_rows or self._cache is None or not others:
             return
         taken = sum(text.cache.capacity for text in self._left)
-        others = others[: max(0, (self._most_kept - taken) // self._cache.capacity)]
+        others = others[: max(0, (self.most_kept - taken) // self._cache.capacity)]
         if not others:
             return
         part = self._cache.part(torch.tensor([row for row, _ in others], dtype=torch.long))

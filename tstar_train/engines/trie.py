@@ -116,7 +116,7 @@ class Trie:
                 cache.put(slice(row, row + 1), kept)
         own = {text: row for row, text in enumerate(rows) if not isinstance(text, Text)}
         if own:
-            self._compute(cache, own)
+            self.fill(cache, own)
         cache.close()
         for context, (row, seen) in found.items():
             if context in own:
@@ -145,14 +145,14 @@ class Trie:
             by_cache[node.cache][node.row].append(node)
         self._new = []
         for cache, rows in by_cache.items():
-            for part in _dealt({row: len(nodes) for row, nodes in rows.items()}):
+            for part in deal({row: len(nodes) for row, nodes in rows.items()}):
                 self._feed(cache, {row: rows[row] for row in part})
 
     def logits(self, nodes: Sequence[Node]) -> Tensor:
         """Of what follows computed nodes, shape (nodes, vocabulary)."""
         return output_logits(self._model, torch.stack([node.hidden for node in nodes]))
 
-    def _compute(self, cache: TreeCache, own: dict[Ids, int]) -> None:
+    def fill(self, cache: TreeCache, own: dict[Ids, int]) -> None:
         """Fill the rows of texts that nobody has computed."""
         counts = [len(text) for text in own]
         part = RaggedCache(self._model, len(own), max(counts))
@@ -218,7 +218,7 @@ def _common(one: Ids, other: Ids) -> int:
     )
 
 
-def _dealt(counts: dict[int, int]) -> list[list[int]]:
+def deal(counts: dict[int, int]) -> list[list[int]]:
     """Rows over forward passes, so that with padding and passes little is computed."""
     order = sorted(counts, key=lambda row: counts[row])
     ends = [

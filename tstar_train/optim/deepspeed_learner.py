@@ -25,6 +25,9 @@ from tstar_train.world import RankFailed
 class DeepSpeedLearner(PolicyLearner):
     """See ``Learner``; arguments as of ``PolicyLearner``.
 
+    Attributes:
+        gradient: sums of the parts so far, a tensor per group of this rank; None before the first part and after each step.
+
     Raises:
         MissingExtra: deepspeed is not installed.
     """
@@ -41,7 +44,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._rates = [rates[n] for n in self._clipped]
         self._numbers = [_numbers(group, self._parameters) for _, group in split]
         self._zero = Zero([group for _, group in split], self._world, self.model.device)
-        self._gradient: list[Tensor] | None = None
+        self.gradient: list[Tensor] | None = None
         self._gathered: tuple[list[Tensor], dict[str, Any]] | None = None
         self._ended = False
         self._broken: list[Tensor] = []
@@ -67,7 +70,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def discard(self) -> None:
         """See ``Learner``."""
-        self._gradient = None
+        self.gradient = None
         self._begin()
         self._zero.forget()
 
@@ -85,16 +88,16 @@ class DeepSpeedLearner(PolicyLearner):
         part = self._zero.take()
         self._begin()
         norm = self._norm(part, f"the gradient of the {what} loss of all processes together")
-        self._gradient = (
-            part if self._gradient is None else [a.add_(b) for a, b in zip(self._gradient, part, strict=True)]
+        self.gradient = (
+            part if self.gradient is None else [a.add_(b) for a, b in zip(self.gradient, part, strict=True)]
         )
         return norm
 
     def apply(self, factor: float) -> float:
         """See ``Learner``."""
-        if self._gradient is None:
+        if self.gradient is None:
             raise ValueError("no part of the gradient was summed")
-        gradient, self._gradient = self._gradient, None
+        gradient, self.gradient = self.gradient, None
         norms = []
         for which in dict.fromkeys(self._clipped):
             own = [part for n, part in zip(self._clipped, gradient, strict=True) if n == which]

@@ -18,7 +18,11 @@ PARTS_BELOW = 50_000_000
 
 
 class TorchLearner(PolicyLearner):
-    """See ``Learner``; arguments as of ``PolicyLearner``."""
+    """See ``Learner``; arguments as of ``PolicyLearner``.
+
+    Attributes:
+        gradient: sum of the parts so far, one flat tensor; None before the first part and after each step.
+    """
 
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
         self._masters = Masters([p for group in groups for p in group])
@@ -29,7 +33,7 @@ class TorchLearner(PolicyLearner):
         self.optimizer = torch.optim.AdamW(trained, lr=rates[0], betas=(0.9, 0.99), weight_decay=0.0)
         self._whole = sum(p.numel() for p in self._masters.parameters) > PARTS_BELOW
         self._part: Tensor | None = None
-        self._gradient: Tensor | None = None
+        self.gradient: Tensor | None = None
 
     def backward(self, loss: Tensor) -> None:
         """See ``Learner``."""
@@ -41,7 +45,7 @@ class TorchLearner(PolicyLearner):
 
     def discard(self) -> None:
         """See ``Learner``."""
-        self._part = self._gradient = None
+        self._part = self.gradient = None
         self.optimizer.zero_grad(set_to_none=True)
 
     def end_part(self, what: str) -> None:
@@ -66,7 +70,7 @@ class TorchLearner(PolicyLearner):
             raise ValueError("no part of the gradient was ended")
         part, self._part = self._world.sum(self._part), None
         norm = checked_norm(part, f"the gradient of the {what} loss of all processes together")
-        self._gradient = part if self._gradient is None else self._gradient + part
+        self.gradient = part if self.gradient is None else self.gradient + part
         return norm
 
     def apply(self, factor: float) -> float:
@@ -85,9 +89,9 @@ class TorchLearner(PolicyLearner):
 
     def _clipped_parts(self) -> list[float]:
         """The summed gradient in place, scaled down to the norm; its norm before, for each group."""
-        if self._gradient is None:
+        if self.gradient is None:
             raise ValueError("no part of the gradient was summed")
-        gradient, self._gradient = self._gradient, None
+        gradient, self.gradient = self.gradient, None
         norms = []
         for group, part in zip(
             self._groups,

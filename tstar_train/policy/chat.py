@@ -28,6 +28,9 @@ class ChatCodec(PlainCodec):
         tokenizer: has a ``chat_template``.
         generation_config: of the model, which may name further ends of a turn.
 
+    Attributes:
+        reply_header: text between a user's message and the reply to it.
+
     Raises:
         BadData: the template fails, does not show every message once, or closes no turn.
     """
@@ -39,7 +42,7 @@ class ChatCodec(PlainCodec):
             {"role": "assistant", "content": _FIRST},
             {"role": "user", "content": _SECOND},
         ]
-        _, between, self._after = _around(tokenizer, asked)
+        _, between, self.reply_header = _around(tokenizer, asked)
         before_end, end = closing_token(tokenizer, between)
         super().__init__(tokenizer, with_prompt=True, ends=named_ends(tokenizer, generation_config) | {end})
         self.end = end
@@ -47,10 +50,10 @@ class ChatCodec(PlainCodec):
         # Encoded with its closing token in front, which is then left out: what follows it is cut into tokens as in the whole.
         self._between = between[len(before_end) :]
         self._frame = _opening(tokenizer)
-        self._lead = _lead(tokenizer, self._after)
+        self._lead = _lead(tokenizer, self.reply_header)
         self._trims = not _keeps_space(tokenizer)
         self._again = _between_users(tokenizer)
-        self._header = self._encoder.trusted(self._after)
+        self._header = self._encoder.trusted(self.reply_header)
 
     def start(self, prompt: str, observation: str) -> list[int]:
         """See ``Codec``."""
@@ -68,7 +71,7 @@ class ChatCodec(PlainCodec):
     def observation(self, text: str) -> list[int]:
         """See ``Codec``."""
         ids = self._encoder.conversation(
-            [Piece(self._between, True), Piece(self._words(text)), Piece(self._after, True)]
+            [Piece(self._between, True), Piece(self._words(text)), Piece(self.reply_header, True)]
         )
         return ids[ids.index(self.end) + 1 :]
 
@@ -87,7 +90,7 @@ class ChatCodec(PlainCodec):
         ):  # its first token grew together with the words before it
             return [*context, *self._closing, self.end, *self.observation(text)]
         more = [Piece(self._again, True)] if self._again else [Piece("\n\n", True)]
-        said = self._encoder.conversation([*more, Piece(self._words(text)), Piece(self._after, True)])
+        said = self._encoder.conversation([*more, Piece(self._words(text)), Piece(self.reply_header, True)])
         return [*context[: -len(self._header)], *said]
 
     def _words(self, text: str) -> str:

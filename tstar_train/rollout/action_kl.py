@@ -61,6 +61,7 @@ class ActionKL:
         ahead: draw in both contexts of a direction at once, since the other direction is asked next where this one passes. Changes no
             result.
         work: counters, shared by the groups of an iteration.
+        drawn: what has been drawn so far, token ids with their number, for each context.
     """
 
     engine: Engine
@@ -76,7 +77,7 @@ class ActionKL:
     _cue: Ids = ()
     _contexts: dict[tuple[int, int], Ids] = field(default_factory=dict)
     _sources: set[Ids] = field(default_factory=set)
-    _drawn: dict[Ids, Counter[Ids]] = field(default_factory=dict)
+    drawn: dict[Ids, Counter[Ids]] = field(default_factory=dict)
     _scores: dict[tuple[Ids, Ids], float] = field(default_factory=dict)
     _answers: dict[tuple[Ids, Ids], float] = field(default_factory=dict)
     _room: int | None = None
@@ -126,7 +127,7 @@ class ActionKL:
 
     def _lower_bound(self, source: Ids, target: Ids) -> float:
         """Mean of the terms; one not scored yet under the target is at least log pi(a | s_u), since log pi(a | s_v) <= 0."""
-        drawn = self._drawn[source].items()
+        drawn = self.drawn[source].items()
         return (
             sum(n * (self._scores[source, a] - self._scores.get((target, a), 0.0)) for a, n in drawn)
             / self.samples
@@ -146,8 +147,8 @@ def prefetch_together(asked: Sequence[tuple[ActionKL, list[Triple]]]) -> None:
     # Every sample under its own context, but under the other one the likeliest sample first: on its own it rejects
     # most pairs of different states.
     _score(
-        [(kl, s, a) for kl, (s, _) in wanted for a in kl._drawn[s]]
-        + [(kl, v, kl._drawn[s].most_common(1)[0][0]) for kl, (s, v) in wanted]
+        [(kl, s, a) for kl, (s, _) in wanted for a in kl.drawn[s]]
+        + [(kl, v, kl.drawn[s].most_common(1)[0][0]) for kl, (s, v) in wanted]
     )
     going_on = []
     for kl, key in wanted:
@@ -157,7 +158,7 @@ def prefetch_together(asked: Sequence[tuple[ActionKL, list[Triple]]]) -> None:
             kl._answers[key] = bound
         else:
             going_on.append((kl, key))
-    _score([(kl, target, a) for kl, (source, target) in going_on for a in kl._drawn[source]])
+    _score([(kl, target, a) for kl, (source, target) in going_on for a in kl.drawn[source]])
     for kl, key in going_on:
         kl._answers[key] = kl._lower_bound(*key)  # exact once every term is known
     for kl, _ in wanted:
@@ -168,7 +169,7 @@ def _draw(contexts: Sequence[tuple[ActionKL, Ids]]) -> None:
     """Draw the samples of these contexts, where that has not been done."""
     calls: dict[tuple[int, int], dict[tuple[int, Ids], ActionKL]] = {}  # by what one call has in common
     for kl, context in contexts:
-        if context not in kl._drawn:
+        if context not in kl.drawn:
             calls.setdefault((kl._longest_sample(), kl.samples), {})[id(kl), context] = kl
     for (room, copies), new in calls.items():
         # Seeds hang on the context, not on the order of trajectories, so a permuted group merges alike.
@@ -182,7 +183,7 @@ def _draw(contexts: Sequence[tuple[ActionKL, Ids]]) -> None:
             [context for _, context in new], seeds, max_tokens=room, copies=copies, ends=ends
         )
         for number, ((_, context), kl) in enumerate(new.items()):
-            kl._drawn[context] = Counter(
+            kl.drawn[context] = Counter(
                 tuple(sample.ids) for sample in drawn[number * copies : (number + 1) * copies]
             )
 
