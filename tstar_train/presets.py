@@ -103,10 +103,15 @@ def with_algorithm(config: Config, name: str) -> Config:
 
 
 def with_nodes(config: Config, nodes: str) -> Config:
-    """A preset with what makes a node; by state its discount is that of states, unless the preset was chosen for them."""
+    """A preset with what makes a node; by state its discount is that of states, and there are no grafts.
+
+    Credit by state is small, so that at the weight chosen for the paper's credit the surgical loss would outweigh it
+    (docs/results/algorithms.md).
+    """
     if nodes not in GAMMA or nodes == config.tree.nodes:
         return config
-    return replace(config, tree=replace(config.tree, gamma=GAMMA[nodes]))
+    tree, graft = replace(config.tree, gamma=GAMMA[nodes]), replace(config.graft, enabled=nodes != "state")
+    return replace(config, tree=tree, graft=graft)
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:

@@ -10,6 +10,7 @@ import resource
 import numpy as np
 import pytest
 import torch
+import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import HOTPOT, Given, random_policy, trainer
@@ -27,6 +28,7 @@ from tstar_train.checkpoint import (
     read_state,
     save_checkpoint,
 )
+from tstar_train.cli import for_choices
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
@@ -83,6 +85,16 @@ def test_a_checkpoint_of_the_tiny_policy_gets_the_tiny_preset(tmp_path):
     save_tiny(policy.model, policy.tokenizer, tmp_path)
     config, reason = choose(HOTPOT, str(tmp_path))
     assert config == dataclasses.replace(tiny(HOTPOT), model=str(tmp_path)) and str(tmp_path) in reason
+
+
+@pytest.mark.parametrize("model", ["auto", "some/model"])
+def test_nodes_by_state_bring_their_discount_and_no_grafts(model):
+    preset, _ = choose(find_entry("blocksworld-stack"), model)
+    words = ["--tree.nodes", "state"]
+    by_state = for_choices(preset, words)
+    assert by_state.tree.gamma == 0.95 and not by_state.graft.enabled
+    assert tyro.cli(Config, default=by_state, args=[*words, "--graft.enabled"]).graft.enabled
+    assert for_choices(preset, ["--tree.nodes", "depth"]) == preset and preset.graft.enabled
 
 
 @given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))
