@@ -162,7 +162,7 @@ def create_app(
                 {"detail": f"the body did not arrive within {body_seconds:g} s (--body-timeout)"}, 408
             )
         except ClientDisconnect:
-            # Nobody reads this; without it the log would tell of an error.
+            # Nobody reads this; without it the log would show an error.
             return _json({"detail": "the client went away"}, 400)
 
     async def found(body: bytes, request: Request) -> Response:

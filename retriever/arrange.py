@@ -33,7 +33,7 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
         out: The file.
         chunk: Vectors between two marks.
         marks: ``trained`` (rounds of k-means), ``listed`` (vectors whose list is known), ``lists_placed``.
-        report: Told of every chunk.
+        report: Called after every chunk.
     """
     faiss = import_optional("faiss")
     count = staged.ntotal
@@ -144,7 +144,7 @@ def fill_graph(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
         out: The file.
         chunk: Vectors between two marks.
         marks: ``linked`` (vectors), ``links`` (numbers in their rows), ``changes`` (to rows of earlier chunks), ``entry``, ``top``.
-        report: Told of every chunk.
+        report: Called after every chunk.
     """
     count = staged.ntotal
     index = trained("hnsw", staged.d, count, np.empty((0, staged.d), np.float32))
@@ -190,7 +190,7 @@ def _restore(index: Any, staged: Any, chunk: int, marks: Marks) -> NDArray[np.in
     # Of several changes to a place the last one counts, which is what NumPy's assignment does.
     links[changes["place"]] = changes["link"]
     graph = index.hnsw
-    # A row has places for the links of all levels of its vector; this tells how many those are.
+    # A row has places for the links of all levels of its vector; this is how many those are.
     widths = np.array([graph.cum_nb_neighbors(level) for level in range(int(levels.max()) + 1)])
     faiss.copy_array_to_vector(levels, graph.levels)
     faiss.copy_array_to_vector(
@@ -227,7 +227,7 @@ def write_index(index: Any, path: Path) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         import_optional("faiss").write_index(index, str(temporary))
-    # FAISS tells a failed write so, and nothing else.
+    # FAISS raises a RuntimeError for a failed write, and for nothing else.
     except RuntimeError as error:
         raise OSError(str(error).strip()) from error
     with temporary.open("r+b") as stream:

@@ -88,7 +88,7 @@ def bench(command: Bench, console: Console) -> None:
     """
     from retriever.bench import flat, large, opening, service
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         say(console, line)
 
     check_range("threads", command.threads, 1, 1024)
@@ -110,14 +110,14 @@ def bench(command: Bench, console: Console) -> None:
                     command.seconds,
                     command.rounds,
                     command.threads,
-                    tell,
+                    report,
                 )
             elif what == "large":
-                large(folder, mini_corpus(), command.queries, command.rounds, command.threads, tell)
+                large(folder, mini_corpus(), command.queries, command.rounds, command.threads, report)
             elif what == "flat":
-                flat(command.vectors, command.dim, 10 * command.rounds, command.threads, tell)
+                flat(command.vectors, command.dim, 10 * command.rounds, command.threads, report)
             else:
-                opening(folder, 1_000_000, 384, tell)
+                opening(folder, 1_000_000, 384, report)
 
 
 def build(command: Build, console: Console) -> None:
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; None takes them from the process.
 
     Returns:
-        Exit code: 0; 2 for anything the user can mend, told in one message; 130 after Ctrl-C.
+        Exit code: 0; 2 for anything the user can correct, with one message that says how; 130 after Ctrl-C.
     """
     command = tyro.cli(
         Annotated[Build, tyro.conf.subcommand("build")]

@@ -25,7 +25,7 @@ from retriever.errors import BadCorpus, BadSetting
 
 _Stream: TypeAlias = gzip.GzipFile | io.BufferedReader
 _DPR = ("id", "text", "title")
-_MOST_TOLD = 20
+_MOST_LISTED = 20
 _BOM = b"\xef\xbb\xbf"
 # variable of the environment -> bound
 _LIMITS = {
@@ -226,8 +226,8 @@ def read_corpus(path: str | Path) -> list[Document]:
         first_line[document.id] = number
         documents.append(document)
     if faults:
-        more = f"\nand {len(faults) - _MOST_TOLD:,} more" if len(faults) > _MOST_TOLD else ""
-        raise BadCorpus("\n".join(faults[:_MOST_TOLD]) + more)
+        more = f"\nand {len(faults) - _MOST_LISTED:,} more" if len(faults) > _MOST_LISTED else ""
+        raise BadCorpus("\n".join(faults[:_MOST_LISTED]) + more)
     if not documents:
         raise BadCorpus(f"{path}: no documents in this file.")
     return documents

@@ -128,7 +128,7 @@ def room_for(connections: int, backlog: int) -> int:
 
 
 class SparingFilter(logging.Filter):
-    """Lets one message through every ten seconds, however often it is said; the next one tells how many were left out."""
+    """Lets one message through every ten seconds, however often it is said; the next one says how many were left out."""
 
     def __init__(self) -> None:
         """Nothing was said yet."""
@@ -153,7 +153,7 @@ class SparingFilter(logging.Filter):
 
 
 def log_sparingly() -> None:
-    """Keep what a client causes from filling the disk: asyncio tells of every failed accept, uvicorn of every bad request."""
+    """Keep what a client causes from filling the disk: asyncio logs every failed accept, uvicorn every bad request."""
     for name in ("asyncio", "uvicorn.error"):
         logging.getLogger(name).addFilter(SparingFilter())
 

@@ -131,7 +131,7 @@ class DenseIndex:
         if known.size == 0:
             return hits
         if self.kind == "ivf_sq8":
-            # The vectors come along: a position does not tell in which list its codes are.
+            # The vectors come along: a position does not say in which list its codes are.
             _, found, rows = self._with_threads(
                 lambda index, wanted: index.search_and_reconstruct(wanted, min(topk + _SPARE, self.ntotal)),
                 vectors[known],

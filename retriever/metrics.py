@@ -10,7 +10,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def _resident_bytes() -> int:
-    """0 where the system does not tell (other than Linux)."""
+    """0 where the system does not report it (other than Linux)."""
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if _STATM.exists() else 0
 
 

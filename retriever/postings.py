@@ -88,7 +88,7 @@ def place_scores(folder: Path, chunk: int, marks: Marks, report: Report) -> None
         folder: Where to; bm25s loads it.
         chunk: Documents between two marks.
         marks: Those of `WordCounts`, complete, and ``scores_placed`` (documents).
-        report: Told of every chunk.
+        report: Called after every chunk.
 
     Raises:
         MissingDependency: bm25s is not installed.

@@ -12,7 +12,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function to be told the phase, how much of it is done, and out of how much."""
+    """Yield a function that takes the phase, how much of it is done, and out of how much."""
     if not console.is_terminal:
         yield _Lines(console).report
         return
@@ -40,11 +40,11 @@ def progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 class _Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told = time.monotonic()
+        self._last_line = time.monotonic()
 
     def report(self, phase: str, done: int, total: int) -> None:
-        if time.monotonic() - self._told >= _SECONDS_BETWEEN_LINES:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
             self._console.print(
                 f"{phase}: {done:,} of {total:,} {_unit(phase)}",
                 markup=False,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from retriever.errors import BadSetting
 
 Report = Callable[[str, int, int], None]
-"""Told the phase, how much of it is done, and out of how much."""
+"""Called with the phase, how much of it is done, and out of how much."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -70,7 +70,7 @@ class Marks:
         """Set a mark for bytes that the kernel has, if not the disk.
 
         Bytes that go to scattered places are not waited for: a killed process loses none of what it has written, only
-        a machine that fails does, and that is told by its next start.
+        a machine that fails does, which the changed boot id shows after its next start.
         """
         marks: dict[str, int | str] = {name: count, "boot": _boot()}
         self.set(**marks)
@@ -92,7 +92,7 @@ def grown(path: Path, size: int) -> Iterator[BinaryIO]:
 def reserve(path: Path, size: int) -> None:
     """Make a file of ``size`` bytes, or the first ``size`` of one that is there, safe to be written as a mapping.
 
-    A full disk is told here, as an OSError; a write to a mapped file could only be answered by a signal.
+    A full disk is reported here, as an OSError; a write to a mapped file could only be answered by a signal.
     """
     with path.open("ab") as stream:
         if hasattr(os, "posix_fallocate"):

@@ -64,7 +64,7 @@ class Serve:
     """Seconds in which the body of a request has to arrive, and in which some of an answer has to be taken."""
     shutdown_timeout: int = 5
     """Seconds that running requests have after a signal to end."""
-    # The port is open before anything is read, so nobody is kept waiting without being told (/ready) that it loads.
+    # The port is open before anything is read, so a client can learn from /ready that the index is still loading.
     verify: Literal["before", "behind", "never"] = "before"
     """When to compare all bytes with the manifest: before the first answer, behind the answers, never."""
 
@@ -155,8 +155,8 @@ def _is_address(part: str) -> bool:
 
 
 def _lexical(command: Serve) -> bool:
-    """Check what can be checked at once, so that a wrong path fails before the port opens; tell whether case and
-    punctuation are nothing to all the encoders.
+    """Check what can be checked at once, so that a wrong path fails before the port opens; return whether all
+    encoders ignore case and punctuation.
     """
     kinds = {"remote" if _is_address(part) else read_manifest(Path(part))["kind"] for part in command.index}
     if not command.index:

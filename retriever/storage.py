@@ -28,7 +28,7 @@ _FORMAT = 1
 MANIFEST = "manifest.json"
 # Up to here, hashing everything before the first search takes less than half a second.
 _VERIFY_AT_ONCE = 256 << 20
-# The beginning of a file tells FAISS and NumPy how much memory to address, so it is always verified first.
+# The beginning of a file determines how much memory FAISS and NumPy address, so it is always verified first.
 _HEAD = 1 << 20
 
 
@@ -76,7 +76,7 @@ def save_index(index: Index, folder: str | Path) -> None:
         temporary.replace(folder)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        # FAISS tells a failed write as a RuntimeError; nothing else here raises one.
+        # FAISS reports a failed write as a RuntimeError; nothing else here raises one.
         if isinstance(error, OSError | RuntimeError):
             raise write_failed(
                 folder, error, "Nothing of it is left; make room or name another folder."

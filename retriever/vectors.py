@@ -210,7 +210,7 @@ class VectorFile:
         one = faiss.clone_index(index)
         one.add(np.zeros((1, index.d), np.float32))
         with_one = faiss.serialize_index(one).tobytes()
-        # Codes are counted in bytes or in numbers, depending on the kind; one vector tells.
+        # Codes are counted in bytes or in numbers, depending on the kind; adding one vector shows which.
         self._per_vector = int.from_bytes(with_one[len(self._header) - 8 : len(self._header)], "little")
         self.code_size = len(with_one) - len(self._header)
 

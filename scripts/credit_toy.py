@@ -347,12 +347,12 @@ def main(options: Options) -> None:
     for name in options.credit:
         runs = [train(world, first, name, rates[name], seed, options) for seed in options.seeds]
         found[name] = np.stack([measure(world, run, "test", 334, options.test_samples) for run in runs])
-        told = f"{name:8} rate {rates[name]:<5} after {found[name].mean():.3f} (seeds {' '.join(f'{s:.3f}' for s in found[name].mean(1))})"
+        line = f"{name:8} rate {rates[name]:<5} after {found[name].mean():.3f} (seeds {' '.join(f'{s:.3f}' for s in found[name].mean(1))})"
         difference = found[name].mean(0) - found[options.credit[0]].mean(0)
         low, high = cluster_bootstrap([[value] for value in difference])
         if name != options.credit[0]:
-            told += f"  {difference.mean():+.3f} ({low:+.3f} to {high:+.3f})"
-        print(told, flush=True)
+            line += f"  {difference.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+        print(line, flush=True)
         if options.out is not None:
             chosen = {k: v for k, v in asdict(options).items() if k != "out"}
             with options.out.open("a", encoding="utf-8") as handle:

@@ -5,7 +5,7 @@
     python scripts/kill_and_resume.py --algo dapo --tstar --env sokoban-easy --rollout.horizon 5
     python scripts/kill_and_resume.py --algo grpo --evaluation.validate-every 1 --evaluation.validation-tasks 3    # and the chosen weights
 
-For each combination one run goes through; it also tells how long each of its steps takes. A second run with the same options is killed
+For each combination one run goes through; it also measures how long each of its steps takes. A second run with the same options is killed
 with all its processes at ``--kills`` moments, each time resumed by the documented command, and at last let finish. A fifth of the moments
 lies in the time in which a process starts, a fifth within the writing of a checkpoint, the others one in each of as many equal shares of
 the run's own duration, from the first measurement to the report. A moment is a step and a time within it, so that on a machine that is
@@ -39,7 +39,7 @@ SMALL = (
 ).split()
 ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "ppo"]
 LOGS = ("metrics.jsonl", "episodes.jsonl")
-# What tells of clock times, and the sums of files, which are compared themselves.
+# Entries that hold clock times, and the sums of files, which are compared themselves.
 CLOCKS = {"seconds", "wall_seconds", "sha256"}
 POLL_SECONDS = 0.002
 LONGEST_SECONDS = 900
@@ -104,13 +104,13 @@ class Moment:
 
 
 class Ended(NamedTuple):
-    """How a process ended: killed, having begun its work and with a folder as it ``stood``, or by itself with a code and what it told."""
+    """How a process ended: killed, having begun its work and with a folder as it ``stood``, or by itself with a code and a message."""
 
     killed: bool
     began: bool
     stood: Stand
     code: int
-    told: str
+    message: str
 
 
 def written(out: Path) -> dict[str, int]:
@@ -124,7 +124,7 @@ def play(
     """A process of the trainer, killed with its group at a moment; ``timeline`` gets when it came how far."""
     with (
         tempfile.TemporaryDirectory(prefix="kill-") as folder,
-        open(Path(folder) / "told", "w+", encoding="utf-8") as message,
+        open(Path(folder) / "message", "w+", encoding="utf-8") as message,
     ):
         before, began, reached = written(out), False, None
         begun = time.monotonic()
@@ -197,7 +197,7 @@ def interrupted(start: list[str], out: Path, kills: list[Moment]) -> tuple[list[
     command = start
     for moment in [*kills, None]:
         ended = play(command, out, moment)
-        if "there is no run to resume there: start one" in ended.told:
+        if "there is no run to resume there: start one" in ended.message:
             ended = play(start, out, moment)
         if ended.killed:
             options = json.loads((out / "config.json").read_text()) if ended.began else {}
@@ -208,7 +208,7 @@ def interrupted(start: list[str], out: Path, kills: list[Moment]) -> tuple[list[
                 else "start-up"
             )
         elif ended.code:
-            return places, f"exit code {ended.code}: {ended.told[-300:]}"
+            return places, f"exit code {ended.code}: {ended.message[-300:]}"
         elif moment is not None:
             return places, "it was done before the next kill"
         command = ["--resume", str(out)]
@@ -309,7 +309,7 @@ def main() -> None:
         timeline: list[tuple[float, Stand]] = []
         ended = play([*start, str(whole)], whole, None, timeline)
         if ended.code or not (whole / "report.html").exists():
-            raise SystemExit(f"{name}: the run that nothing interrupted failed: {ended.told}")
+            raise SystemExit(f"{name}: the run that nothing interrupted failed: {ended.message}")
         if not timeline[-1][1].report:  # it came between the last look and the end
             timeline.append((timeline[-1][0] + POLL_SECONDS, Stand.of(whole)))
         places, wrong = interrupted([*start, str(killed)], killed, moments(timeline, options.kills, rng))

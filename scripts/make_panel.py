@@ -21,7 +21,7 @@ from tstar_envs import EnvEntry, StableRandom, TextEnv, list_envs, write_whole
 from tstar_envs.panel import SHORT, hash_of
 
 TASKS, SPLIT = 200, "test"
-STRATA = ("kind", "task_type", "optimal_length")  # the first that an environment tells
+STRATA = ("kind", "task_type", "optimal_length")  # the first of these that an environment reports
 
 
 def stratum(env: TextEnv[Any, Any], task: str) -> str:

@@ -5,7 +5,7 @@
 In every state that the expert comes to on held-out tasks the policy replies, and the reply is judged by the state it leads to: ``best`` is
 as near to success as the expert's own turn or nearer, ``detour`` changed the state and did not lose, ``unchanged`` changed nothing
 that matters (no push, an invalid action), ``loses`` cannot be won from any more. Unlike success this does not depend on how early an
-episode fails, so a few hundred states tell two policies apart that both solve next to nothing.
+episode fails, so a few hundred states distinguish two policies that both solve next to nothing.
 """
 
 from __future__ import annotations

@@ -116,11 +116,11 @@ def main(arguments: list[str] | None = None) -> int:
     for group in groups_of(root, given.family):
         look_at(group, given.seconds)
         if group.usable or group.sure or given.family:
-            tell(group)
+            show(group)
             message.append(group)
     if not message:
         print(
-            f"{root}: nothing that an environment reads; --family names what the files are, and then why they cannot be used is told"
+            f"{root}: nothing that an environment reads; with --family, which names what the files are, the reasons are listed"
         )
     usable, refused = (
         sum(group.usable for group in message),
@@ -273,13 +273,13 @@ def _reads(group: Group, folder: Path) -> bool:
     entry = find_entry(group.env)
     try:
         _, found = entry.load_class().survey(**entry.kwargs, data=str(folder))
-    except TStarError:  # told of the file itself already
+    except TStarError:  # already reported for the file itself
         return False
     group.splits = found
     return True
 
 
-def tell(group: Group) -> None:
+def show(group: Group) -> None:
     """Print what was found."""
     refused = sum(group.refused.values())
     solved = f", {group.solved:,} solved at the start" if group.solved else ""

@@ -287,7 +287,7 @@ class TextEnv(
             ResetNeeded: before ``reset`` or after the end of an episode.
             InfrastructureError: what the environment relies on failed (a search service); nothing was played, so that the same
                 step may be tried again. Never a reward of 0.
-            SolverLimit: an option asks for what only a solution tells (Sokoban's ``show_dead`` and ``end_when_lost``) and the solver
+            SolverLimit: an option needs to know a solution (Sokoban's ``show_dead`` and ``end_when_lost``) and the solver
                 gave up; nothing was played, and a higher ``solver_states`` helps.
         """
         task, state = self._task, self._state

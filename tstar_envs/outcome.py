@@ -15,7 +15,7 @@ class Outcome(Generic[State]):
 
     Attributes:
         state: the state after it (the same object if nothing changed).
-        observation: what the agent is told.
+        observation: the text that the agent reads.
         action: the canonical form of the action, "" if it could not be read.
         invalid_reason: why it was a no-op, "" for a valid action.
         effect_key: canonical key of the change that counts as modifying the state, "" if there is none. Movement that can

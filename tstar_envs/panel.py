@@ -28,7 +28,7 @@ from tstar_envs.registry import find_entry
 
 FOLDER = Path(__file__).parent / "panels"
 SHORT = (
-    12  # letters of a task's digest that are kept, to tell which task differs; the hash is over whole ones
+    12  # letters kept of a task's digest, enough to find which task differs; the hash is over whole digests
 )
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -125,7 +125,7 @@ class Panel(Mapping[str, PanelTasks]):
         Raises:
             PanelMismatch: the rules are of another version, tasks are missing or hold something else, or what they are played in is
                 another; the message says which.
-            UnknownOption: it is no environment of this suite, or which one cannot be told.
+            UnknownOption: it is no environment of this suite, or it has no id and ``name`` is not given.
         """
         inner = env.unwrapped
         if not isinstance(inner, TextEnv):

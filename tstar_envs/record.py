@@ -76,7 +76,8 @@ class Episode:
         error: what went wrong, if ``ended`` is ``error``.
         extra: further figures of the family (for example em and f1), and ``facts``.
         steps: the turns.
-        failure: why the task was not solved, as ``tstar_envs.bench.failures`` tells it apart; "" where it was, or nobody told.
+        failure: why the task was not solved, one of the kinds of ``tstar_envs.bench.failures``; "" where it was solved or no cause was
+            recorded.
         panel: name and hash of the panel of tasks that the task was played as a part of, "" if of none.
         calls: what the agent asked of a model: purpose, step, tokens, seconds, tries (``tstar_envs.bench.usage.Call``).
         attempts: the agent's earlier attempts at this task within the episode (Reflexion): reward, success, ended, steps; what it said
@@ -234,7 +235,7 @@ def _check_parts(record: dict[str, Any]) -> None:
         ):
             raise BadData(f"not an episode record (a call needs purpose and seconds): {call!r:.80}")
         for name in _COUNTS:
-            if type(call.get(name) or 0) is not int:  # None where the endpoint did not tell
+            if type(call.get(name) or 0) is not int:  # None where the endpoint did not report it
                 raise BadData(
                     f"not an episode record (a call's {name} must be a whole number, found {call[name]!r:.60})"
                 )

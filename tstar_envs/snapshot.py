@@ -1,4 +1,4 @@
-"""A point of an episode to go back to, and what tells one that fits from one of other data, of other options, or a damaged one."""
+"""A point of an episode to go back to, and the check that it fits the data and options at hand and is undamaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tstar_envs.choices import is_whole
 from tstar_envs.errors import UnknownOption
 
 State = TypeVar("State")
-# Options that a state does not depend on: where tasks come from (their contents count), how long an episode is, what is told in words.
+# Options that a state does not depend on: where tasks come from (their contents count), how long an episode is, how it is worded.
 _INDIFFERENT = frozenset(
     {
         "commands",

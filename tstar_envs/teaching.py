@@ -1,7 +1,7 @@
 """What an environment may offer to those who learn from an expert: its replies, believable mistakes, distance, practice.
 
-A family that writes none of the hooks can be played, evaluated and trained on all the same; who asks for an expert is told that there is
-none.
+A family that implements none of the hooks can still be played, evaluated and trained on; asking it for an expert raises an error that says
+there is none.
 """
 
 from __future__ import annotations

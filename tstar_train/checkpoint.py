@@ -45,7 +45,7 @@ class Progress:
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Progress:
-        """As a checkpoint's state tells it."""
+        """Read the progress from a checkpoint's state."""
         return cls(state["iteration"], state["seconds"], state["episodes"], state["wall_seconds"])
 
 
@@ -76,7 +76,7 @@ def save_checkpoint(
         partial.mkdir()
         _write(partial, trainer, progress)
     except (RuntimeError, SafetensorError) as error:
-        # A full disk, told in their own ways by torch and safetensors; the run's other files and checkpoints are whole.
+        # A full disk, which torch and safetensors report by errors of their own; the run's other files and checkpoints are whole.
         raise OSError(
             errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)
         ) from error
@@ -184,7 +184,7 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
 
     Raises:
         UnknownOption: options were edited; they are named.
-        BadCheckpoint: the checkpoint does not tell its options.
+        BadCheckpoint: the checkpoint does not hold its options.
     """
     made = state.get("config")
     if not isinstance(made, dict):
@@ -250,7 +250,7 @@ def _load(trainer: Trainer, path: Path) -> None:
         state = read_json(path / "state.json")
         trainer.learner.load(path)
         trainer.grafted = {(task, key) for task, key in state["grafted"]}
-        # Older checkpoints do not tell it; every iteration played as many tasks then.
+        # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks)
     except _UNREADABLE as error:
         raise BadCheckpoint(

@@ -158,9 +158,10 @@ class RolloutConfig:
     """Subtracted from the advantage of the tokens of an action after which the environment is as it was after an earlier turn of the
     episode: a bump into a wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
     progress_credit: Annotated[float, FROM_0] = 0.0
-    """Added to the advantage of the tokens of a turn: this times the share of the way to the goal that the turn made, as the environment's
-    `progress()` tells it (less than 0 where it led away; all that was made before is lost where the episode ends without success or cannot
-    succeed any more). It asks the environment's oracle, so it is no longer training from the outcome alone."""
+    """Weight of a credit added to the advantage of a turn's tokens: this times the progress towards the goal that the turn made, as a
+    fraction of the whole way measured by the environment's `progress()` (negative where the turn led away; all earlier progress is lost
+    where the episode ends without success or can no longer succeed). It asks the environment's oracle, so training is no longer from the
+    outcome alone."""
     batch: Annotated[int, FROM_1] = 256
     """Most rows sampled side by side."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0

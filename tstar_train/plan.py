@@ -135,7 +135,7 @@ def dry_run(config: Config, console: Console) -> None:
     training_tasks(env, config)
     validation_tasks(env, config)
     device, processes = device_of(config), processes_of(config)
-    for line in told(plan(config, described_model(config), processes), config, device, processes):
+    for line in plan_lines(plan(config, described_model(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -177,7 +177,7 @@ def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: f
     return 2 * size**3 * count / (time.perf_counter() - began)
 
 
-def told(made: Plan, config: Config, device: str, processes: int) -> list[str]:
+def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[str]:
     """The plan as lines of text, the last of which says what does not fit and what would help."""
 
     def table(title: str, items: dict[str, int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The valid numbers of an option, told where the option is declared: ``rank: Annotated[int, FROM_0] = 0``."""
+"""The valid numbers of an option, given where the option is declared: ``rank: Annotated[int, FROM_0] = 0``."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
 
 def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
     # Sampling has keys of its own. Whatever else draws (layers of somebody's model) begins anew with every order, by what a checkpoint
-    # tells, so that a resumed run draws as one that nothing interrupted.
+    # holds, so that a resumed run draws as one that nothing interrupted.
     key = f"{trainer.config.seed}/{name}/{trainer.cursor}/{trainer.world.rank}"
     torch.manual_seed(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little"))
     return _ORDERS[name](trainer, *arguments)

@@ -83,7 +83,7 @@ def finished(out: Path, config: Config, checkpoint: Path | None) -> dict[str, An
     done = int(checkpoint.name) if checkpoint is not None else 0
     if summary.get("iterations") != done or type(summary["iterations"]) is not int:
         raise BadData(
-            f"{path} tells of {summary.get('iterations')!r:.40} iterations, the newest checkpoint of {done}: remove it to measure the "
+            f"{path} is of {summary.get('iterations')!r:.40} iterations, the newest checkpoint of {done}: remove it to measure the "
             f"checkpoint again"
         )
     RunFolder(out, config).cut(done)

@@ -49,7 +49,7 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextmanager
 def unheard_by_children() -> Iterator[None]:
-    """Processes started within ignore the signals from their first moment on, and until they are told otherwise.
+    """Processes started within ignore the signals from their first moment on, until they install handlers of their own.
 
     A terminal and a scheduler signal the whole group: a helper that died of it would take the iteration along that the main
     process is about to finish and save. What reaches this process meanwhile waits until the end of the block.

@@ -262,7 +262,7 @@ def _drawn(validation: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 class _Line(NamedTuple):
-    """A line of a log: the iteration that it tells of, as it stands there, and what it says."""
+    """A line of a log: its iteration, its text as it stands there, and the record that it holds."""
 
     number: int
     text: str

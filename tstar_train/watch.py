@@ -1,8 +1,8 @@
 """A thread beside each rank of a run, so that none waits for ever: who waits too long asks all where they are, says so, and ends.
 
-A rank that gives up tells the others by a store (torch.distributed's, over which the ranks met). Each answers with its stacks, whatever
-its main thread does; who does not answer died, was stopped or cannot be reached. All ranks then end: by an error in their main thread,
-or, if that does not come out of what it does, by the end of the process. ``Lifeline`` ends one that is stopped.
+A rank that gives up notifies the others through a store (torch.distributed's, over which the ranks met). Each answers with its stacks,
+whatever its main thread does; a rank that does not answer died, was stopped or cannot be reached. All ranks then end: by an error in their
+main thread, or, if that is stuck, by the end of the process. ``Lifeline`` ends one that is stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Watch:
 
     Attributes:
         seconds: how long this rank waits for the others.
-        folder: of the run, for ``stacks-RANK.txt`` (RANK tells what happened); None before it is known.
+        folder: of the run, for ``stacks-RANK.txt`` (RANK reports what happened); None before it is known.
         silent: ranks that did not answer, once some rank has given up.
         last_words: what is saved and how to go on, for the message of a process that ends from here.
 
@@ -83,7 +83,7 @@ class Watch:
 
     @property
     def leads(self) -> bool:
-        """Whether it is for this rank to tell what happened: no rank before it answered."""
+        """Whether this rank reports what happened: no rank before it answered."""
         return self._leads
 
     @property
@@ -186,20 +186,20 @@ class Watch:
         self._end_others()
         os._exit(2)
 
-    def _ask(self, mine: dict[str, Any], answers: dict[int, dict[str, Any]], told: dict[str, Any]) -> None:
+    def _ask(self, mine: dict[str, Any], answers: dict[int, dict[str, Any]], message: dict[str, Any]) -> None:
         """Say where this rank is, and ask all others."""
         deadline = time.monotonic() + _ANSWER_SECONDS
         with suppress(RuntimeError):
             self._asking.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
-            if told["reason"] is not None:
-                self._asking.set("reason", told["reason"])
+            if message["reason"] is not None:
+                self._asking.set("reason", message["reason"])
                 self._asking.set("given up", "")
             self._asking.set(f"state {self._rank}", json.dumps(mine))
-            if told["reason"] is None:
-                told["reason"] = self._asking.get("reason").decode()
+            if message["reason"] is None:
+                message["reason"] = self._asking.get("reason").decode()
             for rank in range(self._size):
                 if self._asking.check([f"who {rank}"]):
-                    told["who"][rank] = self._asking.get(f"who {rank}").decode()
+                    message["who"][rank] = self._asking.get(f"who {rank}").decode()
             while len(answers) < self._size and time.monotonic() < deadline - (
                 _DEAD_SECONDS if self._complaint() else 0
             ):

@@ -62,13 +62,13 @@ class World(Protocol):
         """
 
     def patience(self, minutes: float) -> None:
-        """Wait so long for the others from now on."""
+        """Wait at most this many minutes for the other ranks from now on."""
 
     def in_case(self, folder: Path, words: Callable[[], str]) -> None:
         """What this rank is to say if it has to end the run: where the run's files are, what is saved, how to go on."""
 
     def words(self) -> tuple[Path, str] | None:
-        """What ``in_case`` was told, as it is now."""
+        """The folder and the current words that ``in_case`` was given; None before it was called."""
 
     def close(self) -> None:
         """Leave the group."""

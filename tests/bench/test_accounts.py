@@ -105,7 +105,7 @@ def test_the_shipped_table_has_a_date_and_dated_versions_have_the_plain_price() 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("models = 3", "models must be tables"),
         ("x = [", "is no TOML"),
@@ -117,11 +117,11 @@ def test_the_shipped_table_has_a_date_and_dated_versions_have_the_plain_price() 
         ("[models]\nm = { input = 1, output = inf }", "found inf"),
     ],
 )
-def test_a_bad_table_says_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+def test_a_bad_table_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(text)
     with pytest.raises(BadData, match="prices.toml") as caught:
         read_prices(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     with pytest.raises(MissingData):
         read_prices(tmp_path / "none.toml")

@@ -43,7 +43,7 @@ def test_rules_are_the_system_prompt_and_observations_user_turns() -> None:
     assert "tools" not in served.requests[0] and [step.reply for step in episode.steps] == [MOVE] * 4
 
 
-def test_reasoning_told_apart_is_a_thought_and_is_not_sent_back() -> None:
+def test_reasoning_in_a_field_of_its_own_is_a_thought_and_is_not_sent_back() -> None:
     with serving(
         lambda body, number: completion({"content": "Action: Up", "reasoning_content": "Action: Down? No."})
     ) as served:
@@ -140,9 +140,9 @@ def test_calls_that_no_tool_takes_cost_a_turn_and_say_why() -> None:
     assert [step.action_valid for step in episode.steps[:4]] == [False] * 4 and episode.steps[
         4
     ].action == "Up"
-    told = [message["content"] for message in served.requests[-1]["messages"] if message["role"] == "tool"]
+    answers = [message["content"] for message in served.requests[-1]["messages"] if message["role"] == "tool"]
     reasons = ("no tool 'fly'; valid: move", "must be one of Up, Down", "move takes direction", "no JSON")
-    for content, message in zip(told, reasons, strict=True):
+    for content, message in zip(answers, reasons, strict=True):
         assert content.startswith("Error: ") and message in content
     roles = [message["role"] for message in served.requests[-1]["messages"]]
     assert roles == ["system", "user", *["assistant", "tool", "user"] * 4], (

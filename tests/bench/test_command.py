@@ -38,18 +38,18 @@ def play(
     )
 
 
-def test_a_program_plays_and_is_told_what_an_agent_may_know(tmp_path: Path) -> None:
+def test_a_program_plays_and_receives_what_an_agent_may_know(tmp_path: Path) -> None:
     log = f"    open({str(tmp_path / 'log')!r}, 'a').write(json.dumps([os.getpid(), sys.argv[1:], event]) + '\\n')\n"
     episodes = play(tmp_path, log + ANSWER)
     assert all(len(episode.steps) == 3 and episode.steps[0].action == "Up" for episode in episodes)
     assert [call["input_tokens"] for call in episodes[0].calls] == [9, 9, 9] and all(
         call["seconds"] > 0 for call in episodes[0].calls
     )
-    told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert len({pid for pid, _, _ in told}) == 1 and told[0][1] == ["--flag", "two words"], (
+    received = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert len({pid for pid, _, _ in received}) == 1 and received[0][1] == ["--flag", "two words"], (
         "one process for all episodes of a seat"
     )
-    start, *events = [event for _, _, event in told]
+    start, *events = [event for _, _, event in received]
     assert start["event"] == "start" and start["prompt"] == SokobanEnv(horizon=3).prompt()
     assert start["tools"][0]["function"]["name"] == "move"
     assert [event["event"] for event in events] == ["reset", "step", "step"] * 2
@@ -67,7 +67,7 @@ def test_several_at_once_have_a_process_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (
             "    sys.stderr.write('no\\nlicence here\\n'); sys.exit(7)\n",
@@ -84,12 +84,12 @@ def test_several_at_once_have_a_process_each(tmp_path: Path) -> None:
     ],
 )
 def test_a_program_that_fails_costs_its_episode_and_is_started_anew(
-    tmp_path: Path, body: str, told: str
+    tmp_path: Path, body: str, message: str
 ) -> None:
     first = f"    seen = {str(tmp_path / 'seen')!r}\n    if event['event'] == 'reset' and not os.path.exists(seen):\n"
     first += "        open(seen, 'w').close()\n" + body.replace("    ", "        ", 1)
     bad, good = play(tmp_path, first + ANSWER, timeout=0.5 if "sleep" in body else 20.0)
-    assert bad.failure == AGENT and told in bad.error and "the program" in bad.error
+    assert bad.failure == AGENT and message in bad.error and "the program" in bad.error
     assert good.ended == "truncated" and len(good.steps) == 3
 
 
@@ -116,9 +116,9 @@ NONE = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "told"), NONE)
-def test_commands_that_are_none(spec: str, told: str) -> None:
-    with pytest.raises(UnknownOption, match=told):
+@pytest.mark.parametrize(("spec", "message"), NONE)
+def test_commands_that_are_none(spec: str, message: str) -> None:
+    with pytest.raises(UnknownOption, match=message):
         load_agent(spec, env_id=ENTRY.id, seed=0)
 
 

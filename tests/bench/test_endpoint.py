@@ -54,7 +54,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [
         (Raw(429, b'{"error": {"message": "slow down"}}', JSON), "HTTP 429: slow down"),
         (Raw(500, b"<h1>Internal</h1>", {"Content-Type": "text/html"}), "HTTP 500"),
@@ -68,16 +68,16 @@ JSON = {"Content-Type": "application/json"}
         (Raw(body=b"", hold=2.0), "no answer within 0.3 s"),
     ],
 )
-def test_what_an_endpoint_does_wrong_is_survived_and_counted_apart(bad: Raw, told: str) -> None:
+def test_what_an_endpoint_does_wrong_is_survived_and_counted_apart(bad: Raw, message: str) -> None:
     timeout = 0.3 if bad.hold else 5.0
     with serving(answers(bad, MOVE)) as served:  # once: the episode is played as if nothing had been
         (episode,) = play(served, timeout=timeout)
         assert episode.ended == "truncated" and episode.failure == MODEL and len(episode.steps) == 3
         assert [call.get("tries", 1) for call in episode.calls] == [2, 1, 1]
-    with serving(answers(bad)) as served:  # for ever: no score, and the reason is told
+    with serving(answers(bad)) as served:  # for ever: no score, and the reason is given
         (episode,) = play(served, timeout=timeout)
         assert (episode.ended, episode.failure, episode.success) == ("error", ENDPOINT, False)
-        assert told in episode.error and "(3 tries in" in episode.error and len(served.requests) == 3
+        assert message in episode.error and "(3 tries in" in episode.error and len(served.requests) == 3
         summary = summarise([episode])
         assert (summary.episodes, summary.errors, summary.failures) == (0, 1, {ENDPOINT: 1})
 
@@ -122,7 +122,7 @@ def test_pauses_double_and_are_spread() -> None:
         assert whole / 2 <= min(found) < max(found) <= whole and len(set(found)) > 100
 
 
-def test_a_reply_that_does_not_parse_is_the_models_and_told_apart() -> None:
+def test_a_reply_that_does_not_parse_is_the_models_and_counted_apart() -> None:
     with serving(answers("")) as served:
         (episode,) = play(served)
         assert (episode.ended, episode.failure) == ("truncated", UNPARSED)
@@ -171,7 +171,7 @@ def test_fields_of_the_user_stand_above_and_null_leaves_one_out() -> None:
         assert served.requests[0]["temperature"] == 0.0, "greedy unless the user says otherwise"
 
 
-def test_a_model_that_takes_no_temperature_is_told_how_to_leave_it_out() -> None:
+def test_a_model_that_takes_no_temperature_gets_an_error_that_says_how_to_leave_it_out() -> None:
     refusal = Raw(400, b'{"error": {"message": "Unsupported value: temperature must be 1"}}', JSON)
     with serving(lambda body, number: refusal if "temperature" in body else MOVE) as served:
         (episode,) = play(served)
@@ -189,8 +189,8 @@ def test_a_name_and_password_in_the_address_stay_out_of_records() -> None:
 def test_tokens_are_counted_as_the_endpoint_tells_and_unknown_is_not_zero() -> None:
     with serving(answers(completion(MOVE, given=50), completion(MOVE, usage=False))) as served:
         (episode,) = play(served)
-        told = [(call.get("input_tokens"), call.get("output_tokens")) for call in episode.calls]
-        assert told == [(50, 5), (None, None), (None, None)] and all(
+        counts = [(call.get("input_tokens"), call.get("output_tokens")) for call in episode.calls]
+        assert counts == [(50, 5), (None, None), (None, None)] and all(
             call["seconds"] > 0 for call in episode.calls
         )
         assert [call["step"] for call in episode.calls] == [0, 1, 2] and all(

@@ -221,9 +221,9 @@ def test_side_by_side_marks_and_shows_where_they_part(driver: Any, page: Path) -
 def test_attempts_samples_and_reflections(driver: Any, page: Path) -> None:
     show(driver, page)
     Select(driver.find_element(By.ID, "agent-b")).select_by_visible_text("c")
-    told = driver.find_element(By.ID, "told-b").text
-    assert "✗ the replies did not parse" in told, "one of its two replies held no action"
-    assert "After attempt 1 it told itself: Do not jump." in told
+    shown = driver.find_element(By.ID, "outcome-b").text
+    assert "✗ the replies did not parse" in shown, "one of its two replies held no action"
+    assert "After attempt 1 it noted for itself: Do not jump." in shown
     steps = driver.find_element(By.ID, "steps").text
     assert "invalid: not possible" in steps and "I give up" in steps
     attempt = Select(driver.find_element(By.ID, "attempt-b"))
@@ -234,7 +234,7 @@ def test_attempts_samples_and_reflections(driver: Any, page: Path) -> None:
     attempt.select_by_visible_text("1")
     assert (
         "jump" in driver.find_element(By.ID, "steps").text
-        and "told itself" not in driver.find_element(By.ID, "told-b").text
+        and "noted for itself" not in driver.find_element(By.ID, "outcome-b").text
     )
     assert [option.text for option in Select(driver.find_element(By.ID, "sample-b")).options] == ["0", "1"]
     assert not driver.find_element(By.ID, "sample-a").is_displayed()

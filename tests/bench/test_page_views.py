@@ -62,15 +62,15 @@ def test_files_of_the_same_tasks_share_a_board_and_others_do_not(tmp_path: Path)
         ("C", ["d"], 10),
         ("D", ["e"], 10),
     ]
-    (told,) = notices(boards)
+    (notice,) = notices(boards)
     assert (
-        "Sokoban-easy was not played on the same tasks by all" in told
-        and "[B] 6 tasks, not of a panel, rules 6: c" in told
+        "Sokoban-easy was not played on the same tasks by all" in notice
+        and "[B] 6 tasks, not of a panel, rules 6: c" in notice
     )
-    assert "[C] 10 tasks, not of a panel, rules old: d" in told
+    assert "[C] 10 tasks, not of a panel, rules old: d" in notice
 
 
-def test_other_options_and_errors_are_told(tmp_path: Path) -> None:
+def test_other_options_and_errors_are_named(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", tasks(4, 2, agent="a"))
     failed = episode(
         "t003", ended="error", error="EndpointError: down", agent="b", actions=(), failure="endpoint"
@@ -174,8 +174,8 @@ def test_household_types_of_records_and_of_sentences_agree() -> None:
         observation, info = env.reset(options={"task": task})
         played = episode(task, env=ALFWORLD)
         played.begin(observation, info)
-        told = household_type(played)
-        assert told and played.extra.pop("task_type") and household_type(played) == told
+        kind = household_type(played)
+        assert kind and played.extra.pop("task_type") and household_type(played) == kind
 
 
 def test_the_papers_tables(tmp_path: Path) -> None:
@@ -270,13 +270,13 @@ def test_differences_across_sets_are_on_what_all_have(tmp_path: Path) -> None:
         tmp_path / "far.jsonl", [replace(e, task=f"far{e.task}") for e in tasks(5, 1, agent="d", env=HOTPOT)]
     )
     near = write(tmp_path / "near.jsonl", tasks(5, 1, agent="e", env=HOTPOT))
-    tables, told = paired(boards_of(a, b, c, far, near))
+    tables, messages = paired(boards_of(a, b, c, far, near))
     assert [(t.title, t.rows[0].tasks, len(t.rows)) for t in tables] == [
         ("Sokoban-easy [A]", 40, 1),
         ("Sokoban-easy, all sets", 20, 3),
     ]
     assert tables[0].rows[0].difference == 0.5 and tables[0].rows[0].decided
-    assert told == ["HotpotQA [A], HotpotQA [B] have no task in common: nothing to compare."]
+    assert messages == ["HotpotQA [A], HotpotQA [B] have no task in common: nothing to compare."]
 
 
 def test_score_is_compared_where_it_says_more(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_the_page_keeps_the_same_tasks_of_all_and_those_that_differ_first(tmp_pa
     )
 
 
-def test_a_bound_on_the_data_is_kept_and_told(tmp_path: Path) -> None:
+def test_a_bound_on_the_data_is_kept_and_named(tmp_path: Path) -> None:
     long = [replace(e, steps=[step(f"go {n} {e.task}" + "y" * 900) for n in range(20)]) for e in tasks(20, 3)]
     a = write(tmp_path / "a.jsonl", long)
     b = write(tmp_path / "b.jsonl", [replace(e, agent="b") for e in long])

@@ -177,7 +177,7 @@ def test_few_tasks_that_all_differ_alike_are_no_certainty() -> None:
     assert (same.p, same.more, same.detectable) == (1.0, None, None)
 
 
-def test_several_agents_are_corrected_and_told_how_much_is_missing() -> None:
+def test_several_agents_are_corrected_and_the_missing_tasks_are_counted() -> None:
     compared = compare(agents(0.75, 0.45, 0.35, tasks=20))
     assert [(c.first, c.second) for c in compared] == [("a0", "a1"), ("a0", "a2"), ("a1", "a2")]
     assert [c.p_holm for c in compared] == holm([c.p for c in compared])

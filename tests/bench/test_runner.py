@@ -140,7 +140,7 @@ class BreakingReset(SokobanEnv):
 
 @pytest.mark.parametrize("env", [Breaking, BreakingReset])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_fault_of_an_environment_costs_its_episode_and_is_told_as_such(
+def test_a_fault_of_an_environment_costs_its_episode_and_is_reported_as_such(
     env: type[SokobanEnv], count: int
 ) -> None:
     done = {
@@ -155,17 +155,17 @@ def test_a_fault_of_an_environment_costs_its_episode_and_is_told_as_such(
     )
 
 
-def test_failures_are_told_apart_and_old_records_too() -> None:
+def test_failures_have_kinds_and_old_records_too() -> None:
     def of(error: str) -> Episode:
         return Episode("e", "mini", "t", "test", "1", "a", "", "", ended="error", error=error)
 
-    told = {
+    kinds = {
         "EndpointError: x": "endpoint",
         "AgentError: x": AGENT,
         "RetrieverError: x": ENVIRONMENT,
         "EnvironmentFailed: x": ENVIRONMENT,
     }
-    assert {error: failure_of(of(error)) for error in told} == told
+    assert {error: failure_of(of(error)) for error in kinds} == kinds
     assert failure(of(""), InfrastructureError("x")) == failure(of(""), RetrieverError("x")) == ENVIRONMENT
     solved = Episode("e", "mini", "t", "test", "1", "a", "", "", ended="terminated", success=True)
     assert (

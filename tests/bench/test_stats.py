@@ -57,7 +57,7 @@ def test_bootstrap_follows_the_clusters() -> None:
     single = [[cluster[0]] for cluster in alike]
     low, high = cluster_bootstrap(alike)
     assert (low, high) == pytest.approx(cluster_bootstrap(single), abs=1e-12), (
-        "ten equal samples tell no more than one"
+        "ten equal samples add no information"
     )
     assert high - low == pytest.approx(2 * 1.96 * (0.25 / 200) ** 0.5, rel=0.15)
     assert cluster_bootstrap(alike) == (low, high)

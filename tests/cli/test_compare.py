@@ -58,8 +58,8 @@ def test_a_real_pair(folder: Path) -> None:
         "test",
         10,
     )
-    told = [(a["name"], a["mean"], a["episodes"], a["options"]) for a in data["agents"]]
-    assert told == [("oracle", 1, 10, {}), ("random", 0.05, 20, {})], (
+    rows = [(a["name"], a["mean"], a["episodes"], a["options"]) for a in data["agents"]]
+    assert rows == [("oracle", 1, 10, {}), ("random", 0.05, 20, {})], (
         "random solves a task in one of its two samples"
     )
     (one,) = data["comparisons"]
@@ -77,7 +77,7 @@ def test_score_and_equal_agents(call: Call, folder: Path) -> None:
         and "10 tasks, score" in out
         and "no number of further tasks would decide a difference of 0" in out
     )
-    assert "random (again.jsonl)" in out, "two files of one agent are told apart"
+    assert "random (again.jsonl)" in out, "two files of one agent have different names"
 
 
 def test_undecided_says_how_many_more_tasks(call: Call) -> None:
@@ -218,7 +218,7 @@ def test_the_last_record_of_an_episode_counts(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{}\n", "bad.jsonl, line 1: not an episode record"),
         ("no json\n", "bad.jsonl, line 1"),
@@ -226,14 +226,14 @@ def test_the_last_record_of_an_episode_counts(call: Call) -> None:
         ("", "bad.jsonl holds no episode"),
     ],
 )
-def test_what_is_no_record_is_refused(call: Call, content: str, told: str) -> None:
+def test_what_is_no_record_is_refused(call: Call, content: str, message: str) -> None:
     Path("bad.jsonl").write_text(content)
     code, out, err = call("oracle.jsonl", "bad.jsonl")
-    assert code == 2 and not out and told in err and "eval" in err and "--out" in err
+    assert code == 2 and not out and message in err and "eval" in err and "--out" in err
 
 
 def test_other_mistakes(call: Call, folder: Path) -> None:
-    for arguments, told in (
+    for arguments, message in (
         (("oracle.jsonl",), "give at least two files to compare, got 1"),
         ((), "at least two files"),
         (("oracle.jsonl", "nowhere.jsonl"), "nowhere.jsonl"),
@@ -242,7 +242,7 @@ def test_other_mistakes(call: Call, folder: Path) -> None:
         (("oracle.jsonl", "random.jsonl", "--metrics"), "is no option"),
     ):
         code, out, err = call(*arguments)
-        assert code == 2 and not out and told in err, (arguments, err)
+        assert code == 2 and not out and message in err, (arguments, err)
     rewrite(Path("random.jsonl"), lambda r: r.update(agent=r["agent"] + str(r["sample"])))
     assert "mixes episodes of agent 'random0' and 'random1'" in call("oracle.jsonl", "random.jsonl")[2]
 

@@ -49,10 +49,10 @@ def doctor(
 
 def report(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, dict[str, Any]]]:
     """Section -> thing -> finding."""
-    told = json.loads(done.stdout)
-    assert told["format"] == 1 and told["ok"] is (done.returncode == 0)
+    printed = json.loads(done.stdout)
+    assert printed["format"] == 1 and printed["ok"] is (done.returncode == 0)
     return {
-        name: {finding["what"]: finding for finding in told[name]}
+        name: {finding["what"]: finding for finding in printed[name]}
         for name in ("packages", "data", "environments")
     }
 
@@ -130,7 +130,7 @@ def test_with_the_core_alone_what_needs_an_extra_is_missing_and_nothing_is_broke
     )
 
 
-def test_broken_data_and_an_old_package_are_told_and_are_a_failure(tmp_path: Path) -> None:
+def test_broken_data_and_an_old_package_are_reported_and_are_a_failure(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for package in ("tstar_envs", "retriever"):
         shutil.copytree(ROOT / package, copy / package)
@@ -235,10 +235,10 @@ def test_requirements_of_the_clone_and_of_an_installed_distribution_are_the_same
     )
     script = "from tstar_envs.doctor.packages import requirements; print(requirements())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    told = [f"Requires-Dist: {r.name}{r.bounds}" for r in asked[""]]
+    metadata = [f"Requires-Dist: {r.name}{r.bounds}" for r in asked[""]]
     for extra, of in asked.items():
         inner = [f"{r.name}{'[' + ','.join(r.extras) + ']' if r.extras else ''}{r.bounds}" for r in of]
-        told += (
+        metadata += (
             [f"Provides-Extra: {extra}", *(f'Requires-Dist: {text}; extra == "{extra}"' for text in inner)]
             if extra
             else []
@@ -246,7 +246,7 @@ def test_requirements_of_the_clone_and_of_an_installed_distribution_are_the_same
     info = tmp_path / "tstar-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
-        "\n".join(["Metadata-Version: 2.1", "Name: tstar", "Version: 0.1.0", *told, ""])
+        "\n".join(["Metadata-Version: 2.1", "Name: tstar", "Version: 0.1.0", *metadata, ""])
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

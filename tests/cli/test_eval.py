@@ -83,7 +83,7 @@ def test_several_samples_get_an_interval_by_task(run: Run) -> None:
 
 
 def test_a_service_that_goes_away_costs_no_score(run: Run, tmp_path: Path) -> None:
-    """Killed in the middle of a run: what failed is told, in no rate, and played again once the service is back."""
+    """Killed in the middle of a run: what failed is listed, counts in no rate, and is played again once the service is back."""
     (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
     with ServiceProcess() as service:
         command = base(
@@ -377,7 +377,7 @@ def test_tiny_plays_or_says_what_is_missing(run: Run) -> None:
         assert done.returncode == 0 and "topk=1" in done.stdout and "2 (2 tasks)" in done.stdout
 
 
-def test_a_temperature_is_told_kept_and_part_of_the_settings(run: Run, tmp_path: Path) -> None:
+def test_a_temperature_is_printed_kept_and_part_of_the_settings(run: Run, tmp_path: Path) -> None:
     (tmp_path / "warm.py").write_text(
         "class Warm:\n    def __init__(self, temperature=1.0):\n        self.temperature = temperature\n"
         "    def act(self, observation, info):\n        return f'finish[{self.temperature}]'\n"
@@ -403,7 +403,7 @@ def test_few_episodes_with_a_dead_service_say_why(call: Call, hurried: None) -> 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to act as a full disk")
-def test_a_full_disk_at_the_start_is_told_with_path_and_remedy(call: Call, tmp_path: Path) -> None:
+def test_a_full_disk_at_the_start_is_reported_with_path_and_remedy(call: Call, tmp_path: Path) -> None:
     command = base("--agent", "oracle", "--tasks", "1", "--out", "o.jsonl")
     (tmp_path / "o.jsonl.config.json.tmp").symlink_to("/dev/full")
     code, out, err = call(*command)
@@ -463,10 +463,10 @@ def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run,
         "def plain(o, i):\n    return 'finish[x]'\n"
     )
     done = run(*base("--agent", "wishes:Wishes", "--tasks", "1"))
-    told = " ".join(done.stdout.split())
+    printed = " ".join(done.stdout.split())
     assert (
-        "agent wishes:Wishes asks for options of its own (topk=1)" in told
-        and "--options-of wishes:Wishes" in told
+        "agent wishes:Wishes asks for options of its own (topk=1)" in printed
+        and "--options-of wishes:Wishes" in printed
     )
     same = run(*base("--agent", "wishes:plain", "--tasks", "1", "--options-of", "wishes:Wishes"))
     assert "options: topk=1" in same.stdout and "of its own" not in same.stdout
@@ -474,7 +474,9 @@ def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run,
     assert "options: topk=3" in overridden.stdout and "of its own" not in overridden.stdout
 
 
-def test_an_agent_that_asks_for_the_expert_is_told_what_it_may_know(run: Run, tmp_path: Path) -> None:
+def test_an_agent_that_asks_for_the_expert_gets_an_error_that_says_what_it_may_know(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "cheat.py").write_text(
         "class Cheat:\n    def bind(self, env):\n        self.env = env\n"
         "    def act(self, o, i):\n        return self.env.unwrapped.oracle()\n"

@@ -1,4 +1,4 @@
-"""``eval`` of a model behind an endpoint: killed and resumed, told what it costs, on a panel, as a suite; people and programs."""
+"""``eval`` of a model behind an endpoint: killed and resumed, with its costs estimated, on a panel, as a suite; people and programs."""
 
 import json
 import signal
@@ -178,16 +178,16 @@ def test_errors_of_an_endpoint_are_in_no_rate_and_are_repeated(run: Run, tmp_pat
 def test_a_dry_run_sends_nothing_and_its_estimate_holds(run: Run, method: str) -> None:
     env = "hotpotqa"
     with serving(lambda body, number: MOVE) as served:
-        told = run(*chat(served.url, "--tasks", "7", "--dry-run", agent=method, env=env))
+        estimate = run(*chat(served.url, "--tasks", "7", "--dry-run", agent=method, env=env))
         assert (
-            told.returncode == 0
+            estimate.returncode == 0
             and not served.requests
-            and "USD" in told.stdout
-            and "nothing is sent" in told.stdout
+            and "USD" in estimate.stdout
+            and "nothing is sent" in estimate.stdout
         )
         rows = [
             line.replace(",", "").replace("│", " ").split()
-            for line in told.stdout.splitlines()
+            for line in estimate.stdout.splitlines()
             if line.startswith("│ ")
         ]
         expert, most = ([float(cell) for cell in row if cell.replace(".", "").isdigit()] for row in rows)
@@ -200,10 +200,10 @@ def test_a_dry_run_sends_nothing_and_its_estimate_holds(run: Run, method: str) -
 
 
 def test_a_dry_run_of_an_agent_without_requests(run: Run) -> None:
-    told = run("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "3", "--dry-run")
+    estimate = run("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "3", "--dry-run")
     assert (
-        told.returncode == 0
-        and "3 episodes of 20 turns at most; agent random sends no requests" in told.stdout
+        estimate.returncode == 0
+        and "3 episodes of 20 turns at most; agent random sends no requests" in estimate.stdout
     )
 
 

@@ -31,7 +31,7 @@ def test_alfworld(tmp_path: Path) -> None:
     assert again.returncode == 0 and again.stdout.count("there already") == 3
 
 
-def test_a_broken_mirror_is_told_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_a_broken_mirror_is_reported_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     out = tmp_path / "data"
     assert fetch("alfworld", "--out", str(out), "--mirror", (tmp_path / "nowhere").as_uri()).returncode == 2
     (tmp_path / ARCHIVES[0]).write_bytes(b"no zip")
@@ -42,7 +42,7 @@ def test_a_broken_mirror_is_told_and_leaves_nothing_half_done(tmp_path: Path) ->
 
 
 def test_webshop(tmp_path: Path) -> None:
-    """The files are usable as they come; a page instead of a file is told."""
+    """The files are usable as they come; a page instead of a file is reported."""
     for path in (SCRIPT.parents[1] / "tests/data/webshop").glob("items_*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     out = tmp_path / "data"

@@ -118,9 +118,9 @@ def test_each_set_is_playable_as_it_comes(name: str, mirror: Mirror, tmp_path: P
     out = tmp_path / "data"
     done = fetch(name, "--out", str(out), "--mirror", mirror.url)
     assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
+    printed = done.stdout.splitlines()
     assert re.search(
-        f"; .*: {re.escape(LICENCES[name])}.*FlashRAG_datasets.: licence not verified", told[0]
+        f"; .*: {re.escape(LICENCES[name])}.*FlashRAG_datasets.: licence not verified", printed[0]
     ), "before the download"
     assert "while its publisher counts" in done.stdout and "scripts/fetch_data wiki18" in done.stdout
     assert fetch("wiki18", "--out", str(out), "--mirror", mirror.url).returncode == 0

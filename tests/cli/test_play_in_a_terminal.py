@@ -168,7 +168,7 @@ def test_a_hint_says_why_there_is_none(run: Run, corridor: list[str], tmp_path: 
     assert done.returncode == 2 and "use --split train" in done.stderr
 
 
-def test_a_push_that_loses_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_push_that_loses_is_announced(run: Run, tmp_path: Path) -> None:
     # Twice up and the box stands at the upper wall, where no target is.
     (tmp_path / "trap.txt").write_text("#######\n#     #\n#   . #\n# $   #\n# @   #\n#######\n")
     trap = ["sokoban-easy", "--option", "levels=trap.txt"]

@@ -56,9 +56,9 @@ def edit(file: Path, change: Edit) -> None:
 def different(call: Call, *arguments: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The report as JSON, and what differs in it."""
     code, out, err = call("replay", "o.jsonl", "--json", *arguments)
-    told = json.loads(out)
-    assert err == "" and code == (1 if told["different"] or told["failed"] else 0)
-    return told, told["different"]
+    report = json.loads(out)
+    assert err == "" and code == (1 if report["different"] or report["failed"] else 0)
+    return report, report["different"]
 
 
 @pytest.mark.parametrize("env", ["hotpotqa", "webshop", "alfworld", "blocksworld-unstack", "sokoban-medium"])
@@ -70,9 +70,9 @@ def test_what_was_played_is_found_again(call: Call, env: str) -> None:
         == 0
     )
     assert call("eval", "--env", env, "--agent", "oracle", "--tasks", "40", "--out", "expert.jsonl")[0] == 0
-    told, changes = different(call)
+    report, changes = different(call)
     steps = sum(len(episode.steps) for episode in read_episodes(Path("o.jsonl")))
-    assert not changes and (told["recordings"], told["as_recorded"], told["steps"]) == (8, 8, steps)
+    assert not changes and (report["recordings"], report["as_recorded"], report["steps"]) == (8, 8, steps)
     code, out, _ = call("replay", "expert.jsonl")
     assert (
         code == 0
@@ -90,8 +90,8 @@ def test_the_recorded_options_are_played_and_others_where_they_are_given(call: C
         == 0
     )
     assert not different(call)[1]
-    told, longer = different(call, "--option", "horizon=9")
-    assert told["options"] == {"observation": "grid_coords", "horizon": 9}
+    report, longer = different(call, "--option", "horizon=9")
+    assert report["options"] == {"observation": "grid_coords", "horizon": 9}
     assert [(d["step"], d["changes"]) for d in longer] == [
         (7, [{"what": "ended", "old": "truncated", "new": "goes on"}])
     ] * 3
@@ -138,8 +138,10 @@ def test_the_first_step_that_differs_is_named_with_old_and_new(call: Call, name:
     was = [getattr(step, what) for step in list(read_episodes(Path("o.jsonl")))[1].steps]
     wanted = next(at for at in range(number, len(was)) if was[at] != value)
     edit(Path("o.jsonl"), change)
-    told, (found,) = different(call)
-    assert (found["line"], found["step"], found["attempt"]) == (2, wanted + 1, 0) and told["as_recorded"] == 2
+    report, (found,) = different(call)
+    assert (found["line"], found["step"], found["attempt"]) == (2, wanted + 1, 0) and report[
+        "as_recorded"
+    ] == 2
     assert found["changes"] == [{"what": what, "old": value, "new": was[wanted]}]
     code, out, _ = call("replay", "o.jsonl")
     assert (
@@ -186,7 +188,7 @@ def test_changed_rules_are_found_where_they_change_the_game(
         "apply",
         lambda room, state, direction: (state, -1) if direction == 3 else play(room, state, direction),
     )
-    told, found = different(call)
+    report, found = different(call)
     goes_right = [
         any(step.action == "Right" for step in episode.steps) for episode in read_episodes(Path("o.jsonl"))
     ]
@@ -206,9 +208,11 @@ def test_changed_rules_are_found_where_they_change_the_game(
         return play(room, state, direction)
 
     monkeypatch.setattr(rules, "apply", crash)
-    told, found = different(call)
-    assert not found and 0 < len(told["failed"]) < 20 and len(told["failed"]) + told["as_recorded"] == 20
-    assert "ZeroDivisionError: oops" in told["failed"][0]["error"]
+    report, found = different(call)
+    assert (
+        not found and 0 < len(report["failed"]) < 20 and len(report["failed"]) + report["as_recorded"] == 20
+    )
+    assert "ZeroDivisionError: oops" in report["failed"][0]["error"]
 
 
 def test_another_rules_version_tier_or_panel_is_said_first(call: Call) -> None:
@@ -242,8 +246,8 @@ def test_another_rules_version_tier_or_panel_is_said_first(call: Call) -> None:
     assert third.startswith("panel: recorded under v1 0123 and v1 ") and fourth.startswith(
         "o.jsonl: 2 episodes"
     )
-    told, _ = different(call)
-    assert told["recorded"]["rules version"] == {"recorded": ["5", "6"], "here": "6"}
+    report, _ = different(call)
+    assert report["recorded"]["rules version"] == {"recorded": ["5", "6"], "here": "6"}
 
 
 def test_earlier_attempts_are_replayed_too(call: Call) -> None:
@@ -261,14 +265,14 @@ def test_earlier_attempts_are_replayed_too(call: Call) -> None:
         )[0]
         == 0
     )
-    told, found = different(call)
+    report, found = different(call)
     episodes = list(read_episodes(Path("o.jsonl")))
     assert (
         not found
-        and told["recordings"] == 4
+        and report["recordings"] == 4
         and all(len(episode.attempts) == 1 and episode.success for episode in episodes)
     )
-    assert told["steps"] == sum(
+    assert report["steps"] == sum(
         len(episode.steps) + len(episode.attempts[0]["steps"]) for episode in episodes
     )
 
@@ -296,8 +300,8 @@ def test_an_episode_that_ended_in_an_error_is_played_as_far_as_it_goes(call: Cal
         == 1
     )
     assert [len(episode.steps) for episode in read_episodes(Path("o.jsonl"))] == [3, 3, 3]
-    told, found = different(call)
-    assert not found and told["steps"] == 9 and told["as_recorded"] == 3
+    report, found = different(call)
+    assert not found and report["steps"] == 9 and report["as_recorded"] == 3
     edit(Path("o.jsonl"), lambda records: records[2]["steps"][2].update(observation="Nothing."))
     assert [(d["line"], d["step"]) for d in different(call)[1]] == [(3, 3)]
 
@@ -327,8 +331,8 @@ def test_an_episode_that_the_trainer_cut_is_not_expected_to_end(call: Call) -> N
             record["extra"] = {"overlong": True}
 
     edit(Path("o.jsonl"), cut)
-    told, found = different(call)
-    assert not found and told["steps"] == 2
+    report, found = different(call)
+    assert not found and report["steps"] == 2
     edit(Path("o.jsonl"), lambda records: records[0].update(extra={}))
     assert [d["changes"] for d in different(call)[1]] == [
         [{"what": "ended", "old": "truncated", "new": "goes on"}]
@@ -354,14 +358,14 @@ def test_options_of_a_training_run_come_from_its_folder(call: Call) -> None:
     assert code == 2 and "not the settings of a training run" in err
 
 
-def test_what_cannot_be_played_is_told_apart_from_what_differs(
+def test_what_cannot_be_played_is_listed_apart_from_what_differs(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call("eval", "--env", "hotpotqa", "--agent", "oracle", "--tasks", "3", "--out", "o.jsonl")[0] == 0
     edit(Path("o.jsonl"), lambda records: records[1].update(task="gone"))
-    told, found = different(call)
-    assert not found and told["as_recorded"] == 2 and [f["task"] for f in told["failed"]] == ["gone"]
-    assert "UnknownTask: no task 'gone'" in told["failed"][0]["error"]
+    report, found = different(call)
+    assert not found and report["as_recorded"] == 2 and [f["task"] for f in report["failed"]] == ["gone"]
+    assert "UnknownTask: no task 'gone'" in report["failed"][0]["error"]
     monkeypatch.setattr(
         "tstar_envs.envs.search_qa.search.service.HttpSearcher",
         partial(HttpSearcher, tries=1, pause_seconds=0.0),

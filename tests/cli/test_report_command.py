@@ -33,14 +33,14 @@ def test_a_page_of_real_evaluations(folder: Path) -> None:
     done = run_process(folder, "report", "runs", "--out", "pages/page.html", "--title", "First page")
     assert done.returncode == 0 and not done.stderr and "pages/page.html: 2 evaluations" in done.stdout
     html = (folder / "pages" / "page.html").read_text()
-    told = (
+    expected = (
         "<h1>First page</h1>",
         "6 of 200 tasks of panel v1",
         "decided, <bdi>oracle</bdi> is better",
         "asks no model",
         "holds 12 of",
     )
-    for part in told:
+    for part in expected:
         assert part in html, part
     assert [path.name for path in (folder / "pages").iterdir()] == ["page.html"]
 
@@ -99,7 +99,7 @@ def test_an_agent_behind_an_endpoint(folder: Path, call: Call, capsys: pytest.Ca
 
 def test_what_cannot_be_meant(call: Call, folder: Path) -> None:
     before = (folder / "runs" / "random.jsonl").read_bytes()
-    for arguments, told in (
+    for arguments, message in (
         (("runs", "--out", "runs/random.jsonl"), "the page is HTML, so its name must end in .html"),
         (("runs", "--out", "p.html", "--episodes", "-1"), "--episodes must be 0 or more, got -1"),
         (("nowhere", "--out", "p.html"), "nowhere: there is no such file"),
@@ -109,11 +109,11 @@ def test_what_cannot_be_meant(call: Call, folder: Path) -> None:
     ):
         (folder / "folder.html").mkdir(exist_ok=True)
         code, out, err = call(*arguments)
-        assert code == 2 and not out and told in err and "Traceback" not in err, arguments
+        assert code == 2 and not out and message in err and "Traceback" not in err, arguments
     assert (folder / "runs" / "random.jsonl").read_bytes() == before and not (folder / "p.html").exists()
 
 
-def test_files_without_episodes_are_left_out_and_told(call: Call) -> None:
+def test_files_without_episodes_are_left_out_and_named(call: Call) -> None:
     Path("empty.jsonl").touch()
     code, out, _ = call("runs", "empty.jsonl", "--out", "some.html")
     assert code == 0 and "empty.jsonl holds no episode yet: left out" in out and "2 evaluations" in out

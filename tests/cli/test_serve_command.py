@@ -30,7 +30,7 @@ def test_the_extra_is_named_with_the_command_that_installs_it(call: Call):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--env", "sokobn-easy"], "unknown environment 'sokobn-easy'; did you mean sokoban-easy?"),
         (["--env", "sokoban-easy", "--option", "horizn=3"], "tstar/Sokoban-easy has no option 'horizn'"),
@@ -43,12 +43,12 @@ def test_the_extra_is_named_with_the_command_that_installs_it(call: Call):
         (["--env", "sokoban-easy", "--prt", "1"], "'--prt' is no option"),
     ],
 )
-def test_what_is_mistyped_is_told_in_a_line(call: Call, arguments: list[str], told: str):
+def test_what_is_mistyped_is_reported_in_a_line(call: Call, arguments: list[str], message: str):
     code, out, error = call("serve", *arguments)
-    assert code == 2 and out == "" and told in error
+    assert code == 2 and out == "" and message in error
 
 
-def test_a_port_that_is_taken_is_told(call: Call):
+def test_a_port_that_is_taken_is_reported(call: Call):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, error = call("serve", "--env", "sokoban-easy", "--port", str(port))

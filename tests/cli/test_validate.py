@@ -20,7 +20,7 @@ def test_the_command_prints_figures_writes_reports_and_ends_with_1_where_a_check
     assert run_process(tmp_path, "validate", "--env", "sokoban-easy", "--tasks", "0").returncode == 2
 
 
-def test_a_folder_for_reports_that_cannot_be_made_is_told_before_anything_is_played(tmp_path, capsys):
+def test_a_folder_for_reports_that_cannot_be_made_is_reported_before_anything_is_played(tmp_path, capsys):
     (tmp_path / "taken").write_text("")
     for folder in ("taken", "taken/reports"):
         code, out, err = call_main(

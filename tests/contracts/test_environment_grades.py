@@ -71,7 +71,7 @@ def test_a_search_service_that_fails_is_no_grade():
         grade(subject_of("HotpotQA", tasks=1, retriever="http://127.0.0.1:9"))
 
 
-def test_an_environment_that_raises_is_told_of_and_the_other_checks_go_on(own):
+def test_an_environment_that_raises_is_reported_and_the_other_checks_go_on(own):
     made = grade(subject_of("own_lamps:mine/Raises"))
     found = {r.check.id: r.finding for r in made.results}
     assert made.verdict == "fail" and len(found) == len(CHECKS)

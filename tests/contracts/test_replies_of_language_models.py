@@ -186,15 +186,17 @@ def test_webshop_and_alfworld_are_lenient_but_for_the_modes_of_their_originals()
 
 
 @FOR_EVERY_ENV
-def test_the_agent_may_be_told_why(entry: EnvEntry) -> None:
-    quiet, telling = started(entry), make(entry.id, explain_invalid=True, horizon=20)
-    telling.reset(options={"task": 0})
+def test_an_option_tells_the_agent_why(entry: EnvEntry) -> None:
+    quiet, explaining = started(entry), make(entry.id, explain_invalid=True, horizon=20)
+    explaining.reset(options={"task": 0})
     for reply in ("go to nowhere 1", "search[", "click[nothing]", "Up Down", ""):
         before, (observation, *_, info) = quiet.snapshot(), quiet.step(reply)
-        told = telling.step(reply)
+        explained = explaining.step(reply)
         quiet.restore(before)
-        assert told[4] == {**info, "step": told[4]["step"], "horizon": 20}
-        assert not info["invalid_reason"] or (info["invalid_reason"] in told[0] and observation in told[0])
+        assert explained[4] == {**info, "step": explained[4]["step"], "horizon": 20}
+        assert not info["invalid_reason"] or (
+            info["invalid_reason"] in explained[0] and observation in explained[0]
+        )
 
 
 @given(st.text())

@@ -110,7 +110,7 @@ def test_every_damage_is_refused_by_name(kind: Kind, corpus_file: Path, tmp_path
         whole = path.read_bytes()
         flipped = [bytearray(whole) for _ in range(8)]
         for place, damaged in enumerate(flipped):
-            # Half of them in the header, which tells FAISS how much memory to take.
+            # Half of them in the header, from which FAISS takes how much memory to reserve.
             damaged[generator.randrange(len(whole) if place % 2 else min(80, len(whole)))] ^= (
                 1 << generator.randrange(8)
             )
@@ -144,9 +144,9 @@ def test_no_answer_comes_from_a_damaged_index(tmp_path: Path, monkeypatch: pytes
         byte = stream.read(1)[0]
         stream.seek(-1, os.SEEK_CUR)
         stream.write(bytes([byte ^ 4]))
-    told: Queue[BadIndex] = Queue()
-    index = load_index(tmp_path / "index", verify="behind", on_damage=told.put)
-    assert str(path) in str(told.get(timeout=60))
+    damage: Queue[BadIndex] = Queue()
+    index = load_index(tmp_path / "index", verify="behind", on_damage=damage.put)
+    assert str(path) in str(damage.get(timeout=60))
     with pytest.raises(BadIndex, match=r"vectors\.faiss"):
         index.search(["title 1"], 3)
     with pytest.raises(BadIndex, match=r"vectors\.faiss"):
@@ -154,11 +154,11 @@ def test_no_answer_comes_from_a_damaged_index(tmp_path: Path, monkeypatch: pytes
     assert load_index(tmp_path / "index", verify="never").search(["title 1"], 3)
     # As if it were too large to be compared before it opens: then the first search waits for the comparison.
     monkeypatch.setattr("retriever.storage._VERIFY_AT_ONCE", 0)
-    index = load_index(tmp_path / "index", on_damage=told.put)
+    index = load_index(tmp_path / "index", on_damage=damage.put)
     for _ in range(2):
         with pytest.raises(BadIndex, match=r"vectors\.faiss"):
             index.search(["title 1"], 3)
-    assert str(path) in str(told.get_nowait())
+    assert str(path) in str(damage.get_nowait())
 
 
 def test_two_builds_of_one_folder(corpus_file: Path, tmp_path: Path) -> None:

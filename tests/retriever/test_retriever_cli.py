@@ -16,7 +16,7 @@ from retriever.bench import opening
 from retriever.cli import main
 
 
-def told(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+def check_refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
     """One message, exit code 2, no traceback."""
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("error: ")
@@ -39,18 +39,18 @@ def test_build_is_the_same_in_every_process(kind: str, corpus_file: Path, tmp_pa
 
 def test_build_mistakes(corpus_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    told(run_cli("build", "--corpus", tmp_path / "none.jsonl", "--out", out), "none.jsonl")
-    told(run_cli("build", "--corpus", corpus_file, "--out", out, "--dim", "100"), "dim", "100")
+    check_refused(run_cli("build", "--corpus", tmp_path / "none.jsonl", "--out", out), "none.jsonl")
+    check_refused(run_cli("build", "--corpus", corpus_file, "--out", out, "--dim", "100"), "dim", "100")
     (tmp_path / "bad.jsonl").write_text('{"id": "0", "contents": "x"}\n{"id": 1}\n')
-    told(
+    check_refused(
         run_cli("build", "--corpus", tmp_path / "bad.jsonl", "--out", out), "bad.jsonl", "line 2", "contents"
     )
-    told(run_cli("build", "--corpus", corpus_file, "--out", tmp_path), "exists already")
+    check_refused(run_cli("build", "--corpus", corpus_file, "--out", tmp_path), "exists already")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl"]
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("hashed", 2_000), ("hashed", 100_000), ("bm25", 2_000)])
-def test_a_full_disk_is_told_with_path_and_remedy(
+def test_a_full_disk_is_reported_with_path_and_remedy(
     kind: str, limit: int, corpus_file: Path, tmp_path: Path
 ) -> None:
     # A limit on the size of a file makes writes fail as a full disk does: in the documents, or in the index.
@@ -78,7 +78,7 @@ def test_a_full_disk_is_told_with_path_and_remedy(
         timeout=60,
         check=False,
     )
-    told(done, f"{out} cannot be written: ", "make room")
+    check_refused(done, f"{out} cannot be written: ", "make room")
     assert not any(tmp_path.iterdir())
 
 
@@ -103,22 +103,22 @@ def test_a_missing_library_names_its_extra(module: str, extra: str, tmp_path: Pa
         timeout=60,
         check=False,
     )
-    told(done, f'"{module}"', f"pip install -c constraints.txt -e '.[{extra}]'")
+    check_refused(done, f'"{module}"', f"pip install -c constraints.txt -e '.[{extra}]'")
 
 
 def test_serve_mistakes(index_folder: Path, tmp_path: Path) -> None:
-    told(run_cli("serve", "--index", tmp_path / "none"), "none", "python -m retriever build")
-    told(run_cli("serve", "--index", index_folder, "--port", "70000"), "--port 70000")
+    check_refused(run_cli("serve", "--index", tmp_path / "none"), "none", "python -m retriever build")
+    check_refused(run_cli("serve", "--index", index_folder, "--port", "70000"), "--port 70000")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        told(run_cli("serve", "--index", index_folder, "--port", port), port, "in use")
+        check_refused(run_cli("serve", "--index", index_folder, "--port", port), port, "in use")
     # Found only when the index is read, after the port is open: the server ends by itself.
     damaged = tmp_path / "damaged"
     shutil.copytree(index_folder, damaged)
     with (damaged / "vectors.faiss").open("r+b") as stream:
         stream.seek(5000)
         stream.write(b"\0\1\2\3")
-    told(run_cli("serve", "--index", damaged, "--port", "0"), "vectors.faiss", "SHA-256")
+    check_refused(run_cli("serve", "--index", damaged, "--port", "0"), "vectors.faiss", "SHA-256")
 
 
 def test_damage_found_behind_ends_the_server(tmp_path: Path) -> None:
@@ -127,12 +127,14 @@ def test_damage_found_behind_ends_the_server(tmp_path: Path) -> None:
     with path.open("r+b") as stream:
         stream.seek((1 << 20) + 1000)
         stream.write(b"\0\1\2\3")
-    told(
+    check_refused(
         run_cli("serve", "--port", "0", "--verify", "behind", "--index", tmp_path / "index"),
         str(path),
         "SHA-256",
     )
-    told(run_cli("serve", "--port", "0", "--index", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9")
+    check_refused(
+        run_cli("serve", "--port", "0", "--index", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9"
+    )
 
 
 def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_mini_corpus_is_found_by_path(corpus_file: Path, tmp_path: Path) -> None
     data = package / "envs" / "search_qa" / "data"
     data.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
-    told(run_cli("serve", "--port", "0", cwd=tmp_path), "corpus.jsonl.gz", "--index FOLDER")
+    check_refused(run_cli("serve", "--port", "0", cwd=tmp_path), "corpus.jsonl.gz", "--index FOLDER")
     (data / "corpus.jsonl.gz").write_bytes(gzip.compress(corpus_file.read_bytes()))
     with serving("--topk", "2", cwd=tmp_path) as url:
         result = requests.post(f"{url}/retrieve", json={"query": "title 9"}, timeout=30).json()["result"]

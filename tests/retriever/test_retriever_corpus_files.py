@@ -86,7 +86,7 @@ def test_an_index_is_built_from_any_form(tmp_path: Path, name: str) -> None:
     assert load_index(tmp_path / "index").search(["word31"], 1)[0][0].document.id == "31"
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     good = '{"id": "%d", "contents": "x"}\n'
     path.write_text(

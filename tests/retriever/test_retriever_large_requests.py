@@ -106,7 +106,7 @@ def test_limits_are_settable_and_named(index_folder: object) -> None:
 
 
 class Recording:
-    """A searcher that tells the order in which it was asked, and waits for its gate before the first answer."""
+    """A searcher that records the order in which it was asked, and waits for its gate before the first answer."""
 
     ntotal = 10
 

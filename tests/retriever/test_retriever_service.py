@@ -250,7 +250,7 @@ def test_loading_is_503(serve_here: Serve, documents: list[Document]) -> None:
     assert requests.get(f"{url}/info", timeout=30).json()["index"] == "bm25"
 
 
-def test_failed_load_is_told(serve_here: Serve) -> None:
+def test_failed_load_is_reported(serve_here: Serve) -> None:
     failed = threading.Event()
 
     def load() -> HashedIndex:

@@ -100,10 +100,10 @@ class Started:
     def __init__(self, folder, commands, **variables):
         folder.mkdir(parents=True, exist_ok=True)
         self._mark = f"tstar-test-{os.getpid()}-{time.monotonic_ns()}"
-        self._told = [folder / f"{number}.told" for number, _ in enumerate(commands)]
+        self._printed = [folder / f"{number}.output" for number, _ in enumerate(commands)]
         self.processes = []
-        for told, command in zip(self._told, commands, strict=True):
-            with told.open("w") as out:
+        for printed, command in zip(self._printed, commands, strict=True):
+            with printed.open("w") as out:
                 given = environment(TSTAR_TEST_MARK=self._mark, **variables)
                 self.processes.append(
                     subprocess.Popen(
@@ -117,9 +117,9 @@ class Started:
         return [process.wait(max(0.1, deadline - time.monotonic())) for process in self.processes]
 
     @property
-    def told(self):
+    def printed(self):
         """What each of them printed."""
-        return [path.read_text() for path in self._told]
+        return [path.read_text() for path in self._printed]
 
     def left(self):
         """Processes that still run, children of children included, which carry the mark in their environment."""

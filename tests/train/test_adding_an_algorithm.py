@@ -53,7 +53,7 @@ def test_each_member_is_compared_with_the_others(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("grop", "grpo, dapo, dapo-paper, gigpo, ppo, or module:Class"),
         ("no_such_module:RLOO", "PYTHONPATH"),
@@ -61,6 +61,6 @@ def test_each_member_is_compared_with_the_others(folder):
         ("rloo:np", "no subclass"),
     ],
 )
-def test_what_is_no_algorithm_is_told_in_a_sentence(folder, name, told):
-    with pytest.raises(UnknownOption, match=told):
+def test_what_is_no_algorithm_is_refused_in_a_sentence(folder, name, message):
+    with pytest.raises(UnknownOption, match=message):
         algorithm_class(name)

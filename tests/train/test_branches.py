@@ -103,8 +103,8 @@ def sequences(size, seed=0):
             ids, mask = list(prompt), [0] * len(prompt)
             for turn in range(1 + member % 3):
                 said = reply if turn == 0 and member < 3 else [chance.randrange(2, size) for _ in range(3)]
-                told = [7, 8] if turn == 0 and member < 3 else [chance.randrange(2, size) for _ in range(2)]
-                ids, mask = [*ids, *said, *told], [*mask, *[1] * len(said), *[0] * len(told)]
+                shown = [7, 8] if turn == 0 and member < 3 else [chance.randrange(2, size) for _ in range(2)]
+                ids, mask = [*ids, *said, *shown], [*mask, *[1] * len(said), *[0] * len(shown)]
             made.append(
                 TokenSequence(
                     ids[:-2], mask[:-2], [-1.0] * (len(ids) - 2), [chance.uniform(-1, 1)] * (len(ids) - 2)
@@ -115,7 +115,7 @@ def sequences(size, seed=0):
 
 
 def numbers(model, rows, share, critic=None, most=100):
-    """(every own token's log-probability, entropy and value, the gradient of a sum that tells the tokens apart)."""
+    """(every own token's log-probability, entropy and value, the gradient of a sum that weighs every token differently)."""
     micros = list(sequence_micros(rows, most, 0.7, 0, torch.device("cpu"), share=share))
     model.zero_grad()
     said, entropies, values = {}, {}, {}

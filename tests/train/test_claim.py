@@ -51,11 +51,11 @@ def test_a_second_writer_is_refused_whatever_it_would_do(arguments, held, capsys
         (folder / "config.json").write_text(Config(env="tstar/HotpotQA").to_json())
     before = sorted(folder.iterdir())
     assert main([*arguments, str(folder)]) == 2
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert (
-        told.count("\n") == 1
-        and f"process {holder.pid} on {os.uname().nodename} since" in told
-        and "choose another --out" in told
+        error.count("\n") == 1
+        and f"process {holder.pid} on {os.uname().nodename} since" in error
+        and "choose another --out" in error
     )
     assert sorted(folder.iterdir()) == before
 
@@ -131,12 +131,12 @@ def test_a_folder_that_holds_something_is_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "x/" * 3000, "nul\0byte", "file/run", "file"])
-def test_odd_paths_are_told_in_one_line(name, tmp_path, capsys):
+def test_odd_paths_are_reported_in_one_line(name, tmp_path, capsys):
     (tmp_path / "file").touch()
     for command in (["--env", "hotpotqa", "--out"], ["warmstart", "--out"]):
         assert main([*command, f"{tmp_path}/{name}"]) == 2
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1 and "[Errno" not in told and "--out" in told and len(told) < 600
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "[Errno" not in error and "--out" in error and len(error) < 600
 
 
 def test_the_same_name_in_the_same_second_gives_two_folders(tmp_path):

@@ -37,7 +37,7 @@ def test_what_counts_is_named_in_the_plan_and_is_on_test_tasks():
     )
 
 
-def test_an_unknown_group_is_told_with_those_that_there_are():
+def test_an_unknown_group_is_refused_with_the_known_ones():
     with pytest.raises(UnknownOption, match="choices-blocksworld"):
         list(script.planned(PLAN, ["nothing"]))
 

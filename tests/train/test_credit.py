@@ -51,14 +51,14 @@ def test_every_turn_has_the_progress_that_the_environment_tells(played):
     for t in trajectories:
         env.reset(options={"task": t.episode.task})
         assert env.progress() == 0.0
-        told = []
+        progress = []
         for step in t.steps:
             *_, terminated, truncated, info = env.step(step.reply)
-            told.append(float(info["success"]) if terminated or truncated else env.progress())
-        assert [turn.progress for turn in t.turns] == told
+            progress.append(float(info["success"]) if terminated or truncated else env.progress())
+        assert [turn.progress for turn in t.turns] == progress
         made = progress_made(t.turns)
         assert made.sum() == pytest.approx(float(t.episode.success), abs=1e-12)
-        np.testing.assert_allclose(np.cumsum(made), told, atol=1e-12)
+        np.testing.assert_allclose(np.cumsum(made), progress, atol=1e-12)
         ends.add((t.episode.ended, t.episode.success))
     assert ("terminated", True) in ends and any(not success for _, success in ends), (
         "episodes that win and that do not"

@@ -51,7 +51,7 @@ def steps(folder, ranks, *scenarios, **environment):
 def require_same(mine, theirs, last=None, weights=True, tolerance=1e-5):
     """The same figures of (the last) steps and the same weights, references and critics.
 
-    Sums over tokens and norms are relative to their size, as 1e-5 of a sum of hundreds is below what float32 tells.
+    Sums over tokens and norms are relative to their size, as 1e-5 of a sum of hundreds is below the precision of float32.
     """
     expected = theirs["metrics"] if last is None else theirs["metrics"][-last:]
     assert len(mine["metrics"]) == len(expected) > 0
@@ -189,7 +189,7 @@ def test_the_stale_lock_would_stop_a_run_that_compiles_the_operation(tmp_path):
         tmp_path, [command], **with_stale_lock(tmp_path / "extensions")
     ) as started:  # its other rank waits on: it is killed
         assert started.codes(120) != [0] and not (tmp_path / "2.pt").exists()
-        assert "file_baton.py" in started.told[0] and "in wait" in started.told[0], started.told
+        assert "file_baton.py" in started.printed[0] and "in wait" in started.printed[0], started.printed
 
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):

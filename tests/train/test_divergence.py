@@ -98,8 +98,8 @@ walks_of = st.lists(
 def test_divergences_are_those_of_the_specification(walks, gamma, delta, shrink) -> None:
     tree = tree_of(*walks, gamma=gamma)
     ours = tree.divergences(delta, shrink)
-    told = [(d.node, d.spread, d.best_step, d.worst_step, d.best_count, d.worst_count) for d in ours]
-    assert told == twin(walks, tree, delta, shrink)
+    found = [(d.node, d.spread, d.best_step, d.worst_step, d.best_count, d.worst_count) for d in ours]
+    assert found == twin(walks, tree, delta, shrink)
     for d in ours:
         for (i, t), child in ((d.best_step, d.best), (d.worst_step, d.worst)):
             assert tree.node_of(i, t) is child and t == d.node.depth

@@ -66,7 +66,7 @@ def commands(hosts):
 def wait_for(fault, started):
     deadline = time.monotonic() + START
     while not fault.exists() or not fault.read_text():
-        assert time.monotonic() < deadline and started.processes[0].poll() is None, started.told
+        assert time.monotonic() < deadline and started.processes[0].poll() is None, started.printed
         time.sleep(0.05)
     return time.monotonic()
 
@@ -75,20 +75,20 @@ def require_good_end(started, begun, out, rank, answered):
     """In time, with an exit code, and with a message that names rank, stacks and checkpoint; nothing still runs.
 
     Args:
-        answered: ranks whose stacks must be told.
+        answered: ranks whose stacks must be printed.
     """
     codes = started.codes(60 * MINUTES + LATER - (time.monotonic() - begun))
     deadline = time.monotonic() + 25  # whose group is gone ends a little later
     while started.left() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not started.left() and all(codes), (codes, started.told)
-    told = "\n".join(started.told)
+    assert not started.left() and all(codes), (codes, started.printed)
+    printed = "\n".join(started.printed)
     messages = [
         line
-        for line in told.splitlines()
+        for line in printed.splitlines()
         if line.startswith("tstar_train: ") and "The stacks of rank" in line
     ]
-    assert len(messages) == 1, told
+    assert len(messages) == 1, printed
     [message] = messages
     assert f"rank {rank} (process " in message and re.search(
         r"gives no sign of life|has not come there|All have come there", message
@@ -99,7 +99,7 @@ def require_good_end(started, begun, out, rank, answered):
     assert str(file) in message
     stacks = file.read_text()
     for number in answered:
-        assert f"rank {number}, " in stacks and f"rank {number}, " in told
+        assert f"rank {number}, " in stacks and f"rank {number}, " in printed
     assert "in _wait" in stacks or "backward" in stacks
     return message
 
@@ -130,7 +130,7 @@ def test_a_rank_that_fails_ends_the_run(start, rank, where, how, optimizer, comm
         else:
             assert "gives no sign of life" in message
         if how == "hold":  # no thread of it can answer: its stacks are those that the signal dumps
-            assert "Fatal Python error: Aborted" in started.told[0]
+            assert "Fatal Python error: Aborted" in started.printed[0]
 
 
 @pytest.mark.slow
@@ -145,10 +145,10 @@ def test_hosts_whose_cable_is_pulled_both_end_the_run(hosts, tmp_path):
             begun = wait_for(fault, started)
             hosts.cut()
             codes = started.codes(60 * MINUTES + LATER + 30 - (time.monotonic() - begun))
-            assert all(codes), (codes, started.told)
+            assert all(codes), (codes, started.printed)
             for host, other in ((0, 1), (1, 0)):
                 [message] = [
-                    line for line in started.told[host].splitlines() if line.startswith("tstar_train: ")
+                    line for line in started.printed[host].splitlines() if line.startswith("tstar_train: ")
                 ]
                 assert (
                     f"rank {other}" in message
@@ -156,7 +156,7 @@ def test_hosts_whose_cable_is_pulled_both_end_the_run(hosts, tmp_path):
                     and f"--resume {out}" in message
                 )
                 assert re.search(rf"saved in {re.escape(str(out))}/checkpoints/\d+[;.]", message)
-                assert f"rank {host}, waiting in " in started.told[host]
+                assert f"rank {host}, waiting in " in started.printed[host]
     finally:
         hosts.mend()
 
@@ -176,12 +176,14 @@ def test_a_rank_that_nobody_meets_says_where_it_looked(rank, tmp_path):
     command = [sys.executable, "-m", "tstar_train", *SHORT, "--out", tmp_path / "run"]
     with Started(tmp_path, [command], **{name: str(value) for name, value in variables.items()}) as started:
         assert started.codes(60 * MINUTES * 2 + 60) == [2]
-        [message] = [line for line in started.told[0].splitlines() if line.startswith("tstar_train: ")]
+        [message] = [line for line in started.printed[0].splitlines() if line.startswith("tstar_train: ")]
         assert (
             f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within {MINUTES} minutes"
             in message
         )
-        assert not started.left() and not (tmp_path / "run").exists() and "Traceback" not in started.told[0]
+        assert (
+            not started.left() and not (tmp_path / "run").exists() and "Traceback" not in started.printed[0]
+        )
 
 
 @pytest.mark.slow
@@ -192,11 +194,11 @@ def test_ranks_that_meet_but_cannot_connect_say_so(hosts, tmp_path):
     with Started(
         tmp_path, [hosts.torchrun(host, *program) for host in (0, 1)], GLOO_SOCKET_IFNAME="lo"
     ) as started:
-        assert all(started.codes(60 * MINUTES * 2 + 60)), started.told
+        assert all(started.codes(60 * MINUTES * 2 + 60)), started.printed
         for (
-            told
-        ) in started.told:  # gloo lets the one that listens wait five times as long; it hears of the other
-            [message] = [line for line in told.splitlines() if line.startswith("tstar_train: ")]
+            printed
+        ) in started.printed:  # gloo lets the one that listens wait five times as long; it hears of the other
+            [message] = [line for line in printed.splitlines() if line.startswith("tstar_train: ")]
             assert (
                 "of 2 could not connect to the others" in message
                 and "GLOO_SOCKET_IFNAME names (lo here)" in message
@@ -217,13 +219,13 @@ def test_two_hosts_do_what_one_does_and_either_goes_on_with_it(optimizer, hosts,
     ]
     for number, commands in enumerate(runs):
         with Started(tmp_path / str(number), commands) as started:
-            assert not any(started.codes(300)), started.told
+            assert not any(started.codes(300)), started.printed
     require_same_run(two, own)
     shutil.copytree(two, one)
     again = ["-m", "tstar_train", "--iterations", 4, "--resume"]
     with Started(tmp_path / "2", [[sys.executable, *TORCHRUN, 1, *again, one]]) as started:
-        assert not any(started.codes(300)), started.told
+        assert not any(started.codes(300)), started.printed
     assert len(logged(one)) == 4 and json.loads((one / "summary.json").read_text())["iterations"] == 4
     with Started(tmp_path / "3", [hosts.torchrun(host, *again, two) for host in (0, 1)]) as started:
-        assert not any(started.codes(300)), started.told
+        assert not any(started.codes(300)), started.printed
     assert logged(one)[:3] == logged(two)[:3]

@@ -226,15 +226,15 @@ def test_a_run_whose_service_is_killed_stops_saved_and_goes_on_when_it_is_back(t
                 time.sleep(0.01)
             process.kill()
             ended = training.done(timeout=200)
-        told, done = ended.stderr, lines(tmp_path / "run" / "metrics.jsonl")
-        assert ended.returncode == 2 and "Traceback" not in told and told.count("\n") == 1
+        error, done = ended.stderr, lines(tmp_path / "run" / "metrics.jsonl")
+        assert ended.returncode == 2 and "Traceback" not in error and error.count("\n") == 1
         for text in (
             process.url,
             "python -m retriever serve",
             f"python -m tstar_train --resume {tmp_path / 'run'}",
             "episodes failed",
         ):
-            assert text in told
+            assert text in error
         assert 2 <= len(done) < 4 and (tmp_path / "run" / "checkpoints" / f"{len(done):06d}").is_dir(), (
             "nothing learnt is lost"
         )

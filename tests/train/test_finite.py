@@ -115,7 +115,7 @@ def test_a_helpers_share_counts_as_much():
         assert caught.value.batch["rows"]
 
 
-def test_broken_weights_are_told_where_they_are_first_used():
+def test_broken_weights_are_reported_where_they_are_first_used():
     policy = random_policy()
     with torch.no_grad():
         next(policy.model.parameters())[3] = math.nan
@@ -151,8 +151,8 @@ def test_the_command_says_so_and_keeps_the_batch(tmp_path, capsys):
         "--rollout.invalid-penalty 1e300 --evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy --no-tstar"
     ).split()
     assert main([*arguments, "--out", str(run)]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "NaN or infinite" in told and f"{run / 'broken_batch.json'}" in told
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "NaN or infinite" in error and f"{run / 'broken_batch.json'}" in error
     record = json.loads((run / "broken_batch.json").read_text())
     assert record["iteration"] == 1 and len(record["rows"]) == 4
     assert not (run / "metrics.jsonl").exists()
@@ -172,32 +172,32 @@ class Rows:
 
 def test_the_warm_start_stops_before_the_update_that_would_break_it():
     policy = random_policy()
-    told: list[int] = []
+    reported: list[int] = []
     with pytest.raises(NotFinite, match="update 2 of the imitation has a loss of nan") as caught:
         imitate(
             policy.model,
             iter(Rows(2)),
             ImitationSchedule(steps=3, batch=2),
             0,
-            lambda step, *_: told.append(step),
+            lambda step, *_: reported.append(step),
             every=1,
         )
-    assert told == [1] and len(caught.value.batch["rows"]) == 2
+    assert reported == [1] and len(caught.value.batch["rows"]) == 2
     assert all(bool(torch.isfinite(p).all()) for p in policy.model.parameters())
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(1, [1]), (2, [2]), (3, [2, 3])])
 def test_a_short_warm_start_has_a_loss(steps, reported):
-    told: list[tuple[int, float]] = []
+    losses: list[tuple[int, float]] = []
     imitate(
         random_policy().model,
         iter(Rows(10**9)),
         ImitationSchedule(steps=steps, batch=2),
         0,
-        lambda s, loss, _: told.append((s, loss)),
+        lambda s, loss, _: losses.append((s, loss)),
         2,
     )
-    assert [step for step, _ in told] == reported and all(math.isfinite(loss) for _, loss in told)
+    assert [step for step, _ in losses] == reported and all(math.isfinite(loss) for _, loss in losses)
 
 
 def test_figures_are_of_the_steps_that_had_something_to_measure():

@@ -51,7 +51,7 @@ def test_kills_come_in_order_at_starts_at_saves_and_over_the_whole_run(script):
     ]
 
 
-def test_a_run_that_validates_is_told_so(script):
+def test_the_steps_of_a_run_that_validates_are_ordered_and_named(script):
     stand = script["Stand"]
     steps = [
         stand(True, 0, 0, False, False),
@@ -102,7 +102,7 @@ def test_clock_times_are_no_difference(script, runs):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         (
             "metrics.jsonl",
@@ -117,9 +117,9 @@ def test_clock_times_are_no_difference(script, runs):
         (".metrics.jsonl.partial", "", "only one has .metrics.jsonl.partial"),
     ],
 )
-def test_the_first_difference_is_named(name, content, told, script, runs):
+def test_the_first_difference_is_named(name, content, message, script, runs):
     (runs[1] / name).write_text(content)
-    assert told in script["first_difference"](*runs)
+    assert message in script["first_difference"](*runs)
 
 
 def test_a_point_that_is_shown_twice_is_a_difference(script, runs):

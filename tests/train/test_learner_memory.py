@@ -123,10 +123,10 @@ def test_a_checkpoint_goes_on_bit_for_bit_and_is_an_ordinary_model(kind, tmp_pat
     learner.save(tmp_path)
     model.config.save_pretrained(tmp_path)
     Path(tmp_path / "policy.safetensors").rename(tmp_path / "model.safetensors")
-    ordinary, told = AutoModelForCausalLM.from_pretrained(
+    ordinary, info = AutoModelForCausalLM.from_pretrained(
         tmp_path, dtype=model.dtype, output_loading_info=True
     )
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    assert not info["missing_keys"] and not info["unexpected_keys"]
     with torch.no_grad():
         near = {"atol": 3e-2, "rtol": 0.05} if "half" in kind else {"atol": 1e-4, "rtol": 1e-4}
         torch.testing.assert_close(ordinary(micro().ids).logits, model(micro().ids).logits, **near)

@@ -1,4 +1,4 @@
-"""What cannot be loaded as a policy is told by its path and cause, in one message."""
+"""What cannot be loaded as a policy is reported with its path and cause, in one message."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from transformers import Phi3Config, Qwen2Config
 from scripts.small_models import save_small, small_model
 from tstar_train.__main__ import main
 from tstar_train.config import LoraConfig
-from tstar_train.plan import plan, told
+from tstar_train.plan import plan, plan_lines
 from tstar_train.policy.lora import add_adapters
 from tstar_train.presets import LARGE, large
 
@@ -198,18 +198,18 @@ def test_what_the_configuration_alone_rules_out_is_said_by_a_dry_run_too(name, s
     save_small(name, tmp_path / name)
     capsys.readouterr()
     assert main(["--env", "sokoban-easy", "--model", str(tmp_path / name), "--dry-run"]) == 2
-    told = capsys.readouterr().err
-    assert said in told and name in told and told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert said in error and name in error and error.count("\n") == 1
 
 
 def test_what_does_not_fit_is_said_with_what_helps():
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
-    lines = told(plan(config, QWEN_3B, 1), config, "cpu", 1000)
+    lines = plan_lines(plan(config, QWEN_3B, 1), config, "cpu", 1000)
     assert (
         "does not fit" in lines[-1] and "--lora.rank 32" in lines[-1] and "--optim.recompute" not in lines[-1]
     )
     adapters = dataclasses.replace(config, lora=LoraConfig(rank=8))
-    assert "--lora.rank" not in told(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
+    assert "--lora.rank" not in plan_lines(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
 
 
 def test_a_dry_run_writes_nothing(tmp_path):

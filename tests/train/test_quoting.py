@@ -1,4 +1,4 @@
-"""Rows of quotes: what counts can be told from the row alone, and heads that copy learn it at once."""
+"""Rows of quotes: what counts is known from the row alone, and heads that copy learn it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in policies' recipes: each loads, no key is dead, and what is wrong is told by file, key and what is valid."""
+"""The built-in policies' recipes: each loads, no key is dead, and what is wrong is reported with file, key and what is valid."""
 
 from __future__ import annotations
 
@@ -321,16 +321,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), WRONG, ids=[toml(change) for change, _ in WRONG])
-def test_what_is_wrong_is_told_by_file_and_key(tmp_path, change, told):
+@pytest.mark.parametrize(("change", "message"), WRONG, ids=[toml(change) for change, _ in WRONG])
+def test_what_is_wrong_is_reported_with_file_and_key(tmp_path, change, message):
     path = write(tmp_path, "mine", {"extends": "sokoban"} | change)
-    with pytest.raises(BadData, match=told) as error:
+    with pytest.raises(BadData, match=message) as error:
         read_recipe(path)
     assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("table", ["tokenizer", "model", "warm_start", "train", "env"])
-def test_a_missing_table_is_told(tmp_path, table):
+def test_a_missing_table_is_reported(tmp_path, table):
     whole = {
         key: value
         for key, value in (copy("_tiny") | copy("search_qa")).items()
@@ -341,7 +341,7 @@ def test_a_missing_table_is_told(tmp_path, table):
 
 
 @pytest.mark.parametrize("text", [b"[env", b"env = ", b"\xff\xfe", b"[env]\n[env]\n", b"a = 1\na = 2\n"])
-def test_what_is_no_toml_is_told(tmp_path, text):
+def test_what_is_no_toml_is_reported(tmp_path, text):
     (tmp_path / "mine.toml").write_bytes(text)
     with pytest.raises(BadData, match=r"mine\.toml: is not (TOML|UTF-8)"):
         read_recipe(tmp_path / "mine.toml")
@@ -361,7 +361,7 @@ def test_a_recipe_that_is_not_there_and_ones_that_extend_one_another(tmp_path):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(KEYS), st.randoms(use_true_random=False))
-def test_any_misspelt_key_is_told_with_the_right_one(tmp_path, at, chance: random.Random):
+def test_any_misspelt_key_is_reported_with_the_right_one(tmp_path, at, chance: random.Random):
     name, (*above, key) = at
     place = chance.randrange(len(key))
     wrong = key[:place] + chance.choice("xq_") + key[place + chance.randrange(2) :]
@@ -375,17 +375,17 @@ def test_any_misspelt_key_is_told_with_the_right_one(tmp_path, at, chance: rando
     path = write(tmp_path, name, table)
     with pytest.raises(BadData) as error:
         read_recipe(path)
-    told = str(error.value)
+    message = str(error.value)
     assert (
-        told.startswith(f"{path}: ")
-        and f"has no key {wrong!r}: " in told
-        and key in told.partition("valid: ")[2].split(", ")
+        message.startswith(f"{path}: ")
+        and f"has no key {wrong!r}: " in message
+        and key in message.partition("valid: ")[2].split(", ")
     )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(KEYS), st.sampled_from([[[[]]], {"a": {"b": 1}}, [{}]]))
-def test_any_value_of_another_type_is_told_with_its_key(tmp_path, at, value):
+def test_any_value_of_another_type_is_reported_with_its_key(tmp_path, at, value):
     name, (*above, key) = at
     if key in ("options", "training_options", "extends"):
         return

@@ -178,14 +178,14 @@ def test_summary_alone_gives_the_headline(run: Path) -> None:
     assert "<strong>46.0 %</strong>" in html and "+10.0 points" in html
 
 
-def test_validation_is_drawn_and_its_choice_told(run: Path, tmp_path: Path) -> None:
+def test_validation_is_drawn_and_its_choice_named(run: Path, tmp_path: Path) -> None:
     assert "alidation" not in re.sub(
         r"<dl.*?</dl>", "", write_report(run).read_text(encoding="utf-8"), flags=re.DOTALL
     )
     chose = write_report(make_run(tmp_path / "chose", iterations=3, trees=1, validation=True))
     html = " ".join(chose.read_text(encoding="utf-8").split())
-    told = "The weights of iteration 2 were chosen by validation: 47.5 % on 200 tasks of the split <i>valid</i>, the best of 3 validations."
-    assert told in html and "<b>Validation</b>" in html
+    best = "The weights of iteration 2 were chosen by validation: 47.5 % on 200 tasks of the split <i>valid</i>, the best of 3 validations."
+    assert best in html and "<b>Validation</b>" in html
     [drawn] = [d for d in page_data(chose)["diagrams"] if d["lines"][0]["label"] == "sampled"]
     assert drawn["iterations"] == [0, 2, 3]
     assert {line["label"]: line["texts"] for line in drawn["lines"]} == {
@@ -214,7 +214,7 @@ def test_the_metric_is_explained_in_whole_sentences(
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_where_success_is_not_the_reward_both_are_told(run: Path, alone: bool) -> None:
+def test_where_success_is_not_the_reward_both_are_shown(run: Path, alone: bool) -> None:
     evaluation, summary = (
         json.loads((run / name).read_text()) for name in ("evaluation.json", "summary.json")
     )

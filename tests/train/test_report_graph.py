@@ -164,7 +164,7 @@ def test_who_came_when_and_by_which_way(driver: Any, report: Path) -> None:
     for i in {i for i, _ in node["members"]}:
         steps = [t + 1 for j, t in node["members"] if j == i]
         assert re.search(rf"\b{i} \((reward )?[\d.]+(\)?), steps? [\d, ]*{steps[0]}\b", words), (i, steps)
-    # Each way on tells the action that was taken here, not one by which others came to the same state.
+    # Each way on shows the action that was taken here, not one by which others came to the same state.
     ways = [button.text for button in driver.find_elements(By.CSS_SELECTOR, "#tree-panel .ways button")]
     onward = [edge for edge in tree["edges"] if edge["source"] == node["id"]]
     assert len(ways) == len(onward)

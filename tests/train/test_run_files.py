@@ -30,8 +30,8 @@ RUN = (
 
 def tstar_train(capsys, *arguments):
     code = main([*map(str, arguments)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,11 @@ def finished(tmp_path_factory):
 
 def test_the_episodes_of_a_run_are_replayed_with_its_options(finished, capsys):
     assert replay_main(["replay", str(finished / "episodes.jsonl")]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "options: topk=1" in told and "config.json)" in told and "8 of 8 recordings are as they were" in told
+        "options: topk=1" in printed
+        and "config.json)" in printed
+        and "8 of 8 recordings are as they were" in printed
     )
 
 
@@ -120,12 +122,12 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_edited_runs_are_refused_with_what_was_edited(edit, run, capsys):
-    name, change, told = EDITS[edit]
+    name, change, message = EDITS[edit]
     (run / "summary.json").unlink()  # as if it was stopped just before its end
     (run / name).write_text(json.dumps(change(json.loads((run / name).read_text()))))
     before = contents(run)
     code, _, err = tstar_train(capsys, "--resume", run)
-    assert code == 2 and told in err and err.count("\n") == 1, err
+    assert code == 2 and message in err and err.count("\n") == 1, err
     assert contents(run) == before
 
 
@@ -254,10 +256,10 @@ CLAIMS = {
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_configuration_that_claims_more_than_the_files_hold(claim, model):
-    change, told = CLAIMS[claim]
+    change, message = CLAIMS[claim]
     path = model / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(TStarError, match=told):
+    with pytest.raises(TStarError, match=message):
         load_policy(str(model), None, "cpu")
 
 
@@ -287,9 +289,9 @@ def test_code_of_a_folder_is_never_run(model, tmp_path):
     names = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
     changed = {**json.loads(path.read_text()), "model_type": "evil", "auto_map": names}
     path.write_text(json.dumps(changed))
-    with pytest.raises(TStarError) as told:
+    with pytest.raises(TStarError) as caught:
         load_policy(str(model), None, "cpu")
-    assert not (tmp_path / "ran").exists() and "set the option" not in str(told.value)
+    assert not (tmp_path / "ran").exists() and "set the option" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

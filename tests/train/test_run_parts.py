@@ -288,7 +288,7 @@ def test_zero_variance_changes_nothing():
     assert torch.equal(weights(one), before)
 
 
-def test_a_disk_that_fills_at_a_checkpoint_is_told_and_the_one_before_stays(tmp_path):
+def test_a_disk_that_fills_at_a_checkpoint_is_reported_and_the_one_before_stays(tmp_path):
     one = small()
     save_checkpoint(tmp_path, one, Progress(1, 2.0, 8, 3.0), keep=2)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -339,7 +339,7 @@ def second_rank(world):
     iterate(other, 1)
 
 
-def test_ranks_share_one_result_and_what_fails_on_one_is_told_by_all():
+def test_ranks_share_one_result_and_what_fails_on_one_is_raised_by_all():
     alone = small(SHARED)
     first = iterate(alone, 0)
     with launched(2, second_rank, 5.0) as world:

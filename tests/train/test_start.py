@@ -20,17 +20,17 @@ QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_lim
 def refused(capsys, *arguments):
     """What the command line says; it must be one line, and exit code 2."""
     assert main(list(map(str, arguments))) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("tstar_train: ") and told.count("\n") == 1
-    return told
+    message = capsys.readouterr().err
+    assert message.startswith("tstar_train: ") and message.count("\n") == 1
+    return message
 
 
 @pytest.mark.parametrize(("name", "other"), [("popqa", "nq"), ("bamboogle", "musique")])
 def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path, capsys):
     for split in ([], ["--split", "test"]):
-        told = refused(capsys, "--env", name, *split, "--out", tmp_path / "run")
-        assert "for evaluation only" in told and f"train with --env {other}" in told
-        assert f"python -m tstar_envs eval --env {name} --agent tiny:" in told
+        message = refused(capsys, "--env", name, *split, "--out", tmp_path / "run")
+        assert "for evaluation only" in message and f"train with --env {other}" in message
+        assert f"python -m tstar_envs eval --env {name} --agent tiny:" in message
     assert not (tmp_path / "run").exists()
 
 
@@ -62,8 +62,8 @@ def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_measured_o
     save_small(name, tmp_path / name)
     capsys.readouterr()
     options = ["--processes", 1, "--rollout.max-tokens", 8, "--out", tmp_path / "run"]
-    told = refused(capsys, "--env", "sokoban-easy", "--model", tmp_path / name, *options)
-    assert name in told and not (tmp_path / "run").exists()
+    message = refused(capsys, "--env", "sokoban-easy", "--model", tmp_path / name, *options)
+    assert name in message and not (tmp_path / "run").exists()
 
 
 def test_a_start_without_a_model_leaves_no_folder(tmp_path):

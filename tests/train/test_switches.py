@@ -269,7 +269,7 @@ def alpha(of):
     torch.testing.assert_close(
         usual.reference, 0.95 * stays.reference + 0.05 * follows.reference, rtol=1e-5, atol=1e-7
     )
-    assert usual.metrics == stays.metrics == follows.metrics, "which only later iterations can tell"
+    assert usual.metrics == stays.metrics == follows.metrics, "which only later iterations can show"
 
 
 def verify(of):

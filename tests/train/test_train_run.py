@@ -131,8 +131,8 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path, capsys):
     (newest / "policy.safetensors").write_bytes(data)
     metrics = (copy / "metrics.jsonl").read_bytes()
     assert main(["--resume", str(copy)]) == 2
-    told = capsys.readouterr().err
-    assert "policy.safetensors is damaged" in told and "Traceback" not in told
+    error = capsys.readouterr().err
+    assert "policy.safetensors is damaged" in error and "Traceback" not in error
     assert (copy / "metrics.jsonl").read_bytes() == metrics
 
 
@@ -158,8 +158,8 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path, capsys):
 def test_bad_input_gives_one_message(arguments, message, tmp_path, capsys):
     out = [] if "--resume" in arguments else ["--out", tmp_path / "run"]
     code = main([*map(str, arguments), *map(str, out)])
-    told = capsys.readouterr().err
-    assert code == 2 and message in told, told
+    error = capsys.readouterr().err
+    assert code == 2 and message in error, error
 
 
 def test_an_unknown_option_names_the_valid_ones(tmp_path):

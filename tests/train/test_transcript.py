@@ -57,16 +57,16 @@ def test_where_it_is_too_long_the_oldest_turns_are_left_out_and_no_more_than_tha
     transcript = Transcript(CODEC, "rules", "the goal", "first", kind, history)
     for reply, observation in turns:
         transcript.add(CODEC.reply(reply), observation)
-    told = [i for a, b in turns for i in (*CODEC.reply(a), *CODEC.observation(b))]
+    tokens = [i for a, b in turns for i in (*CODEC.reply(a), *CODEC.observation(b))]
     lengths = [len(CODEC.reply(a)) + len(CODEC.observation(b)) for a, b in turns]
     if kind == "concat":
         start = CODEC.start("rules", "first")
-        shorter = [start + told[sum(lengths[:first]) :] for first in range(max(1, len(turns)))]
+        shorter = [start + tokens[sum(lengths[:first]) :] for first in range(max(1, len(turns)))]
     else:
         seen = ["first", *(b for _, b in turns)]
         firsts = range(max(0, len(turns) - history), len(turns) + 1)
         shorter = [
-            CODEC.start("rules", f"the goal\n{seen[first]}") + told[sum(lengths[:first]) :]
+            CODEC.start("rules", f"the goal\n{seen[first]}") + tokens[sum(lengths[:first]) :]
             for first in firsts
         ]
     fitting = [ids for ids in shorter if len(ids) <= room]

@@ -111,7 +111,7 @@ def test_rewards_equal_up_to_rounding_do_not_explode() -> None:
 
 @pytest.fixture
 def stitched() -> Tree:
-    """Two first steps that the policy tells apart lead to one second step.
+    """Two first steps that the policy distinguishes lead to one second step.
 
     Trajectories 0 (R 1) and 1 (R 0) take the one way, 2 (R 1) the other; all share step 1; then 0 and 2 end
     with C, 1 with D. 3 (R 0) ends at once. The discount is 0.5.

@@ -273,16 +273,16 @@ def test_a_best_that_is_later_than_the_checkpoint_is_replaced_by_its_choice(copi
     require_same(copied, whole[0])
 
 
-def test_damage_is_told_with_what_mends_it(copied, whole, capsys):
+def test_damage_is_reported_with_its_remedy(copied, whole, capsys):
     data = bytearray((copied / "best" / "policy.safetensors").read_bytes())
     data[-100] ^= 1
     (copied / "best" / "policy.safetensors").write_bytes(data)
     before = contents(copied)
     assert main(["--resume", str(copied)]) == 2
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        "best/policy.safetensors is damaged" in told
-        and f"delete it, and --resume {copied} makes it again" in told
+        "best/policy.safetensors is damaged" in message
+        and f"delete it, and --resume {copied} makes it again" in message
     )
     assert contents(copied) == before
     shutil.rmtree(copied / "best")
@@ -290,7 +290,7 @@ def test_damage_is_told_with_what_mends_it(copied, whole, capsys):
     require_same(copied, whole[0])
 
 
-def test_lost_weights_and_lost_records_are_told(copied, capsys):
+def test_lost_weights_and_lost_records_are_reported(copied, capsys):
     chosen = by_brute_force(means(copied))
     text = (copied / "validation.jsonl").read_text()
     (copied / "validation.jsonl").write_text("".join(text.splitlines(keepends=True)[:1]))
@@ -303,10 +303,10 @@ def test_lost_weights_and_lost_records_are_told(copied, capsys):
     for name in ("best", f"checkpoints/{chosen:06d}"):
         shutil.rmtree(copied / name)
     assert main(["--resume", str(copied)]) == 2
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        f"the weights of iteration {chosen}, which validation chose, are lost" in told
-        and told.count("\n") == 1
+        f"the weights of iteration {chosen}, which validation chose, are lost" in message
+        and message.count("\n") == 1
     )
 
 
@@ -347,15 +347,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), REFUSED)
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
-def test_tasks_of_other_uses_are_refused_by_name(arguments, told, dry, tmp_path, capsys):
+def test_tasks_of_other_uses_are_refused_by_name(arguments, message, dry, tmp_path, capsys):
     assert main([*VALIDATED, *arguments, *dry, "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1 and not (tmp_path / "run").exists()
+    assert message in error and error.count("\n") == 1 and not (tmp_path / "run").exists()
 
 
-def test_splits_are_told_apart_by_their_tasks(tmp_path):
+def test_splits_are_distinguished_by_their_tasks(tmp_path):
     def tasks(env, **evaluation):
         config = Config(env=env, evaluation=EvaluationConfig(validate_every=1, **evaluation))
         return validation_tasks(make_env(config), config)

@@ -34,7 +34,7 @@ def wait_for_an_iteration(out: Path, running: Callable[[], bool]) -> None:
 
 
 def end_by_a_signal_to_the_group(out: Path) -> str:
-    """As a cluster's scheduler does; what the run tells on stderr."""
+    """Signal the run as a cluster's scheduler does; return what the run prints on stderr."""
     with TrainProcess(out.parent, *RUN, "--processes", 2, "--out", out) as process:
         wait_for_an_iteration(out, lambda: process.running)
         os.killpg(process.pid, signal.SIGTERM)
@@ -44,7 +44,7 @@ def end_by_a_signal_to_the_group(out: Path) -> str:
 
 
 def end_by_closing_its_output(out: Path) -> str:
-    """What the run tells on stderr; a process of its own from the first line on."""
+    """What the run prints on stderr; a process of its own from the first line on."""
     command = [sys.executable, "-m", "tstar_train", *RUN, "--processes", "1", "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -104,13 +104,13 @@ def patient(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signum", "minutes", "told"),
+    ("signum", "minutes", "message"),
     [(signal.SIGSTOP, 1 / 60, "waited .*--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")],
 )
 def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at_all(
-    signum: signal.Signals, minutes: float, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    signum: signal.Signals, minutes: float, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(RankFailed, match=told) as raised, launched(2, patient, 10.0) as world:
+    with pytest.raises(RankFailed, match=message) as raised, launched(2, patient, 10.0) as world:
         world.in_case(tmp_path, str)
         [process] = [p for p in multiprocessing.active_children() if p.pid is not None]
         world.patience(minutes)

@@ -77,7 +77,7 @@ class TrainProcess:
         self._arguments = [*map(str, arguments)]
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.printed")))
-        self._streams = (folder / f"{number}.printed", folder / f"{number}.told")
+        self._streams = (folder / f"{number}.printed", folder / f"{number}.errors")
         self._process = _CONTEXT.Process(
             target=_run, args=(self._arguments, self._streams, dict(environment or {}), killed_at)
         )
@@ -94,8 +94,8 @@ class TrainProcess:
         """Exit code and what it printed, after its end."""
         self._process.join(timeout)
         assert not self.running, f"not done after {timeout} s"
-        printed, told = (path.read_text() for path in self._streams)
-        return subprocess.CompletedProcess(self._arguments, self._process.exitcode or 0, printed, told)
+        printed, errors = (path.read_text() for path in self._streams)
+        return subprocess.CompletedProcess(self._arguments, self._process.exitcode or 0, printed, errors)
 
     def done_by_kill(self, timeout: float = 300) -> None:
         """After its end, which must be by ``killed_at``."""

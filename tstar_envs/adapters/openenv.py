@@ -23,8 +23,8 @@ from tstar_envs.adapters.openenv_messages import (
     TStarAction,
     TStarObservation,
     TStarState,
+    errors_for_client,
     missing,
-    told,
 )
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
@@ -67,7 +67,7 @@ class Served:
         self._options = {name: value for name, value in options.items() if name != "split"}
         self._sets: dict[str, TaskSet] = {}
         self._lock = Lock()
-        self.env = self.make()  # tells at once what is wrong with the options or the data; never played
+        self.env = self.make()  # raises at once if the options or the data are wrong; never played
         self.splits = [split for split in self.env.splits if len(self.env.task_ids(split))]
         if self.entry.id in panel(PANEL).entries:
             with suppress(PanelMismatch):  # other data are here, or options that change what tasks hold
@@ -89,8 +89,8 @@ class Served:
             return self._sets[split]
 
     def specs(self, split: str) -> list[dict[str, Any]]:
-        """The tasks of a split as the Task API tells them."""
-        with told():
+        """The tasks of a split in the form of the Task API."""
+        with errors_for_client():
             return [
                 {"id": task, "index": index, "split": split}
                 for index, task in enumerate(self.tasks(split).ids)
@@ -128,9 +128,9 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         return self._served.specs(split)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """One task; an index out of range is told with the range."""
+        """One task; the error for an index out of range names the range."""
         tasks = self._served.specs(split)
-        with told():
+        with errors_for_client():
             if not 0 <= index < len(tasks):
                 raise UnknownTask(f"index {index} is out of range: split {split!r} has {len(tasks)} tasks")
         return tasks[index]
@@ -165,7 +165,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         Raises:
             ServedError: no such split or task, or an argument that is none; an episode that is running goes on as it was.
         """
-        with told():
+        with errors_for_client():
             self._check_open()
             wanted = self._wanted(seed, split, index, task, unknown)
             if split not in self._envs:
@@ -186,13 +186,13 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             )
 
     def step(self, action: TStarAction, timeout_s: float | None = None, **_: Any) -> TStarObservation:
-        """Play one turn. A call that no tool takes is an invalid action, which costs a step as in ``eval``, and is told why.
+        """Play one turn. A call that no tool takes is an invalid action: it costs a step as in ``eval``, and the observation says why.
 
         Raises:
             ServedError: there is no episode, it is over, or the action is neither a reply nor a call; or the search service failed:
                 then nothing was played, and the same step may be tried again.
         """
-        with told():
+        with errors_for_client():
             self._check_open()
             env = self._env
             if env is None:

@@ -1,4 +1,4 @@
-"""What an OpenEnv session says and is told: actions, observations, its state, and errors that the client can read."""
+"""The messages of an OpenEnv session: actions, observations, its state, and errors that the client can read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tstar_envs.errors import InfrastructureError, MissingExtra, TStarError
 
 
 def missing(error: ImportError) -> MissingExtra:
-    """What is said where a package is not here, or OpenEnv is of a version that lacks a name."""
+    """The error for a package that is not installed, or a version of OpenEnv that lacks a name."""
     lacks = error.name if isinstance(error, ModuleNotFoundError) and error.name else "openenv>=0.10,<0.11"
     return MissingExtra("the OpenEnv server", lacks, "openenv")
 
@@ -38,7 +38,7 @@ class TStarAction(Action):
 
     @classmethod
     def model_validate(cls, obj: Any, **how: Any) -> TStarAction:
-        """As pydantic's, but what is wrong is told: OpenEnv answers a ValidationError with "Invalid message" alone."""
+        """Validate as pydantic does, and name the faults: OpenEnv answers a ValidationError with "Invalid message" alone."""
         try:
             action: TStarAction = super().model_validate(_sendable(obj), **how)
             return action
@@ -68,7 +68,7 @@ class TStarObservation(Observation):
 
 
 class TStarState(State):
-    """Of a session: which environment, and the task that is played."""
+    """The state of a session: which environment, and the task that is played."""
 
     env: str = Field(default="", description="Gymnasium id")
     task_id: str | None = Field(default=None, description="of the episode, null before the first")
@@ -76,8 +76,8 @@ class TStarState(State):
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Errors of the suite as the client shall read them."""
+def errors_for_client() -> Iterator[None]:
+    """Turn errors of the suite into ones whose message reaches the client."""
     try:
         yield
     except TStarError as error:

@@ -88,7 +88,7 @@ class Rollout:
         return None if self._failure is not None else self._reward
 
     def _call(self, tool: Tool, arguments: dict[str, Any]) -> str:
-        """Play a call. TRL tells the model what is raised, and the rollout goes on.
+        """Play a call. TRL passes the message of an error on to the model, and the rollout goes on.
 
         Raises:
             ValueError: the episode is over, or has failed; or the call is none (``BadCall``), which costs a turn as any invalid action.
@@ -138,7 +138,7 @@ def environment_factory(env_id: str, *, seed: int = 0, split: str = "train", **o
         UnknownOption: no such environment, split or option.
     """
     entry, options = find_entry(env_id), {"split": split, **options}
-    tools = _make(entry, options).tools  # an option may change them, and a wrong one is told now
+    tools = _make(entry, options).tools  # an option may change them, and a wrong one is refused here
     shared = {"_entry": entry, "_options": options, "_seeds": itertools.count(seed), "__module__": __name__}
     name = entry.id.partition("/")[2].replace("-", "_")  # TRL names the reward after it
     return type(
@@ -179,7 +179,7 @@ def _method(tool: Tool) -> Callable[..., str]:
 
 
 def instructions(env: TextEnv[Any, Any]) -> str:
-    """The rules as a model is told them that acts by calls."""
+    """The rules as text for a model that acts by tool calls."""
     return f"{env.prompt()}\n\n{TOOLS_NOTE}"
 
 

@@ -19,7 +19,7 @@ class Accounts:
         successes: episodes that solved their task.
         reply_seconds: how long the agent took for each reply, sorted; those of earlier attempts are in it, requests for other purposes
             and the environment are not.
-        cost: in ``currency``; None where the table has no price for the model, or an endpoint did not tell its tokens.
+        cost: in ``currency``; None where the table has no price for the model, or an endpoint did not report its tokens.
         currency: of the table.
         as_of: day of its prices.
     """

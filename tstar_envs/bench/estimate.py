@@ -1,4 +1,4 @@
-"""What an evaluation of a chat model will take, told before it is paid for: a few tasks are played with the expert in the model's place."""
+"""The expected requests, tokens and cost of evaluating a chat model: a few tasks are played with the expert in the model's place."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _Expert:
 
 
 def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: Sequence[Key]) -> Estimate:
-    """Tell what episodes will take.
+    """Estimate the requests and tokens that episodes will take.
 
     Args:
         env: where they are played.

@@ -1,4 +1,4 @@
-"""Why an episode did not solve its task, told apart: a model that plays badly is not an endpoint that is down."""
+"""Kinds of reasons why an episode did not solve its task: a model that plays badly is not an endpoint that is down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tstar_envs.errors import TStarError
 from tstar_envs.record import Episode
 
 MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = "model", "unparsed", "endpoint", "environment", "agent"
-# How each is told, in the order of the tables; the first two are results of the agent, the others are in no rate.
+# How tables name each kind, in their order; the first two are results of the agent, the others are in no rate.
 KINDS = {
     MODEL: "the model failed",
     UNPARSED: "the replies did not parse",
@@ -47,7 +47,7 @@ def failure(episode: Episode, error: Exception | None = None) -> str:
 
     Args:
         episode: it has ended.
-        error: what ended it, if it ended in an error and that is at hand; else its record tells.
+        error: what ended it, if it ended in an error and the error is at hand; else its record is read.
     """
     if episode.ended == "error":
         name = type(error).__name__ if error is not None else episode.error.partition(":")[0]
@@ -63,5 +63,5 @@ def failure(episode: Episode, error: Exception | None = None) -> str:
 
 
 def failure_of(episode: Episode) -> str:
-    """Which of ``KINDS`` an episode is, as its record says, or as its steps tell where it was written before there was a word for it."""
+    """Which of ``KINDS`` an episode is, as its record says, or as its steps show where the record is older than this field."""
     return episode.failure or failure(episode)

@@ -30,7 +30,7 @@ class Comparison:
         p_holm: the same after Holm's correction for all comparisons made together.
         deviation: standard deviation over tasks of the differences; None for a single task.
         detectable: the true difference found in 80 % of all cases with so many tasks (alpha .05, two-sided); None where all tasks
-            differ alike, which tells no spread.
+            differ alike, so that no spread can be estimated.
         decided: whether the interval excludes 0 and ``p_holm`` is below .05. Both are asked for, because the bootstrap of a few tasks
             is too sure of itself.
         more: further tasks that would decide it if the difference stays as it is (see ``tasks_to_decide``), at Bonferroni's level of

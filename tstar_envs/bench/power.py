@@ -34,7 +34,7 @@ def minimal_detectable_effect(
 def tasks_to_decide(
     difference: float, deviation: float, *, alpha: float = ALPHA, power: float = 0.5
 ) -> int | None:
-    """Tasks with which a difference that stays as it is would be told from 0: the equation above solved for ``tasks``.
+    """Tasks that would distinguish a difference of this size from 0: the equation above solved for ``tasks``.
 
     Args:
         difference: mean over tasks of the paired differences, in [-1, 1].

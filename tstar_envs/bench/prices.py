@@ -32,7 +32,7 @@ class Price:
     output: float
 
     def of(self, calls: Iterable[Mapping[str, Any]]) -> float | None:
-        """What requests (an episode's ``calls``) cost; None where the endpoint did not tell the tokens of one."""
+        """What requests (an episode's ``calls``) cost; None where the endpoint did not report the tokens of one."""
         cost = 0.0
         for call in calls:
             given, answered = call.get("input_tokens"), call.get("output_tokens")

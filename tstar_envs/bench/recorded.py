@@ -26,7 +26,7 @@ class Outcome:
     Attributes:
         success: 1 or 0.
         score: the reward, in [0, 1].
-        shown: digest of what the agent was shown first, which tells whether the task is the same.
+        shown: digest of what the agent was shown first, which shows whether the task is the same.
     """
 
     success: float

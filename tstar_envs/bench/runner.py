@@ -49,7 +49,7 @@ class Setting:
         name: how records call the agent.
         seed: with task and sample it gives ``info["agent_seed"]``, which ``agent.reset`` gets.
         progress: whether ``extra`` gets ``progress``, how far the episode came (``TextEnv.progress`` of its last state); where that
-            cannot be told (a solver gave up), the result stands and ``progress_unknown`` says why.
+            cannot be determined (a solver gave up), the result stands and ``progress_unknown`` says why.
         panel: name and hash of the panel that the tasks are of, for the records.
     """
 

@@ -21,7 +21,7 @@ FACTS = frozenset({"progress", "optimal_length"})  # where one is missing it is 
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of a set of episodes; rates are fractions of 1, None where there is no episode to tell.
+    """Figures of a set of episodes; rates are fractions of 1, None where there is no episode.
 
     Attributes:
         episodes: those that ended without an error.
@@ -37,7 +37,7 @@ class Summary:
         truncated: share of episodes that ran out of steps.
         extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0; what is a fact of the
             task or a measurement, ``FACTS``, is averaged over the episodes that have it).
-        progress_unknown: episodes whose progress was asked for and could not be told.
+        progress_unknown: episodes whose progress was asked for and could not be determined.
         failures: episodes by kind of failure (``tstar_envs.bench.failures.KINDS``), those that ended in an error included.
         unreadable: share of steps whose reply held no action that could be read.
     """

@@ -59,8 +59,8 @@ def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarErr
     """Step environments of one family, after what they share (``TextEnv.prepare_group_step``); what fails costs its own row."""
     try:
         failed = type(envs[0]).prepare_group_step(envs, replies)
-    except Exception as error:  # noqa: BLE001 - told as what it is, a fault of the environment
-        failed = dict.fromkeys(range(len(envs)), _told(error))  # type: ignore[arg-type]
+    except Exception as error:  # noqa: BLE001 - reported as what it is, a fault of the environment
+        failed = dict.fromkeys(range(len(envs)), _as_suite_error(error))  # type: ignore[arg-type]
     return [
         failed[i] if i in failed else _step(env, reply)
         for i, (env, reply) in enumerate(zip(envs, replies, strict=True))
@@ -71,9 +71,9 @@ def _step(env: Env, reply: str) -> StepResult | TStarError:
     try:
         observation, reward, terminated, truncated, info = env.step(reply)
     except Exception as error:  # noqa: BLE001 - one episode's, not the run's
-        return _told(error)
+        return _as_suite_error(error)
     return StepResult(observation, reward, bool(terminated or truncated), bool(terminated), info)
 
 
-def _told(error: Exception) -> TStarError:
+def _as_suite_error(error: Exception) -> TStarError:
     return error if isinstance(error, TStarError) else EnvironmentFailed(raised("the environment", error))

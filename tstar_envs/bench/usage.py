@@ -16,7 +16,7 @@ class Call:
     Attributes:
         purpose: ``act`` (the step's reply), or what else it was for: ``reflect``, ``refine``.
         seconds: from the first try to the answer, waiting between tries included.
-        input_tokens: of the request as the endpoint counts them, None where it does not tell.
+        input_tokens: of the request as the endpoint counts them, None where it does not report them.
         output_tokens: of the answer, likewise; reasoning that is not shown is among them.
         cached_tokens: of the input, those that the endpoint had computed before.
         tries: requests sent for this answer; above 1 where some failed.
@@ -56,7 +56,7 @@ class Usage:
 
     Attributes:
         calls: requests that were answered.
-        uncounted: those of them whose tokens the endpoint did not tell; they are in no sum of tokens.
+        uncounted: those of them whose tokens the endpoint did not report; they are in no sum of tokens.
         input_tokens: sum.
         output_tokens: sum.
         cached_tokens: of the input.

@@ -1,4 +1,4 @@
-"""What an agent is shown of the environment it plays: what it is told, and nothing that knows the solution.
+"""What an agent is shown of the environment it plays: its rules and tools, and nothing that knows the solution.
 
 An evaluation hands this to ``agent.bind``. An agent that is meant to look inside (the oracle is) says so with ``privileged = True``;
 then it gets the environment itself, and the evaluation says so.
@@ -15,7 +15,7 @@ from tstar_envs.registry import find_entry
 
 
 class NotShown(TStarError, AttributeError):
-    """An agent asked for something of the environment that would tell it more than its observations do."""
+    """An agent asked for something of the environment that would reveal more than its observations do."""
 
 
 class EnvironmentView:
@@ -26,7 +26,7 @@ class EnvironmentView:
 
     Attributes:
         env_id: Gymnasium id.
-        horizon: steps until truncation; None where each task has its own (``horizon="optimal*2"``), which ``info["horizon"]`` tells.
+        horizon: steps until truncation; None where each task has its own (``horizon="optimal*2"``), which ``info["horizon"]`` holds.
         prompt_style: how the environment wants replies by default.
         tools: its actions as typed functions.
     """

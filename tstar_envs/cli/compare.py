@@ -94,7 +94,7 @@ def _compare(command: CompareCommand, paths: Sequence[Path], console: Console) -
 
 
 def _names(files: Sequence[Recorded]) -> list[str]:
-    """How each is called: its agent, with the file where the agent alone does not tell."""
+    """The name of each file: its agent, with the path where several files have that agent."""
     times = Counter(file.agent for file in files)
     return [file.agent if times[file.agent] == 1 else f"{file.agent} ({file.path})" for file in files]
 

@@ -46,7 +46,7 @@ def run(command: DoctorCommand, console: Console) -> int:
     for name, (title, examine) in SECTIONS.items():
         if not command.json:
             say(console, title, "bold")
-        found[name] = list(_told(examine(), command, console))
+        found[name] = list(_printed(examine(), command, console))
     broken = [finding for of in found.values() for finding in of if finding.status == BROKEN]
     if command.json:
         sections: dict[str, Any] = {name: [asdict(finding) for finding in of] for name, of in found.items()}
@@ -56,7 +56,7 @@ def run(command: DoctorCommand, console: Console) -> int:
     return 1 if broken else 0
 
 
-def _told(findings: Iterator[Finding], command: DoctorCommand, console: Console) -> Iterator[Finding]:
+def _printed(findings: Iterator[Finding], command: DoctorCommand, console: Console) -> Iterator[Finding]:
     for finding in findings:
         if not command.json:
             took = f" ({finding.seconds:.1f} s)" if finding.seconds is not None else ""

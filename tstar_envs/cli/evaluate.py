@@ -63,12 +63,12 @@ def run(command: EvalCommand, console: Console) -> int:
         played = _open(evaluation)
         try:
             _play(played, console, prices)
-        finally:  # also after Ctrl-C or a broken service: what was played is told
+        finally:  # also after Ctrl-C or a broken service: the figures of what was played are shown
             summary, accounts = _figures(played, prices)
-            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_told))
+            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_label))
             if played.results is not None:
                 say(console, f"episodes in {played.results.path}", "dim")
-        _tell_errors(played, console)
+        _show_errors(played, console)
     return 1 if summary.errors else 0
 
 
@@ -111,7 +111,7 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
                             *_figures(played, prices),
                         )
                     )
-                _tell_errors(played, console)
+                _show_errors(played, console)
     finally:
         part = "" if command.tasks is None else f", the first {command.tasks} tasks of each"
         console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
@@ -169,7 +169,7 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
         else f"{command.agent} (temperature {command.temperature:g})"
     )
     model = f", model {command.model}" if command.model is not None else ""
-    tasks = f"tasks of panel {evaluation.panel_told}" if evaluation.panel else f"split {command.split}"
+    tasks = f"tasks of panel {evaluation.panel_label}" if evaluation.panel else f"split {command.split}"
     say(
         console,
         f"{entry.id} ({evaluation.env.tier}, rules {entry.rules_version}), {tasks}, agent {agent}{model}, options: {shown}",
@@ -196,7 +196,7 @@ def _figures(played: Played, prices: PriceTable) -> tuple[Summary, Accounts]:
     return summarise(played.episodes), account(played.episodes, prices, played.evaluation.command.model)
 
 
-def _tell_errors(played: Played, console: Console) -> None:
+def _show_errors(played: Played, console: Console) -> None:
     errors = [episode for episode in played.episodes if episode.ended == "error"]
     if not errors:
         return

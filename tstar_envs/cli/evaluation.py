@@ -71,7 +71,7 @@ class Evaluation:
         return {**settings, **{name: value for name, value in more.items() if value is not None}}
 
     @property
-    def panel_told(self) -> str:
+    def panel_label(self) -> str:
         """The panel for a table, and how much of it is played where that is not all; "" without one."""
         tasks = {task for task, _ in self.wanted}
         whole = (
@@ -85,7 +85,7 @@ class Evaluation:
 
     @property
     def setting(self) -> Setting:
-        """What the runner is told."""
+        """The setting that the runner works with."""
         return Setting(self.entry, self.command.agent, self.command.seed, self.command.progress, self.panel)
 
     def seats(self, missing: int) -> list[Seat]:

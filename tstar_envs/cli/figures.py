@@ -123,8 +123,8 @@ def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:
     yield "requests", f"{usage.calls:,}{again}"
     if usage.calls > usage.uncounted:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-        untold = f"; {usage.uncounted:,} requests without a count" if usage.uncounted else ""
-        yield "tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{untold}"
+        uncounted = f"; {usage.uncounted:,} requests without a count" if usage.uncounted else ""
+        yield "tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{uncounted}"
     else:
         yield "tokens", "the endpoint does not count them"
     if accounts.cost is not None:

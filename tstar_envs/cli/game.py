@@ -180,7 +180,7 @@ class Game:
             say(self._console, self._expert_steps(), "dim")
 
     def _tell_right(self, info: dict[str, Any]) -> None:
-        """What would have been right, where the environment tells it at the end."""
+        """Print the right answer and the parts of the score where the environment gives them at the end."""
         if answers := info.get("golden_answers"):
             say(self._console, f"right would be: {' or '.join(map(repr, answers[:5]))}", "dim")
         if parts := info.get("reward_parts"):

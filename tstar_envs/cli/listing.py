@@ -22,7 +22,7 @@ class ListCommand:
 
 
 def run(command: ListCommand, console: Console) -> int:
-    """Print the table; in a narrow terminal its most telling columns."""
+    """Print the table; in a narrow terminal only its most important columns."""
     columns = COLUMNS if console.width >= WIDE else SHORT
     table = Table(title="environments of tstar_envs")
     for column in columns:

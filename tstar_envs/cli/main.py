@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, a replay
-        differs from its record, or an environment fails its validation; 2 for what the user can mend, told in one line; 130 after Ctrl-C.
+        differs from its record, or an environment fails its validation; 2 for what the user can correct, with one line that
+        says how; 130 after Ctrl-C.
     """
     console = make_console()
     try:

@@ -89,8 +89,8 @@ def run(command: ReplayCommand, console: Console) -> int:
             "options": options,
             **_counts(results),
         }
-        told_of = {"recorded": played_on, "different": _facts(results), "failed": _failures(results)}
-        console.file.write(json.dumps({**facts, **told_of}, indent=1) + "\n")
+        findings = {"recorded": played_on, "different": _facts(results), "failed": _failures(results)}
+        console.file.write(json.dumps({**facts, **findings}, indent=1) + "\n")
     else:
         _show(command, console, results)
     return 1 if any(result.changes or result.failed for result in results) else 0
@@ -148,7 +148,7 @@ def _introduce(
     command: ReplayCommand,
     episodes: Sequence[Episode],
     options: dict[str, Any],
-    told: str,
+    origin: str,
     played_on: dict[str, Any],
 ) -> None:
     for name, facts in played_on.items():
@@ -162,7 +162,7 @@ def _introduce(
     shown = ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
     say(
         console,
-        f"{command.file}: {len(episodes)} episodes of {episodes[0].env} by {agents}; options: {shown} ({told})",
+        f"{command.file}: {len(episodes)} episodes of {episodes[0].env} by {agents}; options: {shown} ({origin})",
     )
 
 

@@ -28,7 +28,7 @@ class ServeCommand:
     host: str = "127.0.0.1"
     """Address to listen on; default: this machine alone."""
     port: int = 8000
-    """Port to listen on; 0 takes a free one, which is told."""
+    """Port to listen on, 0 to 65535; 0 takes a free one, which is printed."""
     sessions: int = 64
     """Episodes that can be played at the same time."""
     idle_seconds: float = 600.0
@@ -51,7 +51,7 @@ def run(command: ServeCommand, console: Console) -> int:
         raise UnknownOption(f"--port must be from 0 to 65535, got {command.port}")
     entry = find_entry(command.env)
     options = parse_options(entry, command.option, {"split": "--split"})
-    # Before the imports, which take seconds: a port that is taken is told at once.
+    # Before the imports, which take seconds, so that a port already in use is reported at once.
     with _listen(command.host, command.port) as listener:
         try:
             import uvicorn
@@ -85,7 +85,7 @@ def run(command: ServeCommand, console: Console) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, before the server starts, so that what is told of it is true."""
+    """A socket that already listens before the server starts, so that the printed address is the real one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -1,4 +1,4 @@
-"""What is wrong with data from outside: faults are collected with their places, then all told at once, or their items left out.
+"""What is wrong with data from outside: faults are collected with their places, then all reported at once, or their items left out.
 
 A loader makes one ``Faults``, reads every item under ``collect`` (or calls ``add``), and at the end calls ``settle``: that refuses
 the whole with one BadData which lists every fault, or, with ``skip_bad``, says what was left out.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 
-MOST_TOLD = 20  # faults that a message lists one by one
+MOST_LISTED = 20  # faults that a message lists one by one
 MOST_KINDS = 100
 _LONGEST = 500  # characters of a reason
 OTHER = "other faults"
@@ -56,14 +56,14 @@ class LeftOut:
     kinds: tuple[FaultKind, ...] = ()
 
     def plus(self, other: LeftOut) -> LeftOut:
-        """Both together."""
+        """The sum of both."""
         if not self.count or not other.count:
             return self if self.count else other
         kinds = sorted((*self.kinds, *other.kinds), key=lambda kind: -kind.count)
-        return LeftOut(self.count + other.count, (*self.first, *other.first)[:MOST_TOLD], tuple(kinds))
+        return LeftOut(self.count + other.count, (*self.first, *other.first)[:MOST_LISTED], tuple(kinds))
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """A form that JSON can hold."""
         return {
             "count": self.count,
             "first": self.first,
@@ -72,7 +72,7 @@ class LeftOut:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> LeftOut:
-        """The same from what ``to_record`` gave."""
+        """Read back what ``to_record`` gave."""
         kinds = tuple(FaultKind(count, Fault(*example)) for count, example in record["kinds"])
         return cls(record["count"], tuple(Fault(*fault) for fault in record["first"]), kinds)
 
@@ -112,7 +112,7 @@ class Faults:
         """Keep a fault: the item at ``where`` (a file, with ", line N" where known) cannot be used, and why."""
         fault = Fault(str(where), why if len(why) <= _LONGEST else f"{why[:_LONGEST]}...")
         self._count += 1
-        if len(self._first) < MOST_TOLD:
+        if len(self._first) < MOST_LISTED:
             self._first.append(fault)
         kind = _PARTICULAR.sub("...", fault.why)
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
@@ -132,7 +132,7 @@ class Faults:
             self.add(*((message[: named.end(1)], message[named.end() :]) if named else (place, message)))
 
     def settle(self, usable: int, items: str) -> LeftOut:
-        """The end of reading.
+        """End the reading: refuse the data or return what was left out.
 
         Args:
             usable: how many items can be used.
@@ -146,13 +146,13 @@ class Faults:
         """
         found = self.so_far()
         if self._count and not (self._skip_bad and usable):
-            error = BadData(_told(found, usable, items))
+            error = BadData(_message(found, usable, items))
             error.left_out = found
             raise error
         return found
 
     def so_far(self) -> LeftOut:
-        """The faults until now."""
+        """The faults found so far."""
         kinds = sorted((FaultKind(*kind) for kind in self._kinds.values()), key=lambda kind: -kind.count)
         return LeftOut(self._count, tuple(self._first), tuple(kinds))
 
@@ -163,8 +163,8 @@ def check_skip_bad(value: object) -> None:
         raise UnknownOption(f"skip_bad must be True or False, got {value!r:.80}")
 
 
-def _told(found: LeftOut, usable: int, items: str) -> str:
-    """All faults in one message; one alone as it is."""
+def _message(found: LeftOut, usable: int, items: str) -> str:
+    """One message that lists all faults; a single fault is the message itself."""
     advice = f"skip_bad=True leaves out what cannot be used and keeps {usable:,} {items}" if usable else ""
     if found.count == 1:
         return f"{found.first[0]}{f' ({advice})' if advice else ''}"

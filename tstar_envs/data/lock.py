@@ -99,7 +99,7 @@ def _take(descriptor: int, path: Path, what: str, advice: str) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Who holds a lock, as its file tells."""
+    """The holder of a lock, as the lock file names it."""
     try:
         holder = parse_json(path.read_text(encoding="utf-8"), path)
     except (

@@ -27,7 +27,7 @@ def examine_environments() -> Iterator[Finding]:
                 status, detail, mend = *_play(entry), ""
             except MissingExtra as error:
                 status, detail, mend = MISSING, f"needs the package {error.package}", install(error.extra)
-            except Exception as error:  # noqa: BLE001 - whatever keeps an environment from playing is what is to be told
+            except Exception as error:  # noqa: BLE001 - the finding reports whatever keeps an environment from playing
                 status, detail, mend = BROKEN, f"{type(error).__name__}: {error}", ""
         detail += "".join(dict.fromkeys(f"; warning: {warning.message}" for warning in caught))
         yield Finding(

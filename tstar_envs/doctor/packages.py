@@ -16,7 +16,7 @@ from tstar_envs.errors import install
 
 PROJECT = "tstar"
 OLDEST_PYTHON = (3, 11)
-# Sets of other extras, for those who work on the project: their members are told one by one.
+# Extras that only bundle other extras, for developers of the project: the members are listed one by one instead.
 _SETS = ("all", "dev")
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
 _OF_EXTRA = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")

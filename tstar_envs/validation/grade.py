@@ -145,7 +145,7 @@ def results_of(subject: Subject) -> Iterator[Result]:
             finding = check.run(subject)
         except InfrastructureError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an environment of someone's own raises is what is to be told
+        except Exception as error:  # noqa: BLE001 - the grade reports whatever a user's own environment raises
             mend = "let no reply and no task raise; see the contract in the docstring of TextEnv"
             finding = Finding(ERROR, {}, [f"{type(error).__name__}: {error}"], mend)
         yield Result(check, finding, time.perf_counter() - began)

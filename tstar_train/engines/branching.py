@@ -70,7 +70,7 @@ def draw(
                     samples[k].ids.append(token)
                     samples[k].logprobs.append(logprob)
                     if temperature == 1:
-                        node.told[token] = logprob
+                        node.logprobs[token] = logprob
                     if token not in ends and step + 1 < room[k // copies]:
                         going.setdefault(trie.child(node, token), []).append(k)
         if not going:
@@ -110,15 +110,15 @@ def score(
     asked: dict[Node, list[int]] = {}
     for way in ways:
         for node, token in way:
-            if token not in node.told:
+            if token not in node.logprobs:
                 asked.setdefault(node, []).append(token)
     for part in _in_parts(trie, list(asked)):
         pairs = [(row, token) for row, node in enumerate(part) for token in asked[node]]
         rows, tokens = torch.tensor(pairs, device=trie.device).T
         said = torch.log_softmax(trie.logits(part), dim=-1)[rows, tokens].tolist()
         for (row, token), logprob in zip(pairs, said, strict=True):
-            part[row].told[token] = logprob
-    sums = [sum(node.told[token] for node, token in way) for way in ways]
+            part[row].logprobs[token] = logprob
+    sums = [sum(node.logprobs[token] for node, token in way) for way in ways]
     if any(map(math.isnan, sums)):  # minus infinity is an answer: a model may rule a token out
         raise NotFinite(
             "the policy's log-probabilities of given continuations are NaN: its weights are broken"

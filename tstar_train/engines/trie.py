@@ -46,10 +46,10 @@ class Node:
         token: its id.
         hidden: the model's last hidden state here, once computed; shape (width,).
         children: by token.
-        told: log-probabilities of what may follow, as far as they were asked for, in nats at temperature 1.
+        logprobs: log-probabilities of the tokens that may follow, as far as they were asked for, in nats at temperature 1.
     """
 
-    __slots__ = ("cache", "children", "hidden", "length", "path", "row", "seen", "token", "told")
+    __slots__ = ("cache", "children", "hidden", "length", "logprobs", "path", "row", "seen", "token")
 
     def __init__(self, cache: TreeCache, row: int, seen: int, path: Ids, length: int, token: int) -> None:
         self.cache, self.row, self.seen, self.path, self.length, self.token = (
@@ -62,7 +62,7 @@ class Node:
         )
         self.hidden: Tensor = torch.empty(0)
         self.children: dict[int, Node] = {}
-        self.told: dict[int, float] = {}
+        self.logprobs: dict[int, float] = {}
 
 
 class Trie:

@@ -130,7 +130,7 @@ class VLLMEngine:
                 )
         except _REFUSALS as error:
             raise UnknownOption(
-                f"--engine vllm cannot serve {policy.name} here ({_told(error)}): leave it out, or use another model"
+                f"--engine vllm cannot serve {policy.name} here ({_one_line(error)}): leave it out, or use another model"
             ) from error
         keep_class_callable(policy.model)
 
@@ -160,7 +160,7 @@ class VLLMEngine:
             self._load(iter(weights) if self._renamed is None else by_file_names(self._renamed, weights))
         except _REFUSALS as error:
             raise EngineMismatch(
-                f"vLLM did not take over the weights of {self.name} ({_told(error)}); no step was taken"
+                f"vLLM did not take over the weights of {self.name} ({_one_line(error)}); no step was taken"
             ) from error
         self._llm.reset_prefix_cache()
         if self._asleep:
@@ -224,8 +224,8 @@ class VLLMEngine:
             (list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group
         ]
         totals = [0.0 if not tail else math.nan for _, tail in pairs]
-        # vLLM tells nothing about tokens that it took from the cache. Of a context nobody asks; but where the cache holds a part of the
-        # continuation as well (it was sampled there, or scored before), the row is computed anew without reading the cache.
+        # vLLM returns no log-probabilities of tokens that it took from the cache. For a context none are needed; but where the cache
+        # holds a part of the continuation as well (it was sampled there, or scored before), the row is computed anew without the cache.
         waiting = [number for number, (_, tail) in enumerate(pairs) if tail]
         for whole in (False, True):
             params = [
@@ -277,8 +277,8 @@ class VLLMEngine:
         return Sample(ids, logprobs)
 
 
-def _told(error: Exception) -> str:
-    """An error of vLLM's in one line."""
+def _one_line(error: Exception) -> str:
+    """An error of vLLM, its type and message, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
 
 

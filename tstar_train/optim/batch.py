@@ -228,7 +228,7 @@ def _laid_out(
     owner = [n for n, chunk in enumerate(batch) for _ in chunk.rows]
     shared = [chunk.shared for chunk in batch]
     heads = {n: (ids[: shared[n]], mask[: shared[n]]) for n, (ids, mask) in zip(owner, rows, strict=True)}
-    # The first token of a branch is an input alone: as one to be told it stands in the beginning.
+    # The first token of a branch is only an input: it is predicted as the last token of the shared beginning.
     branches = [
         (ids[shared[n] - 1 :], [0, *mask[shared[n] :]]) for n, (ids, mask) in zip(owner, rows, strict=True)
     ]

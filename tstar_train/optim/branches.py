@@ -1,8 +1,8 @@
 """Which rows are computed as branches of a beginning that they share, so that it is computed once.
 
 The members of a group begin with the same rules and task, and often with the same turns; a preference pair is two replies to one context.
-Keys and values of a beginning serve every row behind it, and its gradient is the sum of theirs, so only float rounding tells the
-difference.
+Keys and values of a beginning serve every row behind it, and its gradient is the sum of theirs, so the result differs by
+float rounding only.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class PolicyTerm:
 
 
 class KLTerm:
-    """The KL towards the reference (k3). Without a coefficient it is only reported: one micro-batch tells it at a fraction of the cost.
+    """The KL towards the reference (k3). Without a coefficient it is only reported, from one micro-batch, at a fraction of the cost.
 
     Args:
         coefficient: its weight in the loss.

@@ -13,7 +13,7 @@ from tstar_train.finite import checked_norm
 from tstar_train.optim.masters import Masters
 from tstar_train.optim.policy_learner import PolicyLearner
 
-# Above it the parts of the gradient are not kept apart: two further copies of it would cost more than their norms tell.
+# Above it the parts of the gradient are not kept apart: two further copies of it would cost more than their norms are worth.
 PARTS_BELOW = 50_000_000
 
 

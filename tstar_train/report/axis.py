@@ -23,7 +23,7 @@ def text(value: float | None, form: str) -> str:
 
 
 def tick_texts(ticks: Sequence[float], form: str, log: bool) -> list[str]:
-    """With as many digits as it takes to tell one from the next."""
+    """Labels of the ticks, with as many digits as it takes to distinguish neighbours."""
     if log:
         return [f"{v:g}".replace("-", MINUS) for v in ticks]
     values = [100 * v for v in ticks] if form == "share" else list(ticks)

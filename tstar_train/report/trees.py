@@ -46,7 +46,7 @@ class Forest:
 
 
 def forest(run: Run) -> Forest:
-    """Read and choose: the first, the last and evenly spaced iterations, of each the trees that have most to tell.
+    """Read and choose: the first, the last and evenly spaced iterations, of each the trees that show most.
 
     Raises:
         BadData: a file is damaged.

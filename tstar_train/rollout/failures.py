@@ -19,14 +19,14 @@ def failed(episode: Episode) -> bool:
 
 
 def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
-    """Refuse to go on with too little.
+    """Stop an iteration of which most episodes failed.
 
     Args:
         failures: the failed episodes.
         played: how many there were in all.
 
     Raises:
-        InfrastructureError: most failed; the last one's reason is told.
+        InfrastructureError: most failed; the message gives the reason of the last one.
     """
     if len(failures) > MOST * played:
         raise InfrastructureError(

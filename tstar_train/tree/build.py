@@ -38,7 +38,7 @@ def build_tree(
     Args:
         group: M trajectories of one task from one start state.
         kl: `kl(t, i, j)`, the divergence in nats between the policies of trajectories i and j after step t.
-            An object that also has `prefetch` (see `BatchedKL`) is told of each batch of calls before they
+            An object that also has `prefetch` (see `BatchedKL`) receives each batch of calls before they
             are made. By state it is never asked, and may be None; `eps_kl`, `same_parent`, `kl_symmetry` and
             `history` are then not used.
         eps_kl: two steps with compatible histories merge below this divergence.
@@ -88,7 +88,7 @@ def build_trees(
         history: as there.
         nodes: as there.
         start_keys: one for each group.
-        prefetch: told of a round of all groups, in place of each `kl` of its own part.
+        prefetch: receives the calls of all groups in a round, instead of each `kl` receiving its own.
 
     Returns:
         One for each group.

@@ -33,7 +33,7 @@ class KL(Protocol):
 
 @runtime_checkable
 class BatchedKL(Protocol):
-    """A `KL` that is told before each round which divergences it is about to be asked for."""
+    """A `KL` that receives, before each round, the list of divergences it is about to be asked for."""
 
     def __call__(self, t: int, i: int, j: int, /) -> float: ...
 
@@ -41,7 +41,7 @@ class BatchedKL(Protocol):
         """Compute every `(t, i, j)` in one go: exactly these calls follow, in this order."""
 
 
-# Told of the `(kl, calls)` of all groups in a round: exactly these calls follow.
+# Receives the `(kl, calls)` of all groups in a round: exactly these calls follow.
 Prefetch = Callable[[Sequence[tuple[Any, list[Triple]]]], None]
 
 
@@ -83,12 +83,12 @@ def equivalence_classes(
 
     Args:
         groups: each of trajectories with at least one step.
-        kls: the divergence of each group; one with `prefetch` is told of each round first.
+        kls: the divergence of each group; one with `prefetch` receives the calls of each round first.
         eps_kl: two steps are joined where the divergence is below this, in nats.
         kl_symmetry: "max" needs both directions below, "mean" their mean, "forward" only D(i || j) with
             i < j, which alone of the three depends on the order of the trajectories.
         history: see `history_keys`.
-        prefetch: told of a round of all groups, in place of each `kl` of its own part.
+        prefetch: receives the calls of all groups in a round, instead of each `kl` receiving its own.
 
     Returns:
         Of each group (classes, counts): `classes[t]` holds sorted lists of trajectories, ordered by their
@@ -104,7 +104,8 @@ def equivalence_classes(
         if prefetch is not None:
             prefetch([(kls[number], asked) for number, asked in calls.items()])
         answers = {
-            number: _ask(kls[number], asked, told=prefetch is not None) for number, asked in calls.items()
+            number: _ask(kls[number], asked, prefetched=prefetch is not None)
+            for number, asked in calls.items()
         }
         calls = {number: more for number in calls if (more := _next(asking, number, answers[number], found))}
     return [found[number] for number in range(len(groups))]
@@ -183,8 +184,8 @@ def _below(
     return passed
 
 
-def _ask(kl: KL, calls: list[Triple], told: bool) -> list[float]:
-    if not told and isinstance(kl, BatchedKL):
+def _ask(kl: KL, calls: list[Triple], prefetched: bool) -> list[float]:
+    if not prefetched and isinstance(kl, BatchedKL):
         kl.prefetch(calls)
     answers = []
     for t, i, j in calls:

@@ -72,10 +72,10 @@ def test_the_whole_panel_carries_its_hash():
 @pytest.mark.parametrize("env", ["tstar/Sokoban-easy", "tstar/HotpotQA", "tstar/Blocksworld-stack"])
 def test_typed_calls_earn_what_their_actions_earn(env, tmp_path):
     made, answer = tasks(env).make(), scripted_answer(env)
-    told = []
+    offered = []
 
     def reply(messages, tools, tool_choice, config):
-        told.append({tool.name for tool in tools})
+        offered.append({tool.name for tool in tools})
         call = call_of(made.tools, answer([{"role": m.role, "content": m.text} for m in messages]))
         name, arguments = call or ("no_such_tool", {"x": "y"})
         return ModelOutput.for_tool_call("mockllm/model", name, arguments).model_copy(update={"usage": USAGE})
@@ -87,8 +87,8 @@ def test_typed_calls_earn_what_their_actions_earn(env, tmp_path):
     assert {s.id: s.scores["reward"].value["reward"] for s in log.samples} == {
         s.task: s.reward for s in scripts(env)[:2]
     }
-    assert told[0] == {tool.name for tool in made.tools}
-    # The second script begins with what no tool says: it is told why, in answer to the call.
+    assert offered[0] == {tool.name for tool in made.tools}
+    # The second script begins with what no tool says: the answer to the call says why.
     answered = next(m for m in log.samples[1].messages if m.role == "tool")
     assert answered.text.startswith("Error: there is no tool 'no_such_tool'") and answered.tool_call_id
 

@@ -211,7 +211,7 @@ def test_an_observation_tells_rules_tools_and_the_tasks_that_it_is_of(client: Cl
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"split": "nope"}, r"UnknownOption: .* has no split 'nope'; valid: train, valid, test, panel-v1"),
         ({"split": ["test"]}, r"no split \['test'\]"),
@@ -232,18 +232,18 @@ def test_an_observation_tells_rules_tools_and_the_tasks_that_it_is_of(client: Cl
         ({"tsk": 1}, r"reset takes seed, episode_id, split, index and task, not 'tsk'"),
     ],
 )
-def test_a_reset_that_asks_for_nonsense_is_told_so_and_the_episode_goes_on(
-    client: Client, arguments: dict[str, Any], told: str
+def test_a_reset_that_asks_for_nonsense_is_refused_and_the_episode_goes_on(
+    client: Client, arguments: dict[str, Any], message: str
 ):
     client.reset(index=0)
     client.step(UP)
-    with pytest.raises(RuntimeError, match=told):
+    with pytest.raises(RuntimeError, match=message):
         client.reset(**arguments)
     assert client.step(UP).metadata["step"] == 2
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
+    ("action", "message"),
     [
         ({}, "either a reply .* or a tool_name"),
         ({"reply": "Up", "tool_name": "move"}, "either a reply .* or a tool_name"),
@@ -254,16 +254,16 @@ def test_a_reset_that_asks_for_nonsense_is_told_so_and_the_episode_goes_on(
         ({"reply": 5, "text": "\ud800"}, "this is no action"),
     ],
 )
-def test_an_action_that_is_none_is_told_so_and_costs_no_step(
-    client: Client, action: dict[str, Any], told: str
+def test_an_action_that_is_none_is_refused_and_costs_no_step(
+    client: Client, action: dict[str, Any], message: str
 ):
     client.reset(index=0)
-    with pytest.raises(RuntimeError, match=told):
+    with pytest.raises(RuntimeError, match=message):
         client.step(action)
     assert client.step(UP).metadata["step"] == 1
 
 
-def test_a_step_without_an_episode_and_one_after_its_end_are_told_so(client: Client):
+def test_a_step_without_an_episode_and_one_after_its_end_are_refused(client: Client):
     with pytest.raises(RuntimeError, match="ResetNeeded: no episode is running: call reset first"):
         client.step(UP)
     result = client.reset(index=0)
@@ -415,12 +415,12 @@ def test_the_task_api(easy: str):
     assert ask("num_tasks", split=PANEL_SPLIT).json() == {
         "num_tasks": len(tstar_envs.panel("v1")[EASY].tasks)
     }
-    for answer, told in (
+    for answer, message in (
         (ask("tasks", split="nope"), "no split 'nope'; valid: train, valid, test"),
         (ask("task", split="test", index=334), "index 334 is out of range: split 'test' has 334 tasks"),
         (ask("task", split="test", index=-1), "index -1 is out of range"),
     ):
-        assert answer.status_code == 400 and told in answer.json()["detail"]
+        assert answer.status_code == 400 and message in answer.json()["detail"]
 
 
 def test_what_a_task_of_the_api_says_is_what_reset_takes(easy: str, client: Client):
@@ -437,7 +437,7 @@ def test_plain_http_answers_errors_too(easy: str):
         reset.status_code == 200
         and reset.json()["metadata"]["task_id"] == gym.make(EASY).unwrapped.task_ids("test")[4]
     )
-    for answer, told in (
+    for answer, message in (
         (requests.post(f"{easy}/reset", json={"split": "nope"}, timeout=10), "no split 'nope'"),
         (
             requests.post(f"{easy}/step", json={"action": UP}, timeout=10),
@@ -445,13 +445,13 @@ def test_plain_http_answers_errors_too(easy: str):
         ),
         (requests.post(f"{easy}/step", json={"action": {"text": "Up"}}, timeout=10), "this is no action"),
     ):
-        assert answer.status_code == 400 and told in answer.json()["detail"]
+        assert answer.status_code == 400 and message in answer.json()["detail"]
 
 
 def test_the_server_says_what_it_is(easy: str, client: Client):
-    told = requests.get(f"{easy}/metadata", timeout=10).json()
+    metadata = requests.get(f"{easy}/metadata", timeout=10).json()
     entry = tstar_envs.find_entry(EASY)
-    assert (told["name"], told["version"]) == (EASY, entry.rules_version) and told[
+    assert (metadata["name"], metadata["version"]) == (EASY, entry.rules_version) and metadata[
         "readme_content"
     ] == gym.make(EASY).unwrapped.prompt()
     schemas = requests.get(f"{easy}/schema", timeout=10).json()
@@ -474,7 +474,7 @@ def test_the_server_says_what_it_is(easy: str, client: Client):
         {"split": "nope"},
     ],
 )
-def test_what_the_server_cannot_have_is_told_before_it_starts(options: dict[str, Any]):
+def test_what_the_server_cannot_have_is_refused_before_it_starts(options: dict[str, Any]):
     with pytest.raises(UnknownOption):
         create_app(EASY, **options)
 

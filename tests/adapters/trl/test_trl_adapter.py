@@ -189,7 +189,7 @@ def test_a_shaped_reward_is_summed_over_the_steps() -> None:
     assert rollout.get_reward() == pytest.approx(sum(rewards)) != pytest.approx(rewards[-1])
 
 
-def test_wrong_names_are_told_when_the_class_is_made() -> None:
+def test_wrong_names_are_refused_when_the_class_is_made() -> None:
     with pytest.raises(UnknownOption, match="sokoban-easy"):
         environment_factory("sokoban-esy")
     with pytest.raises(UnknownOption, match="colour"):

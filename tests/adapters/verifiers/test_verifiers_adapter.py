@@ -23,17 +23,17 @@ MODULE = 'from tstar_envs.adapters.verifiers import TStarEnv, TStarTaskset\n\n__
 
 
 def uv_as_pip():
-    """verifiers has uv install what talks to the model: from where pip is told to install from."""
+    """verifiers has uv install what talks to the model: it gets the same package index as pip."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout
-    told = dict(line.split("=", 1) for line in listed.splitlines())
+    settings = dict(line.split("=", 1) for line in listed.splitlines())
     names = {
         "global.index-url": "UV_DEFAULT_INDEX",
         "global.extra-index-url": "UV_INDEX",
         "global.find-links": "UV_FIND_LINKS",
     }
-    found = {names[name]: value.strip("'") for name, value in told.items() if name in names}
+    found = {names[name]: value.strip("'") for name, value in settings.items() if name in names}
     return {**found, "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 

@@ -291,7 +291,7 @@ def test_rows_that_name_no_proper_groups_are_refused(
         ({"history": None}, "history_length must be a whole number"),
     ],
 )
-def test_wrong_settings_are_told(own: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_refused(own: dict[str, Any], said: str) -> None:
     with pytest.raises(UnknownOption, match=said):
         make_envs(config("tstar/Sokoban-easy", **own))
 

@@ -158,14 +158,14 @@ def test_the_table_is_derived_from_the_public_names() -> None:
 
 
 def test_names_of_folders_are_counted() -> None:
-    told = [
+    observations = [
         "x/train/pick_and_place_simple-Mug-None-Desk-301/trial_1/game.tw-pddl",
         "pick_heat_then_place_in_recep-EggSliced-None-Fridge-3/t",
     ]
     extra = distribution.derive([])
     counts = distribution.derive(
         [
-            *told,
+            *observations,
             "pick_and_place_simple-Mug-None-Desk-10/t",
             "pick_and_place_with_movable_recep-Egg-Pan-Sink-1/t",
         ]

@@ -84,7 +84,7 @@ def test_tags_of_an_episode() -> None:
         if terminated:
             break
         for idle in ("look", "inventory", "help"):
-            told, _, _, _, still = env.step(idle)
+            observation, _, _, _, still = env.step(idle)
             assert (
                 still["action_valid"]
                 and not still["modifies_state"]
@@ -92,7 +92,7 @@ def test_tags_of_an_episode() -> None:
                 and not env.modifies_state(idle)
             )
             assert "help" not in still["admissible_actions"] and (
-                idle != "help" or told.startswith("Available commands:")
+                idle != "help" or observation.startswith("Available commands:")
             )
     assert len(set(keys)) == len(keys) and any(
         key.startswith("clean ") and " with " not in key for key in keys
@@ -122,14 +122,14 @@ def test_walking_need_not_count() -> None:
 def test_nothing_happens_and_info_says_why() -> None:
     env = make("tstar/ALFWorld")
     env.reset(seed=0)
-    told, _, _, _, info = env.step("take mug 77 from table 9")
+    observation, _, _, _, info = env.step("take mug 77 from table 9")
     assert (
-        told == "Nothing happens."
+        observation == "Nothing happens."
         and info["invalid_reason"] == "there is no 'mug 77' here"
         and info["action"] == "take mug 77 from table 9"
     )
-    told, _, _, _, info = env.step("fly")
-    assert told == "Nothing happens." and "go to R" in info["invalid_reason"] and info["action"] == ""
+    observation, _, _, _, info = env.step("fly")
+    assert observation == "Nothing happens." and "go to R" in info["invalid_reason"] and info["action"] == ""
 
 
 def test_old_prompts_keep_working() -> None:
@@ -140,8 +140,8 @@ def test_old_prompts_keep_working() -> None:
             one.step(reply)
     put = reply.split("Action: ")[1].replace("move ", "put ").replace(" to ", " in/on ")
     assert env.step(put)[4]["success"]
-    told, _, _, _, info = strict.step(put)
-    assert told == "Nothing happens." and "exactly" in info["invalid_reason"]
+    observation, _, _, _, info = strict.step(put)
+    assert observation == "Nothing happens." and "exactly" in info["invalid_reason"]
 
 
 def test_options() -> None:

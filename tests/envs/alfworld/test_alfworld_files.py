@@ -166,9 +166,9 @@ def test_what_cannot_be_worded_is_refused_when_the_game_is_loaded(text: str, rul
 def test_what_differs_from_alfworld_is_refused_by_its_name(
     field: str, old: str, new: str, named: str
 ) -> None:
-    with pytest.raises(BadData, match=re.escape(named)) as told:
+    with pytest.raises(BadData, match=re.escape(named)) as caught:
         read_game(changed(field, old, new), "some file")
-    assert str(told.value).startswith("some file: ") and len(str(told.value)) < 500
+    assert str(caught.value).startswith("some file: ") and len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_changes_no_game_is_no_difference(field: str, old: str, new: str) -
     assert game.task == "Your task is to: win."
 
 
-def test_all_bad_games_are_told_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
+def test_all_bad_games_are_reported_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
     tree(tmp_path, {f"train/{name}": PICK for name in "abcdef"} | {"valid_seen/g": LOOK})
     (tmp_path / "train/b/game.tw-pddl").write_text("{", encoding="utf-8")
     (tmp_path / "train/d/game.tw-pddl").write_text(
@@ -202,11 +202,11 @@ def test_all_bad_games_are_told_at_once_or_left_out_and_counted(tmp_path: Path) 
     (tmp_path / "train/e/game.tw-pddl").write_bytes(b"\xff\xfe")
     (tmp_path / "train/f/game.tw-pddl").unlink()
     (tmp_path / "train/f/game.tw-pddl").mkdir()  # a folder of that name is no game
-    with pytest.raises(BadData) as told:
+    with pytest.raises(BadData) as caught:
         ALFWorldEnv(data=tmp_path)
     assert all(
-        f"train/{name}/game.tw-pddl: " in str(told.value) for name in "bde"
-    ) and "skip_bad=True" in str(told.value)
+        f"train/{name}/game.tw-pddl: " in str(caught.value) for name in "bde"
+    ) and "skip_bad=True" in str(caught.value)
     env = ALFWorldEnv(data=tmp_path, skip_bad=True, split="train")
     assert env.left_out.count == 3 and [name[6] for name in env.task_ids()] == ["a", "c"]
     assert len(env.task_ids("test")) == 1
@@ -281,9 +281,9 @@ KINDS = (
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_games_end_in_one_sentence(kind: str, tmp_path: Path) -> None:
     hostile(tmp_path, kind)
-    with pytest.raises((BadData, MissingData)) as told:
+    with pytest.raises((BadData, MissingData)) as caught:
         load_tasks("all", tmp_path)
-    assert len(str(told.value)) < 700
+    assert len(str(caught.value)) < 700
     tree(tmp_path, {"train/good": PICK})
     assert len(load_tasks("all", tmp_path, skip_bad=True).tasks) == 1
 

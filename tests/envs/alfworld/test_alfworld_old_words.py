@@ -68,13 +68,13 @@ def test_an_episode_of_the_expert_word_for_word(kind: str) -> None:
     env = make(commands="put")
     _, info = env.reset(options={"task": 1})
     assert info["commands"] == "put"
-    told, over = [], False
+    seen, over = [], False
     while not over:
         reply = env.oracle(kind=kind)
         observation, reward, over, _, info = env.step(reply)
-        told.append((parse_reply(reply).action, observation))
+        seen.append((parse_reply(reply).action, observation))
     assert reward == 1 and info["success"]
-    assert told == GOLDEN if kind == "expert" else told[-1][0].startswith("put creditcard 1 in/on armchair ")
+    assert seen == GOLDEN if kind == "expert" else seen[-1][0].startswith("put creditcard 1 in/on armchair ")
 
 
 def test_only_the_words_differ_from_new_games() -> None:
@@ -154,7 +154,7 @@ def test_a_snapshot_may_be_continued_in_the_other_words() -> None:
     assert other.step("put creditcard 2 in/on armchair 1")[2]
 
 
-def test_wrong_values_are_told() -> None:
+def test_wrong_values_are_refused() -> None:
     with pytest.raises(UnknownOption, match=r"commands.*'game'.*'put'"):
         make(commands="move")
     with pytest.raises(UnknownOption, match="backend"):

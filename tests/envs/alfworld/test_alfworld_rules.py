@@ -32,12 +32,12 @@ GOALS = (
 
 def play(game: Game, *texts: str, state: State | None = None) -> tuple[State, list[str]]:
     state = state or game.start
-    told = []
+    answers = []
     for text in texts:
         command = situation(game, state).commands[text]
         state = transition(game, state, command)
-        told.append(render(game, state, command))
-    return state, told
+        answers.append(render(game, state, command))
+    return state, answers
 
 
 def laid(goal: Goal = PICK) -> Game:
@@ -73,7 +73,7 @@ def test_a_walk_through_the_kitchen() -> None:
         "a fridge 1, "
         "a microwave 1, a sinkbasin 1, and a table 1.\n\nYour task is to: win."
     )
-    state, told = play(
+    state, answers = play(
         game,
         "look",
         "inventory",
@@ -102,7 +102,7 @@ def test_a_walk_through_the_kitchen() -> None:
         "examine knife 1",
         "move knife 1 to sinkbasin 1",
     )
-    assert told == [
+    assert answers == [
         "You are in the middle of a room. Looking quickly around you, you see nothing.",
         "You are not carrying anything.",
         "Ask\n  somebody\n",
@@ -152,9 +152,9 @@ def test_repeats_that_change_nothing_keep_the_state() -> None:
         "examine sinkbasin 1",
     ):
         assert play(game, text, state=once)[0] is once
-    again, told = play(game, "go to table 1", "use desklamp 1", state=once)
+    again, answers = play(game, "go to table 1", "use desklamp 1", state=once)
     assert (
-        told[1] == "You turn on the desklamp 1."
+        answers[1] == "You turn on the desklamp 1."
         and again == once._replace(location=again.location)
         and game.won(again)
     )
@@ -167,10 +167,10 @@ def test_what_was_taken_here_lies_next_to_it() -> None:
     facts.inside = {(thing, "table_bar_1") for thing in facts.object_kinds}
     facts.object_locations = {(thing, "loc_bar_0") for thing in facts.object_kinds}
     game = read_game(game_text(facts, Goal("egg", "fridge")), "shared")
-    _, told = play(
+    _, answers = play(
         game, "go to table 1", "open cabinet 1", "take mug 1 from table 1", "move mug 1 to cabinet 1", "look"
     )
-    assert told[-1] == "You are facing the cabinet 1, and table 1. Next to it, you see a mug 1."
+    assert answers[-1] == "You are facing the cabinet 1, and table 1. Next to it, you see a mug 1."
     assert "go to cabinet 1" not in situation(game, play(game, "go to table 1")[0]).commands
 
 
@@ -325,6 +325,6 @@ def test_release_wording_is_read() -> None:
         ),
     ],
 )
-def test_bad_files_are_told(change, match) -> None:  # type: ignore[no-untyped-def]
+def test_bad_files_are_reported(change, match) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BadData, match=match):
         read_game(change(json.loads(game_text(kitchen(PICK), PICK))), "some file")

@@ -34,27 +34,27 @@ def game_of(facts: Facts, goal: Goal) -> Game:
 
 
 def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], bool, list[str]]:
-    """What the expert does, whether it wins, and what it was told."""
-    state, seen, played, told = game.start, NOTHING_SEEN, [], []
+    """The commands of the expert, whether it wins, and the answers it got."""
+    state, seen, played, answers = game.start, NOTHING_SEEN, [], []
     while (step := search_expert.next_step(game, state, seen, wording)) is not None and len(played) < most:
         command = situation(game, state).commands[step[1]]
         state = transition(game, state, command)
         seen = search_expert.seen_after(game, state, command, seen)
         played.append(step[1])
-        told.append(render(game, state, command))
-    return played, game.won(state), told
+        answers.append(render(game, state, command))
+    return played, game.won(state), answers
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(GOALS), st.integers(0, 10_000), st.booleans(), st.integers(0, 3))
 def test_it_wins_and_takes_only_what_it_was_shown(goal: Goal, seed: int, shared: bool, wording: int) -> None:
     game = game_of(kitchen(goal, seed, shared=shared), goal)
-    played, won, told = commands(game, wording)
+    played, won, answers = commands(game, wording)
     assert won
     for number, text in enumerate(played):
         if text.startswith(("take", "use")):
             thing = text.split(" from ")[0].split(" ", 1)[1]
-            assert any(f"a {thing}" in answer for answer in told[:number]), (played, told)
+            assert any(f"a {thing}" in answer for answer in answers[:number]), (played, answers)
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,10 +62,10 @@ def test_it_wins_and_takes_only_what_it_was_shown(goal: Goal, seed: int, shared:
 def test_what_lies_where_it_has_not_looked_changes_nothing(goal: Goal, seed: int, other: int) -> None:
     """Two rooms that differ only in things not shown yet are played alike until one of them is."""
     rooms = [game_of(kitchen(goal, number), goal) for number in (seed, other)]
-    (first, _, told), (second, _, also) = (commands(game) for game in rooms)
+    (first, _, answers), (second, _, also) = (commands(game) for game in rooms)
     for step, (mine, yours) in enumerate(zip(first, second, strict=False)):
         assert mine == yours, (first, second)
-        if told[step] != also[step]:
+        if answers[step] != also[step]:
             break
 
 
@@ -95,10 +95,10 @@ def test_demonstrations_search_and_progress_knows() -> None:
     env.reset(options={"task": 0})
     before = env.progress()
     snapshot = env.snapshot()
-    told = [env.oracle(kind="search"), env.oracle()]
+    answers = [env.oracle(kind="search"), env.oracle()]
     env.step("look")
     env.restore(snapshot)
-    assert [env.oracle(kind="search"), env.oracle()] == told and env.progress() == before == 0
+    assert [env.oracle(kind="search"), env.oracle()] == answers and env.progress() == before == 0
     assert longest > 8, "some of them look in several places"
 
 

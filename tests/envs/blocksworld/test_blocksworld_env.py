@@ -347,15 +347,15 @@ BLOCKS = re.compile(
 @pytest.mark.parametrize("variant", ["stack", "unstack"])
 def test_mystery_words_give_no_blocks_away(variant: str) -> None:
     env = BlocksworldEnv(variant=variant, names="mystery")
-    told = [env.prompt(), *env.demonstrations(3)]
+    texts = [env.prompt(), *env.demonstrations(3)]
     for task in range(40):
-        told.append(env.reset(options={"task": task})[0])
+        texts.append(env.reset(options={"task": task})[0])
         while env.oracle() is not None:
-            told += [env.oracle(wording) or "" for wording in range(WORDINGS)] + [env.mistake(task)]
-            assert len({parse_reply(thought).thought for thought in told[-WORDINGS - 1 : -1]}) == WORDINGS
-            told.append(env.step(told[-2])[0])
-        told.append(env.step("unstack a b")[0] if not env._over else "")
-    found = {match[0] for text in told for match in BLOCKS.finditer(text.lower())}
+            texts += [env.oracle(wording) or "" for wording in range(WORDINGS)] + [env.mistake(task)]
+            assert len({parse_reply(thought).thought for thought in texts[-WORDINGS - 1 : -1]}) == WORDINGS
+            texts.append(env.step(texts[-2])[0])
+        texts.append(env.step("unstack a b")[0] if not env._over else "")
+    found = {match[0] for text in texts for match in BLOCKS.finditer(text.lower())}
     assert not found, found
 
 

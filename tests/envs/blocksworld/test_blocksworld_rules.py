@@ -120,7 +120,7 @@ def test_equal_canonical_forms_are_renamings(drawn: tuple[State, Goal, State, Go
     assert (form(*one) == form(*other)) == any((state, set(goal.facts)) == wanted for state, goal in renamed)
 
 
-def test_impossible_goals_are_told() -> None:
+def test_impossible_goals_are_refused() -> None:
     names = ("a", "b", "c")
     on, table = Fact("on", 0, 1), Fact("ontable", 0)
     for facts, said in (

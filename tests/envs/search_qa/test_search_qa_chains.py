@@ -233,7 +233,7 @@ def test_bad_chains_are_rejected(prover: ChainProver) -> None:
 
 
 def test_a_fact_stated_twice_or_a_join_of_two_is_rejected(mini: MiniWorld) -> None:
-    def told(*words: str) -> ChainProver:
+    def prover_with(*words: str) -> ChainProver:
         id_, contents = mini.corpus[0]
         return ChainProver(
             MiniWorld(mini.world, [(id_, f"{contents} {' and '.join(words)}."), *mini.corpus[1:]])
@@ -241,11 +241,11 @@ def test_a_fact_stated_twice_or_a_join_of_two_is_rejected(mini: MiniWorld) -> No
 
     good = of_kind("musique", "2hop")
     first = good.hops[0]
-    assert musique.rejection(told(first.entity, first.value), good) == "a hop is stated elsewhere"
-    assert musique.rejection(told(first.entity, good.answer), good) == "a passage joins two hops"
+    assert musique.rejection(prover_with(first.entity, first.value), good) == "a hop is stated elsewhere"
+    assert musique.rejection(prover_with(first.entity, good.answer), good) == "a passage joins two hops"
     joined = of_kind("musique", "3hop2")
     ends = [part[-1].value for part in runs(joined.hops)[:2]]
-    assert musique.rejection(told(*ends), joined) == "answer not unique"
+    assert musique.rejection(prover_with(*ends), joined) == "answer not unique"
 
 
 def test_bad_comparisons_are_rejected(prover: ChainProver) -> None:

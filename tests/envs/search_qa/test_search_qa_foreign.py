@@ -1,4 +1,4 @@
-"""Services that others wrote: how they tell queries apart, the forms of their passages, and hostile ones on raw sockets."""
+"""Services that others wrote: how they distinguish queries, the forms of their passages, and hostile ones on raw sockets."""
 
 import gzip
 import json
@@ -64,7 +64,7 @@ def shown(env: SearchQAEnv, *queries: str) -> list[tuple[str, bool]]:
     return [(observation, info["repeat_query"]) for observation, *_, info in steps]
 
 
-# "mark" differs in combining marks alone, which every search tells apart.
+# "mark" differs in combining marks alone, which every search distinguishes.
 MARKS = [("काल", "किल"), ("रम", "राम"), ("กา", "กี")]
 
 

@@ -300,7 +300,7 @@ def test_other_forms_of_passages() -> None:
     assert (len(first), third[0].id) == (3, "3")
 
 
-def test_passages_without_ids_are_told_apart_by_their_contents() -> None:
+def test_passages_without_ids_are_distinguished_by_their_contents() -> None:
     """Several passages of one article: the second brings something new, the first again does not."""
 
     def answer(body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:

@@ -96,10 +96,10 @@ def test_bad_questions_are_rejected(shipped: QASet, mini: MiniWorld) -> None:
         nq.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),)))
         == "oracle cannot solve"
     )
-    told = MiniWorld(
+    restated = MiniWorld(
         mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {hop.entity}, {hop.value}."), *mini.corpus[1:]]
     )
-    assert nq.rejection(told, Prover(told, searchers), good) == "a hop is stated elsewhere"
+    assert nq.rejection(restated, Prover(restated, searchers), good) == "a hop is stated elsewhere"
     original = mini.world.entities[hop.passage]
     twin = replace(original, id="person99999")
     facts = {**mini.world.facts, (twin.id, hop.relation): "Somebody Else"}

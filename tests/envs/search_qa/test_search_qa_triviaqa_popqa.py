@@ -156,8 +156,8 @@ def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover:
     assert "equal ones" in triviaqa.rejection(
         mini, prover, index, replace(good, aliases=("The " + good.answer, "x")), relations
     )
-    told = replace(good, text=f"{good.text} {good.aliases[0]}")
-    assert triviaqa.rejection(mini, prover, index, told, relations) == "answer in question"
+    revealing = replace(good, text=f"{good.text} {good.aliases[0]}")
+    assert triviaqa.rejection(mini, prover, index, revealing, relations) == "answer in question"
     lost = replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),))
     assert triviaqa.rejection(mini, prover, index, lost, relations) == "oracle cannot solve"
     objects = ", ".join(mini.world.object_name(hop.passage, r) for r in relations)

@@ -163,11 +163,11 @@ def test_a_fact_stated_twice_is_rejected(built: Built, splits: Splits, prover_of
         (question.hops[0], "a hop is stated elsewhere"),
         (question.hops[1], "a hop is stated elsewhere"),
     ):
-        told = [
+        passages = [
             (i, c + f" {hop.entity} is linked to {hop.value}.") if n == 0 else (i, c)
             for n, (i, c) in enumerate(mini.corpus)
         ]
-        assert prover_of(MiniWorld(mini.world, told)).rejection(question) == reason
+        assert prover_of(MiniWorld(mini.world, passages)).rejection(question) == reason
     start, answer = question.hops[0].entity, question.answer
     joined = [(i, c + f" {start}, {answer}.") if n == 0 else (i, c) for n, (i, c) in enumerate(mini.corpus)]
     assert prover_of(MiniWorld(mini.world, joined)).rejection(question) == "a passage joins both hops"

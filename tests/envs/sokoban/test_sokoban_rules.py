@@ -157,7 +157,7 @@ def test_an_invalid_action_is_answered_with_the_four_moves_and_the_room(tmp_path
     assert observation.endswith(before)
     observation, *_, info = env.step("Up || Left")
     assert info["invalid_reason"] == "a turn takes one move, got 2; the option multi_action allows several"
-    # An agent has no options: it is told of none.
+    # An agent has no options, so its texts mention none.
     assert observation.startswith("Invalid action: the action must be Up, Down, Left or Right.\n")
 
 

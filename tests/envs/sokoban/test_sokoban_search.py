@@ -138,13 +138,13 @@ def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytes
 
 @pytest.mark.parametrize("alone", [0, 20, ALONE])
 def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the search tells of states right after a push is what the table says, and no optimal push is missing."""
+    """What the search finds for states right after a push is what the table says, and no optimal push is missing."""
     monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
     draw = random.Random(5)
     room = room_of(5, 3, draw)
     table = DistanceTable(room, 3)
-    told = 0
-    while told < 30:
+    compared = 0
+    while compared < 30:
         state = any_state(room, 3, draw)
         length = table(state)
         if not length:
@@ -160,4 +160,4 @@ def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: p
                     seen.add(after)
                     todo.append((after, left - 1))
                     assert pushed < 0 or found[1](after) == left - 1
-        told += 1
+        compared += 1

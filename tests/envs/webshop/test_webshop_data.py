@@ -252,8 +252,8 @@ def test_without_a_folder_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_rapidfuzz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rapidfuzz", None)
-    told = r"needs the package 'rapidfuzz'.*pip install.*\[webshop\]"
-    with pytest.raises(MissingExtra, match=told):
+    message = r"needs the package 'rapidfuzz'.*pip install.*\[webshop\]"
+    with pytest.raises(MissingExtra, match=message):
         WebShopEnv(data="mini")
     product = {
         "query": "",
@@ -270,7 +270,7 @@ def test_without_rapidfuzz(monkeypatch: pytest.MonkeyPatch) -> None:
         "goal_options": [],
         "price_upper": 5.0,
     }
-    with pytest.raises(MissingExtra, match=told):
+    with pytest.raises(MissingExtra, match=message):
         score(product, goal, {}, 1.0, ["a"], ["a"])
 
 

@@ -1,4 +1,4 @@
-"""WebShop by files: hostile text loads, and what cannot be read is told with file, line and field."""
+"""WebShop by files: hostile text loads, and what cannot be read is reported with file, line and field."""
 
 import json
 from pathlib import Path
@@ -119,7 +119,7 @@ def test_broken_files_are_named(tmp_path: Path, text: str) -> None:
         (b'[\n{"asin": "B01"}\n,', 3),
     ],
 )
-def test_the_line_of_broken_text_is_told(
+def test_the_line_of_broken_text_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, line: int, size: int
 ) -> None:
     """However much of the file is held at a time."""
@@ -164,7 +164,7 @@ def test_missing_and_broken_goals(tmp_path: Path) -> None:
 
 # Laid out so that the entry in question starts on line 4 and nothing else does.
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("items_ins_v2", '"attributes": [3]', r"line 4: B01: field 'attributes' must be .* found \[3\]"),
         (
@@ -199,7 +199,7 @@ def test_missing_and_broken_goals(tmp_path: Path) -> None:
     ],
 )
 def test_files_beside_the_products_name_file_line_and_field(
-    tmp_path: Path, name: str, text: str, told: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     first = {
         "asin": "B00",
@@ -219,7 +219,7 @@ def test_files_beside_the_products_name_file_line_and_field(
     }[name]
     (tmp_path / "items_shuffle.json").write_text(json.dumps([PRODUCT]), encoding="utf-8")
     (tmp_path / f"{name}.json").write_text(f"{before}{text}{after}", encoding="utf-8")
-    with pytest.raises(BadData, match=rf"{name}\.json, {told}"):
+    with pytest.raises(BadData, match=rf"{name}\.json, {message}"):
         WebShopEnv(data=str(tmp_path))
 
 

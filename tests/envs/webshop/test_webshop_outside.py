@@ -1,4 +1,4 @@
-"""Shop folders as they are in the world: what cannot be used is told at once or left out, causes at `make`, changes seen."""
+"""Real shop folders: what cannot be used is reported at once or left out, causes are named at `make`, and changes are seen."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def write(folder: Path, **files: Any) -> Path:
         ({"items_shuffle": []}, "an empty list"),
     ],
 )
-def test_what_resets_would_lack_is_told_when_it_is_made(
+def test_what_resets_would_lack_is_reported_at_make(
     files: dict[str, Any], cause: str, tmp_path: Path
 ) -> None:
     write(tmp_path, **files)
     for _ in range(2):  # the second time a store of the products may be there
-        with pytest.raises((MissingData, BadData)) as told:
+        with pytest.raises((MissingData, BadData)) as caught:
             WebShopEnv(data=tmp_path)
-        assert cause in str(told.value) and str(tmp_path) in str(told.value)
+        assert cause in str(caught.value) and str(tmp_path) in str(caught.value)
     with pytest.raises((MissingData, BadData), match=r"."):
         WebShopEnv(data=tmp_path, skip_bad=True)
 
@@ -85,9 +85,9 @@ def test_all_faults_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
         items_shuffle=json.dumps(mixed, indent=0),
         items_human_ins=json.dumps(wishes, indent=0),
     )
-    with pytest.raises(BadData) as told:
+    with pytest.raises(BadData) as caught:
         WebShopEnv(data=folder)
-    lines = str(told.value).splitlines()
+    lines = str(caught.value).splitlines()
     assert "5 of 8 products cannot be used; skip_bad=True" in lines[0] and len(lines) == 6
     assert all("items_shuffle.json, line " in line for line in lines[1:])
     for _ in range(2):

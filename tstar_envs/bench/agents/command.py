@@ -6,8 +6,8 @@ Each line that the program reads is an object with ``event``:
 - ``reset``, at the beginning of an episode, and ``step``, after each reply: ``observation`` and ``info``. It answers with one line,
   ``{"reply": "..."}``; ``input_tokens`` and ``output_tokens`` beside it are counted, other fields are left alone.
 
-Lines of its stderr are its own; the last of them are told where it fails. A program that ends, answers in another form, or too late, costs
-the episode, and is started anew for the next one.
+Its stderr is free for its own use; the last lines of it are quoted in the error when the program fails. A program
+that ends, answers in another form or answers too late fails the episode, and is started anew for the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
 
 LONGEST_LINE = 4_000_000  # characters
-_TAIL = 5  # lines of stderr that are told
+_TAIL = 5  # lines of stderr that an error quotes
 
 
 class CommandAgent:
@@ -61,7 +61,7 @@ class CommandAgent:
         return CommandAgent(self._command, self._timeout)
 
     def bind(self, env: EnvironmentView) -> None:
-        """What the program is told when it starts."""
+        """Prepare the ``start`` event that the program reads first."""
         tools = [tool.schema() for tool in env.tools]
         self._start = {
             "event": "start",
@@ -72,7 +72,7 @@ class CommandAgent:
         }
 
     def reset(self, observation: str, info: Info) -> None:
-        """The first line of the episode carries what only reset tells."""
+        """Keep what only reset gives for the first line of the episode."""
         self._first, self._reset_info = True, info
 
     async def act(self, observation: str, info: Info) -> str:

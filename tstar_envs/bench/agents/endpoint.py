@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible chat endpoint: one request with its retries, told as an answer and what it cost.
+"""Any OpenAI-compatible chat endpoint: one request with its retries, returned as an answer with its cost.
 
 The official client sends requests and reads answers. When to try again is decided here, so that every try is counted and a server that
 asks for a minute's patience gets it.
@@ -52,7 +52,7 @@ class Answer:
 
     Attributes:
         text: its words.
-        reasoning: what it thought, where the server tells it apart.
+        reasoning: what it thought, where the server returns that separately.
         tool_calls: as the message holds them: id, name and arguments (JSON text).
         call: what it cost.
     """
@@ -125,7 +125,7 @@ class Endpoint:
             await client.close()
 
     def _shown_url(self) -> str:
-        """Where requests go, without a name and password that may stand in the address: it is told in records."""
+        """Where requests go, without a name and password that may stand in the address: records hold it."""
         url = urlsplit(str(self._opened().base_url))
         return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path, "", ""))
 
@@ -145,7 +145,7 @@ class Endpoint:
             **fields: further fields of this request, such as ``temperature`` or ``stop``.
 
         Raises:
-            EndpointError: no usable answer after all tries, or one that no further try would change; the last reason is told.
+            EndpointError: no usable answer after all tries, or one that no further try would change; the message gives the last reason.
             TooLong: the messages do not fit the model.
         """
         began = time.perf_counter()

@@ -218,7 +218,7 @@ def _as_agent(spec: str, found: Any, offered: dict[str, Any]) -> Agent:
         raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is no agent; {_FORMS}")
     try:
         signature = inspect.signature(found)
-    except ValueError as error:  # some built-in callables tell nothing
+    except ValueError as error:  # some built-in callables have no signature
         raise UnknownOption(f"agent {spec!r} cannot be called as an agent; {_FORMS}") from error
     arguments = {name: value for name, value in offered.items() if name in signature.parameters}
     if "temperature" in offered and "temperature" not in arguments:

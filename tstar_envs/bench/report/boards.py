@@ -47,7 +47,7 @@ class Board:
         of: what they are: a panel with its hash, all or some of it, or no panel.
         whole: whether they are all tasks of a panel.
         players: in the order given.
-        letter: tells the boards of one environment apart, "" where there is one.
+        letter: distinguishes several boards of one environment, "" where there is only one.
     """
 
     env: str

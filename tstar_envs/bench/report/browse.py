@@ -110,7 +110,7 @@ def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> 
 
 
 def _settings(players: Iterable[Player]) -> dict[str, list[Player]]:
-    """Agents by what they played on; under the short id where that tells it, else with what differs."""
+    """Agents by what they played on: the key is the short id, with what differs added where the id is not unique."""
     by_facts: dict[tuple[str, ...], list[Player]] = {}
     for player in players:
         by_facts.setdefault(tuple(player.evaluation.recorded.played_on[name] for name in SAME), []).append(

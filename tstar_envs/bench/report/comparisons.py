@@ -85,7 +85,7 @@ def _shared(players: Sequence[Player]) -> list[str]:
     return sorted(set.intersection(*tasks)) if tasks else []
 
 
-def _tables(title: str, players: Sequence[Player], told: str) -> list[Paired]:
+def _tables(title: str, players: Sequence[Player], caption: str) -> list[Paired]:
     players = [player for player in players if player.evaluation.recorded.tasks]
     shared = _shared(players)
     if len(players) < 2 or not shared:
@@ -109,7 +109,7 @@ def _tables(title: str, players: Sequence[Player], told: str) -> list[Paired]:
         }
         for metric in METRICS
     )
-    tables = [Paired(title, told, "success", warnings, compare(success))]
+    tables = [Paired(title, caption, "success", warnings, compare(success))]
     if score != success:  # where every task is solved or not, the reward says no more
-        tables.append(Paired(title, told, "score", warnings, compare(score)))
+        tables.append(Paired(title, caption, "score", warnings, compare(score)))
     return tables

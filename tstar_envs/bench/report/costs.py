@@ -12,7 +12,7 @@ from tstar_envs.bench.usage import Usage
 
 @dataclass(frozen=True)
 class CostRow:
-    """What an agent's episodes took; ``where`` is a board's title, "" for all of them together."""
+    """The cost of an agent's episodes; ``where`` is a board's title, "" for all of them together."""
 
     agent: str
     where: str
@@ -20,7 +20,7 @@ class CostRow:
 
     @property
     def tokens_known(self) -> bool:
-        """Whether an endpoint told the tokens of at least one request."""
+        """Whether an endpoint reported the tokens of at least one request."""
         return self.accounts.usage.calls > self.accounts.usage.uncounted
 
 

@@ -1,4 +1,4 @@
-"""What an agent is called on the page: itself and its model, and where that is not enough, what else tells its files apart."""
+"""The name of an agent on the page: itself and its model, and where several files share them, the settings that distinguish the files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _clash(evaluations: Sequence[Evaluation], names: Sequence[str]) -> bool:
 
 
 def _settings(evaluations: Sequence[Evaluation]) -> Callable[[Evaluation], str]:
-    """Tells what differs among files of one agent that an environment has several of."""
+    """A function that names the settings in which several files of one agent and environment differ."""
 
     def flat(evaluation: Evaluation) -> dict[str, str]:
         chosen = evaluation.settings.get("agent_settings")

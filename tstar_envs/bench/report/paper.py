@@ -145,7 +145,7 @@ def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
 
 
 def household_type(episode: Episode) -> str:
-    """Which of ALFWorld's six types of task an episode is: as its record says, else as its task is worded; "" if neither tells."""
+    """Which of ALFWorld's six types of task an episode is: as its record says, else as its task is worded; "" if neither shows it."""
     message = _NAMES.get(str(episode.extra.get("task_type", "")), "")
     task = episode.instruction.removeprefix("Your task is to: ")
     return message or next((kind for kind, words in _SENTENCES.items() if re.match(words, task)), "")

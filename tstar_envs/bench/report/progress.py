@@ -41,7 +41,7 @@ class Histogram:
         bins: ten tenths, and the whole way.
         mean: of the progress.
         failed_mean: of the progress of episodes that did not solve their task, None without any.
-        unknown: episodes whose progress could not be told.
+        unknown: episodes whose progress could not be determined.
         most: episodes of the fullest bin, which has the drawing's height.
     """
 

@@ -41,7 +41,7 @@ _OLD_TOOLS = (
 
 class ALFWorldEnv(TextEnv[Loaded, Position]):
     r"""## Description
-    A room of a house, told in text: find things, take them, clean, heat or cool them, and bring them where the task wants them, or look
+    A room of a house, in text: find things, take them, clean, heat or cool them, and bring them where the task wants them, or look
     at something under a lamp. Six types of task: ``pick`` (and place), ``look`` (at an object in light), ``clean``, ``heat``
     and ``cool`` (and place), ``pick2`` (two objects). The rules are this project's own and answer word for word as ALFWorld
     does (its PDDL games in TextWorld under its wrappers), peculiarities included; that is checked in lock-step.

@@ -24,7 +24,7 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
     Args:
         problem: has names of its own.
         names: ``own`` keeps them; ``colours`` too where all are colours, else the blocks get the 12 colours; ``letters`` and
-            ``mystery`` call them a, b, c, ... New names go by the alphabetical order of the own ones, so that they tell no more
+            ``mystery`` call them a, b, c, ... New names go by the alphabetical order of the own ones, so that they reveal no more
             about the start than those did.
 
     Raises:

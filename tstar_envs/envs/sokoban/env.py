@@ -68,14 +68,14 @@ class SokobanEnv(TextEnv[TaskView, State]):
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and on reset ``optimal_length`` (moves of a shortest solution, None for
-    levels by path: ``solve`` tells it). ``admissible_actions`` are the single moves that change something. With
+    levels by path: ``solve`` finds it). ``admissible_actions`` are the single moves that change something. With
     ``show_dead`` also ``dead``: whether the level is lost (exact, by search in every new state).
 
     ## Arguments
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
     ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
     levels; see ``tstar_envs.envs.sokoban.public_files.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
-    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` tells how many and why),
+    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
     ``data`` ("auto" or "mini": the shipped levels, or a path as for
     ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
     and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
@@ -258,7 +258,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         return None if moves is None else float(len(moves))
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed move: which of them push, only the state can tell."""
+        """True for every well-formed move: only the state decides which moves push."""
         return not read_command(action, self._view_options.multi_action).problem
 
     def prompt(self, style: str | None = None) -> str:

@@ -24,7 +24,7 @@ function showCredits(tree) {
     markCredits(tree.nodes.find((node) => node.id === chosen));
   };
   const lengths = tree.credits[kinds[0][0]].map((row) => row.length);
-  picker.value = String(lengths.indexOf(Math.max(...lengths))); // the longest has most to tell
+  picker.value = String(lengths.indexOf(Math.max(...lengths))); // the longest shows most
   picker.addEventListener("change", fill);
   credits.replaceChildren(
     element("h3", {}, "What each credit gives"),

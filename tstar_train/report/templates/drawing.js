@@ -3,7 +3,7 @@ const LAYER = 92; // distance of two rows
 const MARGIN = 46; // room for the outermost nodes and their marks
 const canvas = document.getElementById("tree-canvas");
 
-// Orange - grey - blue: told apart with every common colour blindness, and the value is printed as well.
+// Orange - grey - blue: distinguishable with every common colour blindness, and the value is printed as well.
 function colour(value, low, high) {
   const [bad, middle, good] = [[186, 78, 24], [232, 228, 220], [24, 92, 168]];
   const share = high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;

@@ -105,7 +105,7 @@ function passage(from, to) {
   return (came.find(([, which]) => which >= 0) || came[0] || [to.members[0]])[0];
 }
 
-// By state a trajectory may be there more than once, so the steps are told as well.
+// By state a trajectory may be there more than once, so the steps are named as well.
 function named(tree, members) {
   const steps = new Map();
   for (const [i, t] of members) steps.set(i, [...(steps.get(i) || []), t + 1]);

@@ -73,14 +73,14 @@
     outcomeTag(one), ` reward ${one.reward === null ? "–" : one.reward.toFixed(3)}, ${one.ended} after ${count(one.steps.length + one.more, "step")}`,
   ];
 
-  const tell = (side) => {
+  const describe = (side) => {
     const one = attempt(side);
     const reflections = episode(side).attempts.slice(0, Number(get(`attempt-${side}`).value)).map((earlier) => earlier.reflection);
-    get(`told-${side}`).replaceChildren(
+    get(`outcome-${side}`).replaceChildren(
       ...facts(one),
       ...(one.error >= 0 ? [element("span", { class: "said bad" }, text(one.error))] : []),
       ...reflections.flatMap((place, k) => (place < 0 ? [] : [
-        element("span", { class: "said" }, element("b", {}, `After attempt ${k + 1} it told itself: `), text(place)),
+        element("span", { class: "said" }, element("b", {}, `After attempt ${k + 1} it noted for itself: `), text(place)),
       ])),
     );
   };
@@ -118,8 +118,8 @@
   const show = () => {
     const [a, b] = [attempt("a"), attempt("b")];
     const [first, second] = [episode("a"), episode("b")];
-    tell("a");
-    tell("b");
+    describe("a");
+    describe("b");
     const starts = first.start === second.start ? [first] : [first, second];
     get("start").replaceChildren(...starts.map((one, k) => element("div", { class: "cell" },
       element("h3", {}, starts.length > 1 ? `Start of ${"AB"[k]}` : "Start"),
