@@ -91,6 +91,11 @@ class SaysAnotherHorizon(Lamps):
     default_horizon = 13
 
 
+class TakesAnotherHorizon(Lamps):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"horizon": 13, **options})
+
+
 class SaysAnotherRulesVersion(Lamps):
     metadata = {**Lamps.metadata, "rules_version": "0"}
 
@@ -191,6 +196,7 @@ def entry_of(cls: type[Lamps]) -> EnvEntry:
 BROKEN = {
     OtherInEveryProcess: "static.task_distribution_pinning",
     SaysAnotherHorizon: "runtime.task_declaration_accuracy",
+    TakesAnotherHorizon: "runtime.task_declaration_accuracy",
     SaysAnotherRulesVersion: "runtime.task_declaration_accuracy",
     SharedTask: "runtime.task_declaration_accuracy",
     OneTaskForAllSeeds: "runtime.seed_control",

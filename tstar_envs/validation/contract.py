@@ -71,12 +71,13 @@ def tasks_are_declared(subject: Subject) -> Finding:
         for other in names[place + 1 :]:
             if both := set(ids[split]) & set(ids[other]):
                 problems.append(f"task {min(both)!r} is in {split!r} and in {other!r}")
+    steps = env.horizon if subject.options.get("horizon") is None else env.default_horizon
     for what, declared, found in (
-        ("horizon", subject.entry.horizon, env.default_horizon),
+        ("horizon", subject.entry.horizon, steps),
         ("rules version", subject.entry.rules_version, env.metadata["rules_version"]),
     ):
         if declared != found:
-            problems.append(f"the table says {what} {declared}, the class {found}")
+            problems.append(f"the table says {what} {declared}, the environment {found}")
     return verdict_of(
         problems,
         {split: len(tasks) for split, tasks in ids.items()},
