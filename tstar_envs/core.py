@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 import gymnasium as gym
 
 from tstar_envs.choices import PROMPT_STYLES, check_option, is_whole
+from tstar_envs.declared import from_registry
 from tstar_envs.displayed import Displayed
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.horizon import read_horizon, steps_of
@@ -61,12 +62,12 @@ class TextEnv(
     that costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1], unless an
     option of the family shapes it.
 
-    Subclasses set ``metadata`` (with ``rules_version``), call ``super().__init__`` and write the methods marked
-    abstract. All randomness comes from ``self.np_random``.
+    Subclasses call ``super().__init__`` and write the methods marked abstract; horizon and rules version are their registry
+    entry's (``metadata["rules_version"]`` reads it). All randomness comes from ``self.np_random``.
 
     Args:
         split: ``train``, ``valid`` or ``test`` (or a further split of the family): where ``reset`` draws tasks from.
-        horizon: steps until truncation; None means the family's own, "optimal" and "optimal*2" the optimum of each task, or twice that
+        horizon: steps until truncation; None means the registry's, "optimal" and "optimal*2" the optimum of each task, or twice that
             (only where it is known: Sokoban, Blocksworld). The prompt then names no number; ``info["horizon"]`` does.
         prompt_style: ``react`` or ``tags`` (or a further style of the family), the default of ``prompt`` and of the oracle's replies.
         explain_invalid: the observation after an invalid action says what was wrong with it, in families too that answer as
@@ -74,8 +75,10 @@ class TextEnv(
         render_mode: None or ``ansi``.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
-    default_horizon: int = 20
+    metadata: dict[str, Any] = from_registry(
+        lambda entry: {"render_modes": ["ansi"], "render_fps": 1, "rules_version": entry.rules_version}
+    )
+    default_horizon: int = from_registry(lambda entry: entry.horizon)
     longest_observation: int = 20_000
     optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
     prompt_styles: tuple[str, ...] = PROMPT_STYLES

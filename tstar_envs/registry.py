@@ -1,4 +1,7 @@
-"""The table of environments: id, class, options, splits, what it needs. Importing ``tstar_envs`` registers them."""
+"""The table of environments: id, class, options, horizon, rules version, metric, splits. Importing ``tstar_envs`` registers them.
+
+It is the only place that says an environment's horizon, rules version and metric: its class, the commands and the trainer read them here.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import gymnasium as gym
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.core import TextEnv
+from tstar_envs.declared import Declared, declare
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, question_set
 from tstar_envs.errors import UnknownOption
 
@@ -31,6 +35,8 @@ class EnvEntry:
         kwargs: what distinguishes this id within its class.
         splits: its splits.
         train_on: for an id without a train split, the id of those whose training carries over to it.
+        metric: what its reward is called in results: success, or another name where it is 0 or 1 (EM, exact match); score where it may
+            lie between, so that success is told beside it.
     """
 
     id: str
@@ -43,6 +49,7 @@ class EnvEntry:
     kwargs: dict[str, Any] = field(default_factory=dict)
     splits: tuple[str, ...] = SPLITS
     train_on: str = ""
+    metric: str = "success"
 
     @property
     def name(self) -> str:
@@ -80,6 +87,7 @@ ENTRIES: tuple[EnvEntry, ...] = (
             kwargs={"dataset": questions.name},
             splits=questions.splits,
             train_on=f"tstar/{question_set(questions.train_on).title}" if questions.train_on else "",
+            metric="EM",
         )
         for questions in QUESTION_SETS
     ),
@@ -91,6 +99,7 @@ ENTRIES: tuple[EnvEntry, ...] = (
         rules_version="3",
         extra="webshop",
         summary="find, configure and buy the product an instruction asks for",
+        metric="score",
     ),
     *(
         EnvEntry(
@@ -225,6 +234,7 @@ def register_all() -> None:
 
 
 def _register(entry: EnvEntry) -> None:
+    declare(entry.id, Declared(entry.entry_point, entry.kwargs, entry.horizon, entry.rules_version))
     if entry.id not in gym.registry:
         # No max_episode_steps: the horizon is the environment's own and truncates there.
         gym.register(

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from tstar_envs import find_entry
 from tstar_train.config import Config
 
 
@@ -30,6 +31,7 @@ class Display:
     def __init__(self, console: Console, config: Config) -> None:
         self._console = console
         self._total = config.iterations
+        self._metric = find_entry(config.env).metric
         self._window: list[dict[str, Any]] = []
         columns = (
             TextColumn("[bold]{task.completed}/{task.total}"),
@@ -58,8 +60,8 @@ class Display:
         # Of one iteration a figure says little: its tasks are few, and others than those of the one before.
         several = f"means of {len(self._window)}: " if len(self._window) > 1 else ""
         figures = f"{several}success {mean('success'):.1%}"
-        if "f1" in metrics:  # question answering: the reward is exact match
-            figures += f"  EM {mean('reward'):.1%}"
+        if self._metric != "success":
+            figures += f"  {self._metric} {mean('reward'):.1%}"
         if "grafts" in metrics:
             figures += (
                 f"  tree {mean('tree_nodes_before'):.0f}->{mean('tree_nodes_after'):.0f} nodes, "

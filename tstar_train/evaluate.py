@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tstar_envs import BadData, EnvEntry, Episode, cluster_bootstrap
+from tstar_envs import BadData, Episode, cluster_bootstrap
 from tstar_train.engines.check import hand_over
 from tstar_train.loop import Trainer
 from tstar_train.rollout.collect import EnvSpec, collect
@@ -17,13 +17,6 @@ from tstar_train.rollout.failures import failed, stop_if_most_failed
 from tstar_train.rollout.player import overlong
 from tstar_train.rollout.select import sampling_of
 from tstar_train.world import dealt, together
-
-
-def metric_name(entry: EnvEntry) -> str:
-    """What the reward of an environment is called in results: EM (exact match) for questions, score in WebShop, where success is
-    a score of 1 and is told beside it, else success.
-    """
-    return {"search_qa": "EM", "webshop": "score"}.get(entry.family, "success")
 
 
 @dataclass

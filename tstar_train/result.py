@@ -12,13 +12,13 @@ from rich.table import Table
 from tstar_envs import find_entry
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
-from tstar_train.evaluate import Measurement, metric_name, paired_difference
+from tstar_train.evaluate import Measurement, paired_difference
 from tstar_train.report.headline import FEW_TASKS
 
 
 def header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
     """What ``evaluation.json`` says of the measurements."""
-    metric = metric_name(find_entry(config.env))
+    metric = find_entry(config.env).metric
     return {
         "metric": metric,
         "split": config.evaluation.split,
@@ -46,7 +46,7 @@ def summarized(
         chosen: which weights the result is, by ``Validation.report``; None: the last ones.
     """
     difference, low, high = paired_difference(before, after)
-    metric = metric_name(find_entry(config.env))
+    metric = find_entry(config.env).metric
     solved = {
         "success_before": before.success,
         "success_after": after.success,

@@ -12,7 +12,7 @@ from tstar_train.best import best_folder, keep_best, restore_best, verified_best
 from tstar_train.build import VALIDATION
 from tstar_train.config import Config
 from tstar_train.display import Display
-from tstar_train.evaluate import Measurement, metric_name
+from tstar_train.evaluate import Measurement
 from tstar_train.loop import Trainer
 from tstar_train.ranks import order
 from tstar_train.tracking import VALIDATIONS, RunFolder
@@ -128,7 +128,7 @@ class Validation:
             )
         greedy = "" if measured.greedy is None else f", greedy {measured.greedy:.1%}"
         self._console.print(
-            f"validation of {_named(iteration)}: {metric_name(find_entry(config.env))} {measured.mean:.1%} (95 % interval "
+            f"validation of {_named(iteration)}: {find_entry(config.env).metric} {measured.mean:.1%} (95 % interval "
             f"{record['ci_low']:.1%} to {record['ci_high']:.1%}){greedy}; best so far: {_named(best)}",
             highlight=False,
         )

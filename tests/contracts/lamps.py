@@ -22,8 +22,6 @@ State = tuple[bool, ...]
 class Lamps(TextEnv[int, State]):
     """Turn all lamps on, one by one."""
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "1"}
-    default_horizon = 12
     tools = (tool("flip", "Flip a lamp.", "flip {lamp}", lamp="its number, from 1"),)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
@@ -87,6 +85,19 @@ class Lamps(TextEnv[int, State]):
 class OtherInEveryProcess(Lamps):
     def _task_content(self, task: int) -> str:
         return f"{task} {os.getpid()}"
+
+
+class SaysAnotherHorizon(Lamps):
+    default_horizon = 13
+
+
+class TakesAnotherHorizon(Lamps):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"horizon": 13, **options})
+
+
+class SaysAnotherRulesVersion(Lamps):
+    metadata = {**Lamps.metadata, "rules_version": "0"}
 
 
 class SharedTask(Lamps):
@@ -184,6 +195,9 @@ def entry_of(cls: type[Lamps]) -> EnvEntry:
 # What each is for: the check that must find it.
 BROKEN = {
     OtherInEveryProcess: "static.task_distribution_pinning",
+    SaysAnotherHorizon: "runtime.task_declaration_accuracy",
+    TakesAnotherHorizon: "runtime.task_declaration_accuracy",
+    SaysAnotherRulesVersion: "runtime.task_declaration_accuracy",
     SharedTask: "runtime.task_declaration_accuracy",
     OneTaskForAllSeeds: "runtime.seed_control",
     TooMuch: "runtime.reward_well_formed",

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from scripts.small_models import REFUSED, save_small
-from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs
+from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs, registry
 from tstar_train.__main__ import main
+from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
-from tstar_train.evaluate import metric_name
+from tstar_train.display import Display
+from tstar_train.evaluate import Measurement
+from tstar_train.result import header, summarized
 from tstar_train.run import make_env, train
 
 QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, skip_bad, topk"
@@ -112,6 +117,18 @@ def test_options_given_in_python_are_checked_too():
 
 
 def test_the_metric_has_one_name_per_family():
-    assert metric_name(find_entry("hotpotqa")) == "EM"
-    assert metric_name(find_entry("webshop")) == "score", "success is a score of 1 there"
-    assert {metric_name(e) for e in list_envs() if e.family not in ("search_qa", "webshop")} == {"success"}
+    assert {e.metric for e in list_envs() if e.family == "search_qa"} == {"EM"}
+    assert find_entry("webshop").metric == "score", "success is a score of 1 there"
+    assert {e.metric for e in list_envs() if e.family not in ("search_qa", "webshop")} == {"success"}
+
+
+@pytest.mark.parametrize("name", ["hotpotqa", "webshop", "sokoban-easy"])
+def test_results_are_named_by_the_entry(name, monkeypatch):
+    others = tuple(dataclasses.replace(entry, metric=f"{entry.name}'s own") for entry in registry.ENTRIES)
+    monkeypatch.setattr(registry, "ENTRIES", others)
+    config, out = Config(env=name), StringIO()
+    measured = Measurement([0.5], [0.5])
+    assert header(config, [])["metric"] == f"{name}'s own"
+    assert summarized(config, measured, measured, Progress(), 1.0)["metric"] == f"{name}'s own"
+    Display(Console(file=out, width=200), config).update(1, {"success": 0.25, "reward": 0.5, "f1": 0.75}, 1.0)
+    assert f"success 25.0%  {name}'s own 50.0%" in out.getvalue()

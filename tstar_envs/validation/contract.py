@@ -59,7 +59,7 @@ def tasks_are_pinned(subject: Subject) -> Finding:
 
 
 def tasks_are_declared(subject: Subject) -> Finding:
-    """Every split has tasks, no id is in two of them, and the table and the class name the same rules version."""
+    """Every split has tasks, no id is in two of them, and the class names no other horizon and rules version than the table."""
     env = subject.make()
     ids = {split: list(env.task_ids(split)) for split in subject.entry.splits}
     problems = [f"split {split!r} has no tasks" for split, tasks in ids.items() if not tasks]
@@ -71,13 +71,17 @@ def tasks_are_declared(subject: Subject) -> Finding:
         for other in names[place + 1 :]:
             if both := set(ids[split]) & set(ids[other]):
                 problems.append(f"task {min(both)!r} is in {split!r} and in {other!r}")
-    declared, found = subject.entry.rules_version, str(env.metadata["rules_version"])
-    if declared != found:
-        problems.append(f"the table says rules version {declared}, the class {found}")
+    steps = env.horizon if subject.options.get("horizon") is None else env.default_horizon
+    for what, declared, found in (
+        ("horizon", subject.entry.horizon, steps),
+        ("rules version", subject.entry.rules_version, env.metadata["rules_version"]),
+    ):
+        if declared != found:
+            problems.append(f"the table says {what} {declared}, the environment {found}")
     return verdict_of(
         problems,
         {split: len(tasks) for split, tasks in ids.items()},
-        "give each split its own ids, and one rules version",
+        "give each split its own ids, and leave horizon and rules version to the registry's entry",
     )
 
 

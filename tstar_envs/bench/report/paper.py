@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tstar_envs.bench.report.published import INTERACTIVE, PLANNING, QUESTIONS, PublishedRow
 from tstar_envs.bench.stats import summarise
 from tstar_envs.record import Episode
+from tstar_envs.registry import find_entry
 
 TYPES = ("pick", "look", "clean", "heat", "cool", "pick2")
 # ALFRED's names, as ``info["task_type"]`` and the record have them.
@@ -74,8 +75,12 @@ def _alfworld(kind: str) -> Column:
     return Column(kind.capitalize(), (f"tstar/ALFWorld-{kind}", "tstar/ALFWorld"), kind)
 
 
+def _whole(heading: str, env: str) -> Column:
+    return Column(heading, (env,), find_entry(env).metric)
+
+
 def _questions(name: str) -> Column:
-    return Column(name, (f"tstar/{name}",), "em")
+    return _whole(name, f"tstar/{name}")
 
 
 TABLES = (
@@ -85,8 +90,8 @@ TABLES = (
         (("ALFWorld", 7), ("WebShop", 2)),
         (
             *map(_alfworld, TYPES),
-            Column("All", ("tstar/ALFWorld",), "success"),
-            Column("Score", ("tstar/WebShop",), "score"),
+            _whole("All", "tstar/ALFWorld"),
+            _whole("Score", "tstar/WebShop"),
             Column("Succ.", ("tstar/WebShop",), "success"),
         ),
         INTERACTIVE,
@@ -108,14 +113,8 @@ TABLES = (
         "Logical planning, success in %",
         (("Sokoban", 3), ("Blocksworld", 2)),
         (
-            *(
-                Column(tier.capitalize(), (f"tstar/Sokoban-{tier}",), "success")
-                for tier in ("easy", "medium", "hard")
-            ),
-            *(
-                Column(way.capitalize(), (f"tstar/Blocksworld-{way}",), "success")
-                for way in ("stack", "unstack")
-            ),
+            *(_whole(tier.capitalize(), f"tstar/Sokoban-{tier}") for tier in ("easy", "medium", "hard")),
+            *(_whole(way.capitalize(), f"tstar/Blocksworld-{way}") for way in ("stack", "unstack")),
         ),
         PLANNING,
     ),
@@ -123,7 +122,7 @@ TABLES = (
 
 
 def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
-    """The figures of the paper's columns: ``success``, ``score``, ``em`` where it was measured, and of ALFWorld's types their success.
+    """The figures of the paper's columns: ``success``, ``score``, ``EM`` where it was measured, and of ALFWorld's types their success.
 
     Args:
         episodes: of one environment, those that have a result.
@@ -135,7 +134,7 @@ def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
     if matches:
         matches += [0.0] * (len(episodes) - len(matches))  # an episode that never answered matches nothing
         alike = all(e.extra.get("em", 0.0) == e.success for e in episodes)
-        found["em"] = found["success"] if alike else _mean(matches)
+        found["EM"] = found["success"] if alike else _mean(matches)
     if episodes[0].env.startswith("tstar/ALFWorld"):
         by_type: dict[str, list[Episode]] = {}
         for episode in episodes:

@@ -62,7 +62,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     The game's initial state, in the middle of the room with an empty hand in all shipped games.
 
     ## Episode end
-    Terminated when the goal holds; truncated after ``horizon`` steps (30).
+    Terminated when the goal holds; truncated after ``horizon`` steps.
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``task_type`` on reset, as ALFRED names it.
@@ -101,7 +101,6 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
     holds a command, and what stands around a command (a full stop, quotes, a fenced block) is passed over.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "2"}
     tools: tuple[Tool, ...] = (
         tool(
             "act",
@@ -110,7 +109,6 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
             command="for example: go to cabinet 1, take mug 2 from cabinet 1",
         ),
     )
-    default_horizon = 30
     answers = False
     oracle_kinds = ("expert", "search")
     demonstrated = "search"

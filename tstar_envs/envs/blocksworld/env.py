@@ -58,7 +58,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     ``env.unwrapped.solved_at_start`` lists such problems.
 
     ## Episode end
-    Terminated when the goal holds; truncated after ``horizon`` steps (40).
+    Terminated when the goal holds; truncated after ``horizon`` steps.
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``blocks`` and ``optimal_length`` (operators of a
@@ -90,7 +90,6 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     inside a closed thought is played.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "4"}
     tools: tuple[Tool, ...] = (
         tool("pick_up", "Take a clear block from the table.", "pick-up {block}", block="name of the block"),
         tool(
@@ -115,7 +114,6 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         ),
     )
     answers = False
-    default_horizon = 40
     optimum_known = True
 
     def __init__(

@@ -12,7 +12,7 @@ from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
 from tstar_envs.envs.search_qa.folders import published_questions
-from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, question_set
+from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.search.corpus import corpus_digest
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.search.lookup import Lookup, Wanted, fetch_ahead
@@ -51,8 +51,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     Nothing searched yet.
 
     ## Episode end
-    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps (6; NQ, TriviaQA and PopQA: 4; 2WikiMultihopQA and
-    MuSiQue: 8).
+    Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps.
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
@@ -70,9 +69,9 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
 
     ## Registered ids
-    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case, horizon 4), ``tstar/TriviaQA`` (clues that only together fix the
+    ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case), ``tstar/TriviaQA`` (clues that only together fix the
     answer), ``tstar/PopQA`` (the long tail in fixed forms, for testing only), ``tstar/2WikiMultihopQA`` and ``tstar/MuSiQue`` (up to
-    four look-ups, horizon 8), ``tstar/Bamboogle`` (two look-ups, 125 questions for testing only)
+    four look-ups), ``tstar/Bamboogle`` (two look-ups, 125 questions for testing only)
 
     ## Prompt example
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
@@ -85,8 +84,6 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     of a passage as the corpus has it.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
-    default_horizon = HOTPOTQA.horizon
     prompt_styles = (*PROMPT_STYLES, "search_r1")
     tools = (
         tool(
@@ -116,8 +113,6 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
     ) -> None:
         """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
         self._question_set = question_set(dataset)
-        if options.get("horizon") is None:
-            options["horizon"] = self._question_set.horizon
         self.splits = SPLITS if qa_set is not None else self._question_set.splits
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:

@@ -124,7 +124,7 @@ BAMBOOGLE = QuestionSet(
 )
 QUESTION_SETS = (HOTPOTQA, NQ, TWO_WIKI, MUSIQUE, TRIVIAQA, POPQA, BAMBOOGLE)
 _BY_NAME = {each.name: each for each in QUESTION_SETS}
-_OTHER = QuestionSet("", "", "questions of your own", hops=(1, 4), hint=_TWO_HOPS, horizon=6, f1=ANY_SET)
+_OTHER = replace(HOTPOTQA, title="", summary="questions of your own", hops=(1, 4), f1=ANY_SET)
 
 
 def question_set(name: str) -> QuestionSet:

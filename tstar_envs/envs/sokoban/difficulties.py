@@ -10,7 +10,6 @@ class Difficulty:
     """The bounds that the levels of a difficulty keep.
 
     Attributes:
-        horizon: default number of steps.
         sizes: sides of the square rooms, walls included.
         boxes: how many.
         floor: least and most floor cells.
@@ -21,7 +20,6 @@ class Difficulty:
         trap: whether some push that is open along the solution must lose.
     """
 
-    horizon: int
     sizes: tuple[int, ...]
     boxes: int
     floor: tuple[int, int]
@@ -33,7 +31,7 @@ class Difficulty:
 
 
 DIFFICULTIES: dict[str, Difficulty] = {
-    "easy": Difficulty(20, (6, 7), 1, (8, 18), 5, 12, pushes=2),
-    "medium": Difficulty(40, (7, 8), 2, (12, 24), 13, 24, pushes=2),
-    "hard": Difficulty(60, (8, 9, 10), 3, (18, 30), 25, 40, pushes=7, lines=4, trap=True),
+    "easy": Difficulty((6, 7), 1, (8, 18), 5, 12, pushes=2),
+    "medium": Difficulty((7, 8), 2, (12, 24), 13, 24, pushes=2),
+    "hard": Difficulty((8, 9, 10), 3, (18, 30), 25, 40, pushes=7, lines=4, trap=True),
 }

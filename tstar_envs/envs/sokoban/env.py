@@ -63,7 +63,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
     move ends the episode with success and changes nothing, and ``env.unwrapped.solved_at_start`` lists such levels.
 
     ## Episode end
-    Terminated by success; truncated after ``horizon`` steps (20, 40 or 60). A lost level goes on until then, or, with ``end_when_lost``,
+    Terminated by success; truncated after ``horizon`` steps. A lost level goes on until then, or, with ``end_when_lost``,
     is terminated by the first push after which no solution is left, with a reward of 0.
 
     ## Information
@@ -103,7 +103,6 @@ class SokobanEnv(TextEnv[TaskView, State]):
     closed thought is played.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "6"}
     answers = False
     optimum_known = True
     # Arrow keys too, as a terminal writes them in a line.
@@ -166,7 +165,6 @@ class SokobanEnv(TextEnv[TaskView, State]):
             if not isinstance(value, bool):
                 raise UnknownOption(f"{name} must be True or False, got {value!r}")
         check_solver_bounds(solver_states, solver_seconds)
-        self.default_horizon = DIFFICULTIES[difficulty].horizon
         super().__init__(**options)
         bounds = (solver_states, float(solver_seconds))
         self._view_options = ViewOptions(

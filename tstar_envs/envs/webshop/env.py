@@ -45,7 +45,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     The search page with the instruction.
 
     ## Episode end
-    Terminated by ``click[buy now]``; truncated after ``horizon`` steps (15).
+    Terminated by ``click[buy now]``; truncated after ``horizon`` steps.
 
     ## Information
     The keys of every environment (``tstar_envs.TextEnv``); ``admissible_actions`` are the page's clicks,
@@ -75,7 +75,6 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     action, and with ``text_options`` case, white space and what stands around an action do not matter.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1, "rules_version": "3"}
     tools = (
         tool(
             "search",
@@ -90,7 +89,6 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
             target="a button, a product's code, or an option value",
         ),
     )
-    default_horizon = 15
     answers = False
     longest_observation = 200_000
 
