@@ -80,6 +80,26 @@ def test_score_and_equal_agents(call: Call, folder: Path) -> None:
     assert "random (again.jsonl)" in out, "two files of one agent have different names"
 
 
+@pytest.mark.parametrize(
+    ("env", "metric"),
+    [
+        ("WebShop", "score"),
+        ("HotpotQA", "success"),
+        ("Sokoban-easy", "success"),
+        ("of/AnotherProgram", "success"),
+    ],
+)
+def test_the_metric_is_the_environments_own(call: Call, env: str, metric: str) -> None:
+    for file in ("oracle.jsonl", "random.jsonl"):
+        rewrite(Path(file), lambda r: r.update(env=env if "/" in env else f"tstar/{env}"))
+    code, out, _ = call("oracle.jsonl", "random.jsonl", "--json")
+    assert code == 0 and json.loads(out)["metric"] == metric
+    assert (
+        json.loads(call("oracle.jsonl", "random.jsonl", "--json", "--metric", "score")[1])["metric"]
+        == "score"
+    )
+
+
 def test_undecided_says_how_many_more_tasks(call: Call) -> None:
     shutil.copy("oracle.jsonl", "half.jsonl")
     lost = {f"sokoban-easy-mini-test-000{n}" for n in (1, 5)}

@@ -18,6 +18,7 @@ from tstar_envs.bench.recorded import Recorded, common_tasks, read_recorded
 from tstar_envs.bench.sign_flip import EXACT
 from tstar_envs.cli.console import plain, say
 from tstar_envs.errors import UnknownOption
+from tstar_envs.registry import list_envs
 
 FORMAT = 1  # of --json
 
@@ -32,8 +33,8 @@ class CompareCommand:
 
     files: tyro.conf.Positional[tuple[Path, ...]]
     """Two or more files that eval --out wrote, one for each agent; or the folders of --suite, compared environment by environment."""
-    metric: Literal["success", "score"] = "success"
-    """success (solved or not) or score (the reward)."""
+    metric: Literal["success", "score"] | None = None
+    """success (solved or not) or score (the reward); by default the environment's own, which is the score for WebShop."""
     overlap: bool = False
     """Compare on the tasks that are in all files where not all have the same."""
     any_options: bool = False
@@ -80,17 +81,24 @@ def _in_all(folders: Sequence[Path]) -> list[list[Path]]:
 def _compare(command: CompareCommand, paths: Sequence[Path], console: Console) -> dict[str, Any]:
     files = [read_recorded(path) for path in paths]
     shared = common_tasks(files, overlap=command.overlap, any_options=command.any_options)
+    metric = command.metric or _headline(files[0].played_on["env"])
     values = {
-        name: {task: [getattr(outcome, command.metric) for outcome in file.tasks[task]] for task in shared}
+        name: {task: [getattr(outcome, metric) for outcome in file.tasks[task]] for task in shared}
         for name, file in zip(_names(files), files, strict=True)
     }
     compared = compare(values)
     agents = [_agent(name, file, values[name]) for name, file in zip(values, files, strict=True)]
     if not command.json:
-        _show(command, console, files, agents, compared)
-    facts = {"format": FORMAT, **files[0].played_on, "metric": command.metric, "tasks": len(shared)}
+        _show(metric, console, files, agents, compared)
+    facts = {"format": FORMAT, **files[0].played_on, "metric": metric, "tasks": len(shared)}
     facts["panel"] = files[0].panel if all(file.panel == files[0].panel for file in files) else ""
     return {**facts, "agents": agents, "comparisons": [asdict(c) for c in compared]}
+
+
+def _headline(env: str) -> str:
+    """What is compared of an environment where nothing is asked for; one that this process does not know has no score of its own."""
+    metrics = {entry.id: entry.metric for entry in list_envs()}
+    return "score" if metrics.get(env) == "score" else "success"
 
 
 def _names(files: Sequence[Recorded]) -> list[str]:
@@ -114,7 +122,7 @@ def _agent(name: str, file: Recorded, values: dict[str, list[float]]) -> dict[st
 
 
 def _show(
-    command: CompareCommand,
+    metric: str,
     console: Console,
     files: Sequence[Recorded],
     agents: list[dict[str, Any]],
@@ -124,9 +132,9 @@ def _show(
     panels = {file.panel for file in files}
     of = f", panel {panels.pop()}" if len(panels) == 1 and "" not in panels else ""
     what = f"{on['env']} ({on['tier']}, rules {on['rules_version']}), split {on['split']}{of}"
-    say(console, f"{what}: {compared[0].tasks} tasks, {command.metric}")
+    say(console, f"{what}: {compared[0].tasks} tasks, {metric}")
     table = Table()
-    for column in ("agent", command.metric, "episodes", "errors (left out)", "options", "file"):
+    for column in ("agent", metric, "episodes", "errors (left out)", "options", "file"):
         table.add_column(
             column, justify="left" if column in ("agent", "options", "file") else "right", overflow="fold"
         )
