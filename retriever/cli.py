@@ -23,61 +23,64 @@ _INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build an index folder from a corpus file; a build that was killed goes on where it stopped."""
+    """Build an index folder from a corpus file; the same command resumes a build that was interrupted."""
 
     corpus: Path
-    """JSON lines with "id" and "contents" (Search-R1's form) or "title" and "text", a JSON list, or DPR's .tsv; plain or .gz."""
+    """Corpus, plain or .gz: JSON Lines with "id" and "contents" (Search-R1's format) or "title" and "text", a JSON list, or DPR's .tsv."""
     out: Path
-    """The folder to write; must not exist yet, or be empty."""
+    """Folder to write the index to; it must be new or empty."""
     encoder: Annotated[str, tyro.conf.arg(aliases=["--kind"])] = "hashed"
-    """hashed: TF-IDF vectors, no model; bm25: words; else a transformer by name or folder, as intfloat/e5-base-v2."""
+    """hashed: TF-IDF vectors, without a model; bm25: lexical search; else the name or folder of a transformer, for example
+    intfloat/e5-base-v2."""
     type: Kind = "flat"
-    """Of the vectors. Exhaustive: flat (float32), fp16, sq8 (8 bits). Approximate: ivf_sq8 (lists), hnsw (graph)."""
+    """Type of the vector index. Exhaustive search: flat (float32), fp16, sq8 (8 bits). Approximate search: ivf_sq8 (inverted lists), hnsw
+    (graph)."""
     dim: int = 512
     """Vector length of the hashed encoder, a multiple of 8."""
     pooling: Pooling | None = None
-    """Of a transformer: mean or cls; by default what its folder says, else mean."""
+    """Pooling of a transformer: mean or cls; default: as its configuration says, else mean."""
     query_prefix: str | None = None
-    """Of a transformer, put before queries; by default "query: " for E5, else nothing."""
+    """Text that a transformer reads before each query; default: "query: " for E5, else nothing."""
     passage_prefix: str | None = None
-    """Of a transformer, put before passages; by default "passage: " for E5, else nothing."""
+    """Text that a transformer reads before each passage; default: "passage: " for E5, else nothing."""
     max_tokens: int | None = None
-    """Of a transformer; by default what its folder says, else 512."""
+    """Maximum input length of a transformer in tokens; default: as its configuration says, else 512."""
     shard: str = "0/1"
-    """I/N: only the I-th of N equal parts of the corpus, from 0/N to N-1/N."""
+    """I/N: index only the I-th of N equal parts of the corpus, I from 0 to N-1."""
     chunk: int = 4096
-    """Passages between two marks; a killed build loses one chunk at most."""
+    """Passages per chunk; a build that is killed loses at most one chunk of work."""
     threads: int = 1
-    """CPU threads of encoder and FAISS."""
+    """CPU threads of the encoder and of FAISS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure on this machine: the service under load, flat search in batches, the opening of a large index."""
+    """Measure speed on this machine: the service under load, large requests, flat search in batches, and opening a large index."""
 
     what: tuple[Literal["service", "large", "flat", "open"], ...] = ("service", "large", "flat", "open")
-    """service: beside a server of one search per request; large: thousands of queries a request over the mini corpus; flat:
-    beside FAISS's defaults; open: 1M x 384."""
+    """Measurements to make. service: the server under load, compared with one that searches once per request; large: requests of
+    thousands of queries over the mini corpus; flat: batched flat search, compared with FAISS's defaults; open: opening an index of
+    1M vectors of length 384."""
     encoder: str | None = None
-    """Transformer for `service`, or hashed; without one, a random one of all-MiniLM-L6-v2's shape."""
+    """Encoder for `service`: a transformer's name or folder, or hashed; default: random weights in the shape of all-MiniLM-L6-v2."""
     passages: int = 20_000
-    """Of `service`."""
+    """Number of passages for `service`."""
     clients: tuple[int, ...] = (1, 32)
-    """How many ask at one time."""
+    """Numbers of concurrent clients for `service`."""
     seconds: float = 5.0
-    """Of each turn of `service`."""
+    """Seconds per measurement of `service`."""
     rounds: int = 3
-    """Turns of each server and number of clients; requests of `large`."""
+    """Measurements per server and number of clients for `service`; requests for `large`."""
     threads: int = 1
     """CPU threads of a search."""
     queries: int = 2_560
-    """In one request of `large`: Search-R1's training script sends 512 questions x 5 samples."""
+    """Queries per request for `large`; Search-R1's training script sends 512 questions x 5 samples."""
     vectors: int = 100_000
-    """Of `flat`."""
+    """Number of vectors for `flat`."""
     dim: int = 768
-    """Of `flat`, a multiple of 8."""
+    """Vector length for `flat`, a multiple of 8."""
     folder: Path | None = None
-    """Where temporary files go (2 GB for `open`); by default where the system puts them."""
+    """Folder for temporary files (2 GB for `open`); default: the system's."""
 
 
 def bench(command: Bench, console: Console) -> None:

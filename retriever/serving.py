@@ -23,50 +23,50 @@ _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Serve POST /retrieve, GET /health, /ready, /info and /metrics."""
+    """Serve an index over HTTP: POST /retrieve, GET /health, /ready, /info and /metrics."""
 
     index: tuple[str, ...] = ()
-    """Index folder; without one, the mini corpus that ships with tstar_envs. Several are the shards of one corpus,
-    in order: folders, or addresses of other servers (http://host:8000)."""
+    """Index folder; default: the mini corpus that ships with tstar_envs. Several are the shards of one corpus in their order, each a folder
+    or the address of another server (http://host:8000)."""
     port: int = 8000
-    """TCP port; 0 takes a free one and prints it."""
+    """TCP port to listen on; 0 takes a free one and prints it."""
     host: str = "127.0.0.1"
-    """Address to bind. There is no authentication: think before you leave loopback."""
+    """Address to listen on. There is no authentication: use addresses beyond loopback only in a trusted network."""
     topk: int = 3
-    """Documents per query where a request names no number, 1 to 100."""
+    """Documents per query where a request gives no number, 1 to 100."""
     threads: int = 1
-    """CPU threads of a search and of a transformer."""
+    """CPU threads of a search and of a transformer encoder."""
     effort: int | None = None
-    """Of an approximate index: lists (ivf_sq8) or graph nodes (hnsw) that a search visits; by default as built."""
+    """Search effort in an approximate index: lists (ivf_sq8) or graph nodes (hnsw) that a search visits; default: as built."""
     batch: int = 64
-    """The most queries searched for at once."""
+    """Maximum number of queries searched in one batch."""
     gather_ms: float | None = None
-    """How long to wait for more queries after a batch of several; by default 2 for a transformer, else 0."""
+    """Milliseconds to wait for more queries after a batch of several; default: 2 for a transformer, else 0."""
     queue: int = 256
-    """Requests that may wait; more are answered 503 with Retry-After."""
+    """Maximum number of waiting requests; further ones get status 503 with Retry-After."""
     deadline: float = 60.0
-    """Seconds after which a request that still waits (of a large one: a portion of 256 queries) is answered 503."""
+    """Seconds after which a request that is still waiting gets status 503 (a large request: a portion of 256 queries of it)."""
     max_queries: int = 8_192
-    """Queries in one request."""
+    """Maximum number of queries in one request."""
     max_query_characters: int = 16_384
-    """Characters in one query."""
+    """Maximum number of characters in one query."""
     max_body_bytes: int = 16 << 20
-    """Bytes in the body of one request."""
+    """Maximum number of bytes in the body of one request."""
     max_passages: int = 131_072
-    """Passages in one answer: queries times documents per query."""
+    """Maximum number of passages in one answer: queries times documents per query."""
     allow_host: tuple[str, ...] = ()
-    """Further host names to answer to. Bound to the loopback, only names of the loopback are answered (DNS rebinding)."""
+    """Additional host names to accept. On a loopback address only loopback names are accepted, as a protection against DNS rebinding."""
     connections: int = 1_000
-    """Open at one time; one more ends the one that is idle for longest, or is refused."""
+    """Maximum number of open connections; a further one replaces the longest idle one, or is refused."""
     head_timeout: float = 30.0
-    """Seconds in which the head of a request has to arrive."""
+    """Seconds within which the headers of a request must arrive."""
     body_timeout: float = 30.0
-    """Seconds in which the body of a request has to arrive, and in which some of an answer has to be taken."""
+    """Seconds within which the body of a request must arrive, and within which a client must read some of an answer."""
     shutdown_timeout: int = 5
-    """Seconds that running requests have after a signal to end."""
+    """Seconds that running requests have to finish after a signal to stop."""
     # The port is open before anything is read, so a client can learn from /ready that the index is still loading.
     verify: Literal["before", "behind", "never"] = "before"
-    """When to compare all bytes with the manifest: before the first answer, behind the answers, never."""
+    """When the checksums of the index files are verified. before: before the first answer; behind: in the background; never."""
 
 
 def serve(command: Serve, console: Console) -> None:

@@ -31,16 +31,16 @@ from tstar_envs.bench.runner import Seat, Setting, play_all
 
 @dataclass(frozen=True)
 class Options:
-    """Time the OpenEnv server."""
+    """Measure the speed of the OpenEnv server beside the same environments in process."""
 
     env: tuple[str, ...] = ("sokoban-easy", "blocksworld-stack", "hotpotqa", "webshop", "alfworld")
-    """Environments."""
+    """Environment ids."""
     episodes: int = 320
-    """Of each side and round."""
+    """Episodes per side and round."""
     rounds: int = 5
-    """Of each side."""
+    """Measurements of each side."""
     sessions: int = 32
-    """Beside a single one."""
+    """Number of concurrent sessions, measured in addition to a single one."""
 
 
 @dataclass(frozen=True)

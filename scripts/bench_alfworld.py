@@ -154,9 +154,9 @@ def experts(scenes: list[Scene], folder: Path) -> tuple[list[int | None], list[i
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--games", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=12, help="random steps per game")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--games", type=int, default=12, help="number of games (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=12, help="random steps per game (default: %(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="file to write the page to")
     arguments = parser.parse_args()
     # Before the original is loaded: Python's garbage collector would go through its objects in the time of ours.
     never_seen = fresh_steps(list(islice(fresh_scenes("bench/fresh"), 60)))

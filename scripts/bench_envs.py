@@ -308,9 +308,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=40_000)
-    parser.add_argument("--levels", type=int, default=200, help="fresh tasks made per id")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="measurements of each side (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=40_000, help="environment steps per measurement (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--levels", type=int, default=200, help="unseen tasks per environment (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     benches = [bench for bench in BENCHES if bench.id in gym.registry]

@@ -29,18 +29,18 @@ from tstar_envs.cli.options import make_env
 
 @dataclass(frozen=True)
 class Options:
-    """Time the harness."""
+    """Measure the speed of the evaluation harness, with the oracle and with a local endpoint."""
 
     env: str = "sokoban-easy"
-    """Environment of the oracle's episodes."""
+    """Environment id or short name of the oracle's episodes."""
     episodes: int = 1000
-    """So many of the oracle."""
+    """Number of episodes that the oracle plays."""
     rounds: int = 5
-    """Of each side."""
+    """Measurements of each side."""
     at_once: int = 32
-    """Episodes of the endpoint at the same time."""
+    """Episodes that use the endpoint at the same time."""
     latency: float = 0.2
-    """Seconds of each answer of the endpoint."""
+    """Seconds that the endpoint takes for each answer."""
 
 
 def main(options: Options) -> None:

@@ -1,4 +1,4 @@
-"""CPU seconds of an iteration of GRPO, of T-STAR as in the paper and of T-STAR by state, by phase, interleaved in one process.
+"""Measure the CPU seconds of an iteration of GRPO, of the paper's T-STAR and of T-STAR by state, by phase, interleaved in one process.
 
     python scripts/bench_overhead.py [--envs hotpotqa sokoban-easy blocksworld-stack] [--iterations 5] [--samples 16]
 
@@ -65,11 +65,20 @@ def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--envs", nargs="+", default=list(FAMILIES))
     parser.add_argument(
-        "--iterations", type=int, default=5, help="of each side and environment, after one to warm up"
+        "--envs", nargs="+", default=list(FAMILIES), help="environment ids (default: one of each family)"
     )
-    parser.add_argument("--samples", type=int, help="of the KL; the preset's where it is not given")
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=5,
+        help="measured iterations per method and environment, after one to warm up (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        help="samples per context that estimate the KL divergence (default: the preset's)",
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     print("CPU seconds of one thread, medians of iterations\n")

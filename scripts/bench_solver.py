@@ -71,15 +71,17 @@ def line(walls: int, boxes: int, levels: int, most_states: int) -> tuple[str, li
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--levels", type=int, default=100, help="of each kind")
-    parser.add_argument("--boxes", type=int, default=4)
+    parser.add_argument(
+        "--levels", type=int, default=100, help="number of levels of each kind (default: %(default)s)"
+    )
+    parser.add_argument("--boxes", type=int, default=4, help="boxes per level (default: %(default)s)")
     parser.add_argument(
         "--most-states",
         type=int,
         default=SOLVER_STATES,
-        help="bound of a search (default: the environment's)",
+        help="maximum number of states that a search visits (default: the environment's)",
     )
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="file to write the table to")
     options = parser.parse_args()
     head = f"python scripts/bench_solver.py --levels {options.levels} --boxes {options.boxes} --most-states {options.most_states}"
     rows = [

@@ -1,4 +1,4 @@
-"""Trajectories a CPU-second of rollout and update: this trainer beside TRL's GRPO, same model, environment and batch, in one process.
+"""Measure the trajectories per CPU second of rollout and update: this trainer beside TRL's GRPO, same model, environment and batch, in one process.
 
     python scripts/bench_trl.py [--rounds 4] [--env sokoban-easy]
 
@@ -180,9 +180,11 @@ def main() -> None:
         "--rounds",
         type=int,
         default=4,
-        help="turns of each side (the first step of each turn is not counted)",
+        help="measurements of each side, the first step of each not counted (default: %(default)s)",
     )
-    parser.add_argument("--env", default="sokoban-easy")
+    parser.add_argument(
+        "--env", default="sokoban-easy", help="environment id or short name (default: %(default)s)"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     ours, mine, others = Ours(asked.env), [], []

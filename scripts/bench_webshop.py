@@ -214,11 +214,15 @@ def spread(times: list[tuple[float, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument(
-        "--large", type=Path, help="folder of the synthetic large store; made if it is not there"
+        "--steps", type=int, default=50_000, help="environment steps to measure (default: %(default)s)"
     )
-    parser.add_argument("--products", type=int, default=1_180_000)
+    parser.add_argument(
+        "--large", type=Path, help="folder of the synthetic large store, which is created if missing"
+    )
+    parser.add_argument(
+        "--products", type=int, default=1_180_000, help="products of the large store (default: %(default)s)"
+    )
     parser.add_argument("--part", choices=("build", "measure"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     source = arguments.large and arguments.large / "source"

@@ -1,4 +1,4 @@
-"""Converts a checkpoint with llama.cpp's converter as it stands, and compares what llama.cpp then says with what transformers says.
+"""Convert a checkpoint with llama.cpp's own converter, and compare the outputs of llama.cpp with those of transformers.
 
     python scripts/check_llamacpp.py LLAMA_CPP [NAME ...] [--python PYTHON]
 
@@ -176,15 +176,17 @@ def check(name: str, llama: Path, python: str, folder: Path) -> tuple[bool, str]
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("llama", type=Path, metavar="LLAMA_CPP")
+    parser.add_argument("llama", type=Path, metavar="LLAMA_CPP", help="folder of a llama.cpp checkout, built")
     parser.add_argument(
         "names",
         nargs="*",
         default=[],
         metavar="NAME",
-        help=f"of {', '.join(VOCABULARIES)}; all of them if none is named",
+        help=f"models to check, of {', '.join(VOCABULARIES)} (default: all)",
     )
-    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument(
+        "--python", default=sys.executable, help="Python that runs the converter (default: this one)"
+    )
     asked = parser.parse_args()
     needed = [asked.llama / "convert_hf_to_gguf.py", asked.llama / "models" / "ggml-vocab-qwen2.gguf"]
     for path in needed:

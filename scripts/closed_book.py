@@ -1,4 +1,4 @@
-"""What can be scored on the mini question sets without searching (docs/results/search_qa.md).
+"""Exact match on the mini question sets of two guesses made without searching (docs/results/search_qa.md).
 
     python scripts/closed_book.py
 
@@ -9,6 +9,7 @@ split is guessed from the set that one trains on instead, and its majority answe
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 
 from tstar_envs import EnvEntry, find_entry, list_envs
@@ -47,6 +48,7 @@ def baselines(entry: EnvEntry) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     print("| set | majority answer | question only |\n|---|---|---|")
     for entry in list_envs():
         if entry.family == "search_qa":

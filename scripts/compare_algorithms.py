@@ -92,15 +92,15 @@ class Options:
     runs: Path = Path("runs/algorithms")
     """Folder of the runs."""
     groups: tuple[str, ...] = ()
-    """Groups of the plan to run, in this order."""
+    """Groups of the plan to run, in this order; default: none."""
     plan: Path = RESULTS / "algorithms.toml"
-    """The plan."""
+    """TOML file of the plan."""
     record: Path = RESULTS / "algorithms.jsonl"
-    """What complete runs measured."""
+    """JSON Lines file of the record of complete runs."""
     collect: bool = False
     """Add complete runs to the record."""
     table: bool = False
-    """Print the tables."""
+    """Print the tables of the record."""
 
 
 def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:

@@ -39,36 +39,36 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Options:
-    """Train the toy."""
+    """Compare credits by training a small linear policy on Sokoban."""
 
     credit: tuple[Literal["grpo", "gigpo", "paper", "state"], ...] = ("grpo", "state")
-    """Credits to compare; the first is what the others are compared with. paper: by depth, exact merging; state: by state, transition."""
+    """Credits to compare; the first is the baseline. paper: nodes by depth, merged exactly; state: nodes by state, transition credit."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """Of the training levels' order and of the samples."""
+    """Seeds of the order of the training levels and of the samples."""
     rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
-    """The rate is chosen among these on validation levels."""
+    """Learning rates to choose from on validation levels."""
     same_rate: bool = False
-    """Take the rate chosen for the first credit for all of them."""
+    """Use the learning rate chosen for the first credit for all of them."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Adam, or plain gradient steps (whose rates are a hundred times as large)."""
+    """Optimizer: Adam, or plain gradient descent (with learning rates a hundred times as large)."""
     updates: int = 1
-    """Steps of an iteration, each on its share of the episodes, with the ratio clipped at 1 - .2 and 1 + .2."""
+    """Optimizer steps per iteration, each on its part of the episodes, with the ratio clipped at 0.8 and 1.2."""
     end_when_lost: bool = False
-    """Training episodes end where the level cannot be won any more (training_options of the preset)."""
+    """End training episodes when the level cannot be won any more (training_options of the preset)."""
     fines: bool = False
-    """An invalid move costs .2 of credit, one back to an earlier state .1 (the preset's invalid and revisit penalties)."""
+    """Subtract a penalty of 0.2 for an invalid move and 0.1 for one back to an earlier state (the preset's penalties)."""
     episode_mean: bool = False
-    """Every episode counts alike in the loss, whatever its length (optim.aggregation of the preset)."""
+    """Give every episode equal weight in the loss, whatever its length (optim.aggregation of the preset)."""
     negative_weight: float = 1.0
-    """What credits below zero are multiplied by."""
+    """Factor on negative credits."""
     gamma: float = 0.95
-    """Discount of the credit by state and of GiGPO's."""
+    """Discount factor per step of the credits state and gigpo."""
     iterations: int = 100
-    """Of 16 levels x 8 episodes."""
+    """Number of training iterations, each of 16 levels x 8 episodes."""
     test_samples: int = 4
-    """Episodes of each of the 334 test levels."""
+    """Episodes per level of the 334 test levels."""
     out: Path | None = None
-    """JSON-lines file for the results."""
+    """JSON Lines file to write the results to."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A cognitive tree of a run as an SVG file of its own, as the run's report draws it (needs Chromium, chromedriver and selenium).
+"""Save a cognitive tree of a run as an SVG file, as the run's report draws it (needs Chromium, chromedriver and selenium).
 
 python scripts/draw_tree.py runs/RUN/report.html --iteration 4 --task 1 --out docs/tree.svg
 """
@@ -41,13 +41,13 @@ class Options:
     """Draw a tree."""
 
     report: tyro.conf.Positional[Path]
-    """The report of a run."""
+    """HTML report of a run."""
     out: Path
-    """Where the drawing goes."""
+    """SVG file to write."""
     iteration: int = 0
-    """Which of the iterations that the report shows, from 0."""
+    """Index of the iteration among those that the report shows, from 0."""
     task: int = 0
-    """Which of that iteration's trees, from 0."""
+    """Index of the tree within the iteration, from 0."""
 
 
 def main() -> None:

@@ -274,16 +274,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
     )
-    parser.add_argument("--env", default="hotpotqa")
-    parser.add_argument("--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
+    parser.add_argument(
+        "--env", default="hotpotqa", help="environment id or short name (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS, help="base algorithms (default: all)"
+    )
     parser.add_argument(
         "--tstar",
         action=argparse.BooleanOptionalAction,
-        help="only with, or only without T-STAR (default: both)",
+        help="run only with or only without T-STAR (default: both)",
     )
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--processes", default="1", help="of each run")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--kills", type=int, default=10, help="kills per combination (default: %(default)s)")
+    parser.add_argument("--processes", default="1", help="processes of each run (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the moments of the kills (default: %(default)s)"
+    )
     options, further = parser.parse_known_args()
     folder, rng, failed = (
         Path(tempfile.mkdtemp(prefix="kill-and-resume-")),

@@ -1,4 +1,4 @@
-"""Makes tstar_envs/panels/VERSION.json: which test tasks a standard evaluation plays, and what they hold.
+"""Make tstar_envs/panels/VERSION.json: the test tasks of a standard evaluation, and digests of their contents.
 
     python scripts/make_panel.py v1 --out tstar_envs/panels/v1.json
 
@@ -75,8 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("version")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("version", help="name of the panel, for example v1")
+    parser.add_argument("--out", type=Path, required=True, help="file to write the panel to")
     arguments = parser.parse_args()
     entries = {entry.id: entry_of(entry, arguments.version) for entry in list_envs()}
     write_whole(

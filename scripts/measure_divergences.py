@@ -1,4 +1,4 @@
-"""How often the better child of a divergence is really the better one: both are played on, by shrinking and by verifying.
+"""Measure how often the better child of a divergent node really is the better one, by playing on from both.
 
     python scripts/measure_divergences.py --env blocksworld-stack --tasks 36 --plays 16
 
@@ -42,13 +42,13 @@ class Options:
     env: str = "blocksworld-stack"
     """Environment with a built-in policy."""
     tasks: int = 36
-    """Training tasks, 8 episodes each."""
+    """Number of training tasks, with 8 episodes each."""
     plays: int = 16
-    """New episodes from each child."""
+    """Number of new episodes from each child."""
     shrink: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0)
-    """Values of --graft.shrink."""
+    """Values of --graft.shrink to compare."""
     nodes: str = "depth"
-    """depth or state."""
+    """How steps are merged into nodes: depth or state (--tree.nodes)."""
 
 
 Found = tuple[GroupResult, Divergence]

@@ -100,9 +100,13 @@ def gain(directions: Tensor, objective: Tensor) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--env", default="sokoban-easy")
-    parser.add_argument("--model", default="tiny", help="tiny, or the folder of a policy of that kind")
-    parser.add_argument("--iterations", type=int, default=16)
+    parser.add_argument(
+        "--env", default="sokoban-easy", help="environment id or short name (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--model", default="tiny", help="tiny (the built-in policy), or the folder of a policy of that kind"
+    )
+    parser.add_argument("--iterations", type=int, default=16, help="batches to sample (default: %(default)s)")
     options = parser.parse_args()
     if options.iterations < 2:
         parser.error(f"--iterations {options.iterations}: at least 2, one for each half")

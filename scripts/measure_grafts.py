@@ -35,9 +35,13 @@ KINDS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--env", default="hotpotqa")
-    parser.add_argument("--model", default="tiny", help="tiny, or a checkpoint of it")
-    parser.add_argument("--tasks", type=int, default=48, help="training tasks, 8 episodes each")
+    parser.add_argument(
+        "--env", default="hotpotqa", help="environment id or short name (default: %(default)s)"
+    )
+    parser.add_argument("--model", default="tiny", help="tiny (the built-in policy), or a checkpoint of it")
+    parser.add_argument(
+        "--tasks", type=int, default=48, help="training tasks, with 8 episodes each (default: %(default)s)"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     entry = find_entry(options.env)

@@ -60,11 +60,19 @@ def judge(env: Env, here: Snapshot[Any], reply: str, expert: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--env", default="sokoban-hard")
-    parser.add_argument("--model", default="tiny", help="tiny, or a folder or checkpoint of one")
-    parser.add_argument("--split", default="valid")
-    parser.add_argument("--tasks", type=int, default=60)
-    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument(
+        "--env", default="sokoban-hard", help="environment id or short name (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--model", default="tiny", help="tiny (the built-in policy), or a folder or checkpoint of one"
+    )
+    parser.add_argument(
+        "--split", default="valid", help="split that the tasks come from (default: %(default)s)"
+    )
+    parser.add_argument("--tasks", type=int, default=60, help="number of tasks (default: %(default)s)")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="sampling temperature (default: %(default)s)"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     entry = find_entry(options.env)

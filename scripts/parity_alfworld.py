@@ -22,12 +22,21 @@ from tstar_envs.envs.alfworld.published.export import game_data
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--states", type=int, default=20_000, help="at least so many states are compared")
-    parser.add_argument("--steps", type=int, default=160, help="steps per game")
-    parser.add_argument("--seed", default="1", help="of games and commands; use one that nobody developed on")
-    parser.add_argument("--memoise", action="store_true", help="let the original keep what it parsed")
     parser.add_argument(
-        "--out", type=Path, required=True, help="the record; where it is there already, it is continued"
+        "--states",
+        type=int,
+        default=20_000,
+        help="minimum number of states to compare (default: %(default)s)",
+    )
+    parser.add_argument("--steps", type=int, default=160, help="steps per game (default: %(default)s)")
+    parser.add_argument(
+        "--seed",
+        default="1",
+        help="seed of games and commands; use one that was not used in development (default: %(default)s)",
+    )
+    parser.add_argument("--memoise", action="store_true", help="let the original cache what it parsed")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="file of the record; an existing one is continued"
     )
     arguments = parser.parse_args()
     if arguments.memoise:

@@ -203,39 +203,52 @@ def kinds_table(out: Path, seeds: list[int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--env", default="hotpotqa")
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
-        "--env-option", action="append", default=[], help="KEY=VALUE, on top of the preset's; repeatable"
+        "--env", default="hotpotqa", help="environment id or short name (default: %(default)s)"
     )
     parser.add_argument(
-        "--split", default="test", help="settings are chosen on valid, claims are made on test"
+        "--out", type=Path, required=True, help="folder of the runs; finished ones are not repeated"
     )
-    parser.add_argument("--tasks", type=int, help="held-out tasks (default: the preset's)")
     parser.add_argument(
-        "--samples", type=int, help="episodes of each at temperature 1 (default: the preset's)"
+        "--env-option",
+        action="append",
+        default=[],
+        help="environment option KEY=VALUE, in addition to the preset's; may be repeated",
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument(
+        "--split",
+        default="test",
+        help="split to measure on: valid to choose settings, test for results (default: %(default)s)",
+    )
+    parser.add_argument("--tasks", type=int, help="number of held-out tasks (default: the preset's)")
+    parser.add_argument(
+        "--samples", type=int, help="episodes per task at temperature 1 (default: the preset's)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the runs (default: 0 1 2)"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, default=list(METHODS), help="methods to run (default: all)"
+    )
     parser.add_argument(
         "--rates",
         type=float,
         nargs=2,
         default=(0.0013, 2e-4),
-        help="peak rates of the control (chosen on valid)",
+        help="peak learning rates of the imitation control, chosen on valid",
     )
     parser.add_argument(
         "--processes",
         type=int,
         default=2,
-        help="that play and learn side by side in a run (imitation learns in one)",
+        help="processes per run; imitation uses one",
     )
     parser.add_argument(
         "--seconds",
         type=float,
-        help="CPU seconds of the control (default: what T-STAR's run of that seed took)",
+        help="CPU seconds of the imitation control (default: as long as T-STAR's run with that seed took)",
     )
-    parser.add_argument("--table", action="store_true", help="only print the tables of what is there")
+    parser.add_argument("--table", action="store_true", help="only print the tables of the finished runs")
     options = parser.parse_args()
     console = Console()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Trains one iteration of a small random model of every public architecture on two environments, or shows why it is refused.
+"""Train one iteration of a small random model of every public architecture on two environments, or show why it is refused.
 
     python scripts/smoke_models.py [NAME ...] [--env sokoban-easy hotpotqa]
 
@@ -66,9 +66,14 @@ def main() -> int:
         nargs="*",
         default=[],
         metavar="NAME",
-        help=f"of {', '.join(MODELS)}; all of them if none is named",
+        help=f"models to train, of {', '.join(MODELS)} (default: all)",
     )
-    parser.add_argument("--env", nargs="+", default=["sokoban-easy", "hotpotqa"])
+    parser.add_argument(
+        "--env",
+        nargs="+",
+        default=["sokoban-easy", "hotpotqa"],
+        help="environment ids (default: sokoban-easy hotpotqa)",
+    )
     asked = parser.parse_args()
     logging.disable_progress_bar()
     wrong = 0

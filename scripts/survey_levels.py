@@ -9,6 +9,7 @@ not occur: tests/envs/sokoban/test_sokoban_data.py.)
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,7 @@ def likeness(level: Task) -> Any:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     print(
         "| difficulty | test levels | alike one of train | rooms of them | levels of the five fullest rooms |\n|---|---|---|---|---|"
     )

@@ -93,15 +93,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("path", metavar="FOLDER", help="a folder, or one file")
+    parser.add_argument("path", metavar="FOLDER", help="folder or single file to look at")
     parser.add_argument(
-        "--family", choices=FAMILIES, help="what the files are; default: seen from their names"
+        "--family",
+        choices=FAMILIES,
+        help="environment family of the files (default: recognised from their names)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=20.0,
-        help="for the look at the tasks' lengths, a group (default: 20)",
+        help="seconds per group of files to find out how long its tasks are (default: 20)",
     )
     given = parser.parse_args(arguments)
     root = Path(given.path)

@@ -91,7 +91,9 @@ def ceiling(shop: Shop) -> list[float]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", default="mini", help="mini, full or a folder")
+    parser.add_argument(
+        "--data", default="mini", help="catalogue: mini, full or a folder (default: %(default)s)"
+    )
     data = parser.parse_args().data
     shop = load_shop(data)
     catalogue = shop.catalogue

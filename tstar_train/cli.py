@@ -149,8 +149,8 @@ def _first_options() -> argparse.ArgumentParser:
         usage=_USAGE,
         add_help=False,
         allow_abbrev=False,
-        description="Train an agent: measure it, train it, measure it again, write a report. `warmstart` makes a tiny policy by imitation "
-        "(its options: python -m tstar_train warmstart --help).",
+        description="Train an agent: measure it on held-out tasks, train it, measure it again, and write a report. `warmstart` makes a "
+        "tiny policy by imitation learning (options: python -m tstar_train warmstart --help).",
     )
     which = parser.add_argument_group("what and where")
     which.add_argument(
@@ -159,44 +159,44 @@ def _first_options() -> argparse.ArgumentParser:
     which.add_argument(
         "--model",
         metavar="MODEL",
-        help="auto (the default: the built-in policy where there is one), tiny, or a Hugging Face causal LM by name or path",
+        help="auto (the default: the built-in policy if the environment has one), tiny, or the name or path of a Hugging Face causal LM",
     )
     which.add_argument(
         "--preset",
         choices=sorted(LARGE),
         default=None,
-        help="the paper's hyperparameters for one of its models; that model is trained unless --model names another (its path, say)",
+        help="use the paper's hyperparameters for this model, and train it unless --model names another (for example its local path)",
     )
     which.add_argument(
         "--dry-run",
         action="store_true",
-        help="say what the run would need (bytes by what they are for, seconds) and what would not fit; nothing is loaded or written",
+        help="print the memory and time that the run would need and what would not fit; load and write nothing",
     )
     which.add_argument(
         "--out",
         metavar="FOLDER",
         type=Path,
-        help="folder of the run, new or empty (default: a new one in runs/)",
+        help="folder of the run; it must be new or empty (default: a new folder in runs/)",
     )
     which.add_argument(
         "--resume",
         metavar="RUN",
         type=Path,
-        help="go on with the run in this folder; of other options only --iterations, which makes it longer",
+        help="resume the run in this folder; the only other option allowed is --iterations, which makes the run longer",
     )
     which.add_argument(
         "--env-option",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="option of the environment; may be given several times",
+        help="option of the environment, for example topk=1; may be repeated",
     )
     which.add_argument(
         "--training-option",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="the same for training alone: the measurements go without it",
+        help="option of the environment in training only; evaluation does not use it; may be repeated",
     )
     return parser
 
@@ -272,7 +272,7 @@ def warmstart_command(arguments: Sequence[str]) -> int:
         description="Make a tiny policy by imitation of an environment's expert.",
     )
     parser.add_argument(
-        "--env", default="hotpotqa", help="environment that the weights are for (default: hotpotqa)"
+        "--env", default="hotpotqa", help="environment to imitate the expert of (default: hotpotqa)"
     )
     made = "new or empty folder for model, tokenizer and the record of how they were made"
     parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help=made)
@@ -280,9 +280,14 @@ def warmstart_command(arguments: Sequence[str]) -> int:
         "--steps",
         type=int,
         default=None,
-        help="updates per stage, 1 or more (default: as the shipped weights)",
+        help="optimizer updates per training stage, 1 or more (default: as many as the shipped weights had)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of weights and demonstrations (default: 0)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the initial weights and of the demonstrations (default: 0)",
+    )
     options = parser.parse_args(list(arguments))
     if options.steps is not None and options.steps < 1:
         raise UnknownOption(f"--steps must be 1 or more, got {options.steps}")

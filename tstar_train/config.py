@@ -25,147 +25,157 @@ from tstar_train.ranges import (
 
 @dataclass(frozen=True)
 class TreeConfig:
-    """The cognitive tree, its valuation, grafting and the surgical loss (docs/tstar.md)."""
+    """The cognitive tree, and the advantages computed from it (docs/tstar.md)."""
 
     enabled: bool = True
-    """Step advantages from the Q-tree; off: the base algorithm's own."""
+    """Compute step advantages from the values of the cognitive tree; off: the base algorithm's own advantages."""
     nodes: Literal["depth", "state"] = "depth"
-    """What makes a node: equal decisions at one depth, as the paper has it, or a state, whatever the depth (asks for no KL)."""
+    """How steps are merged into nodes. depth: equal decisions at the same depth, decided by KL divergence (the paper); state: equal
+    environment states at any depth, without KL divergence."""
     credit: Literal["value", "transition"] = "value"
-    """What a step is credited with: the value of where it leads, or what it gained over where it was taken."""
+    """Credit of a step. value: the value of the node that it leads to (the paper); transition: that value minus the value of the node it
+    was taken in."""
     eps_kl: Annotated[float, FROM_0_OR_INFINITE] = 0.25
-    """Two steps merge below this KL, in nats."""
+    """KL divergence in nats below which two steps merge into one node; 0 or more."""
     kl_samples: Annotated[int, FROM_1] = 16
-    """K, samples per context."""
+    """Samples per context that estimate the KL divergence (K in the paper)."""
     kl_over: Literal["action", "turn"] = "action"
-    """What the KL compares: the action without a thought before it, or the whole turn."""
+    """What the KL divergence compares. action: the action without a thought before it; turn: thought and action together."""
     kl_estimator: Literal["mc", "exact"] = "mc"
-    """Monte Carlo, or exact over the admissible actions where the environment lists them."""
+    """Estimator of the KL divergence. mc: Monte Carlo over sampled actions; exact: a sum over the admissible actions, for environments that
+    list them."""
     kl_symmetry: Literal["max", "mean", "forward"] = "max"
-    """How the two directions of the KL make one number."""
+    """How the two directions of the KL divergence are combined. max: the larger; mean: their mean; forward: only the one from the earlier
+    trajectory to the later."""
     history: Literal["sequence", "state"] = "sequence"
-    """Historical compatibility: equal sequences of state-modifying actions, or equal states."""
+    """Condition on the histories of steps that may merge. sequence: equal sequences of state-modifying actions (the paper); state: equal
+    environment states."""
     same_parent: bool = False
-    """Intersect every merged node with its parent's: a strict tree."""
+    """Merge only steps whose previous steps are merged too, so that the result is a strict tree."""
     gamma: Annotated[float, ABOVE_0_TO_1] = 0.99
-    """Discount per step; with nodes by state .95, unless it is given."""
+    """Discount factor per step, above 0 up to 1; with --tree.nodes state the default is 0.95."""
     baseline: Literal["group", "discounted"] = "group"
-    """What is subtracted from Q by depth: the mean reward, or the mean discounted return."""
+    """Baseline subtracted from a node's Q-value with --tree.nodes depth. group: the group's mean reward; discounted: its mean discounted
+    return."""
     delta: Annotated[float, FROM_0] = 0.3
-    """Value spread above which a node is divergent."""
+    """Difference between the values of a node's best and worst child, in units of reward, above which the node counts as divergent."""
     statistics_everywhere: bool = False
-    """Also build trees of groups whose rewards are all equal, for statistics only."""
+    """Also build trees of groups whose rewards are all equal, to record their statistics; such trees train nothing."""
 
 
 @dataclass(frozen=True)
 class GraftConfig:
-    """Thought grafting and the surgical loss."""
+    """Thought grafting and the surgical loss (docs/tstar.md)."""
 
     enabled: bool = True
-    """Write rectified thoughts at divergences."""
+    """Thought grafting: write rectified thoughts at divergent nodes."""
     surgical: bool = True
-    """Train on them."""
+    """Train on the rectified thoughts with the surgical loss."""
     fallback: Literal["z_plus", "none", "z_plus_only"] = "z_plus"
-    """What takes the place of an unusable thought: the successful branch's own, or nothing; or always the former."""
+    """What replaces a rectified thought that is unusable. z_plus: the thought of the successful branch; none: nothing; z_plus_only: no
+    thoughts are written, the successful branch's is always taken."""
     temperature: Annotated[float, FROM_0] = 1.0
-    """At which thoughts are written; 0 takes the likeliest."""
+    """Sampling temperature of rectified thoughts; 0 is greedy decoding."""
     verify: bool = False
     """Play each rectified thought on from its divergence and keep it only if it earns more than the failed episode."""
     shrink: Annotated[float, FROM_0] = 0.0
-    """Pseudo-count that pulls a child's value towards its parent's before values are compared; 0 is off."""
+    """Pseudo-count that shrinks a child's value towards its parent's before the children's values are compared; 0 is off."""
     weight: Annotated[float, FROM_0] = 0.15
-    """lambda, the weight of the surgical loss."""
+    """Weight of the surgical loss (lambda in the paper)."""
     beta: Annotated[float, ABOVE_0] = 0.1
-    """Inverse temperature of the preference."""
+    """Inverse temperature of the preference in the surgical loss (beta in DPO), above 0."""
     alpha: Annotated[float, SHARE] = 0.95
-    """Share of itself that the reference keeps after each iteration."""
+    """Decay of the reference policy, a moving average of the policy's weights: the fraction of itself that it keeps after each iteration,
+    0 to 1."""
 
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adapters on a model that is itself left as it is (extra `lora`)."""
+    """LoRA: low-rank adapters on a frozen model (extra `lora`)."""
 
     rank: Annotated[int, FROM_0] = 0
-    """Of the adapters on every linear layer; 0 trains the whole model."""
+    """Rank of the LoRA adapters on every linear layer; 0 trains the whole model."""
     alpha: Annotated[int, ABOVE_0] = 32
-    """They are scaled by alpha / rank."""
+    """LoRA alpha: the adapters' output is scaled by alpha / rank."""
 
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """The update."""
+    """The optimizer and the policy loss."""
 
     learning_rate: Annotated[float, FROM_0] = 5e-6
-    """Peak learning rate of AdamW."""
+    """Peak learning rate of the AdamW optimizer."""
     clip_low: Annotated[float, SHARE] = 0.2
-    """The ratio is clipped below 1 - clip_low."""
+    """Lower clip range: the probability ratio is clipped at 1 - clip_low; 0 to 1."""
     clip_high: Annotated[float, FROM_0_OR_INFINITE] = 0.2
-    """The ratio is clipped above 1 + clip_high."""
+    """Upper clip range: the probability ratio is clipped at 1 + clip_high; 0 or more."""
     negative_weight: Annotated[float, FROM_0] = 1.0
-    """What advantages and credits below zero are multiplied by (fines are not). Sampled tokens that were unlikely have the largest
-    gradients (arXiv 2505.12929), and turns that went wrong hold most of them: below 1 their noise no longer drowns what is learnt from
-    what went well. Large models have been found to want the opposite, more weight on what went wrong (arXiv 2506.01347)."""
+    """Factor on negative advantages and credits (penalties excepted), 0 or more. Unlikely sampled tokens have the largest gradients
+    (arXiv 2505.12929), and unsuccessful turns hold most of them: a factor below 1 keeps their noise from dominating the update. For large
+    models the opposite, a larger weight on unsuccessful samples, has been found to help (arXiv 2506.01347)."""
     kl_coefficient: Annotated[float, FROM_0] = 0.0
-    """Weight of the KL penalty towards the reference (k3)."""
+    """Weight of the KL penalty that keeps the policy close to the reference policy (k3 estimator); 0 is off."""
     max_gradient_norm: Annotated[float, ABOVE_0_OR_INFINITE] = 1.0
-    """Gradients are scaled down to this norm."""
+    """Largest gradient norm; larger gradients are scaled down to it (gradient clipping)."""
     max_loss: Annotated[float, ABOVE_0_OR_INFINITE] = 10_000.0
-    """A loss beyond this, in either direction, has exploded: the run stops before the step, and the batch is saved. Losses are of the size
-    of 1; inf lets any finite one pass."""
+    """Largest absolute loss: beyond it the run stops before the optimizer step and saves the batch. Typical losses are around 1; inf
+    accepts any finite loss."""
     updates: Annotated[int, FROM_1] = 1
-    """Optimizer steps per iteration."""
+    """Optimizer steps per training iteration."""
     decay: Annotated[float, SHARE] = 0.0
-    """Share of the iterations over which the learning rate falls linearly to zero at the end."""
+    """Fraction of the iterations, at the end of training, over which the learning rate falls linearly to zero; 0 to 1."""
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
-    """How token losses become one number: every token counts alike (DAPO, and the default), or every episode does (the
-    original GRPO), whatever its length. Where losing takes longer than winning, token-mean has more to push down than up."""
+    """How token losses are averaged. token-mean: every token has equal weight (DAPO, and the default); episode-mean: every episode has
+    equal weight, whatever its length (the original GRPO). Where failed episodes are longer than successful ones, token-mean weighs
+    failures more."""
     max_logprob_difference: Annotated[float | None, ABOVE_0] = None
-    """Most nats by which sampler and trainer may differ about a sampled token before an iteration's first step; beyond it the run stops,
-    since it would learn from other probabilities than it sampled with. None: 0.05 in single precision, 2 in half."""
+    """Largest difference in nats between the sampler's and the trainer's log-probability of a sampled token, checked before an iteration's
+    first step; beyond it the run stops, because the update would not match the sampled policy. None: 0.05 in single precision, 2 in
+    half."""
     precision: Literal["single", "half"] = "single"
-    """Of the model's weights while it computes: float32, or bfloat16 (what is trained is kept in float32 beside it)."""
+    """Precision of the model's weights in computation. single: float32; half: bfloat16, with a float32 copy of the trained weights."""
     recompute: bool = False
-    """Compute layers again in the backward pass instead of keeping what they gave (gradient checkpointing): a third more work, a fraction
-    of the memory."""
+    """Gradient checkpointing: recompute activations in the backward pass instead of keeping them, for about a third more computation and a
+    fraction of the memory."""
     micro_tokens: Annotated[int, FROM_1] = 3_072
-    """Most padded tokens computed at once; changes memory and float rounding, not the result."""
+    """Largest micro-batch in tokens, padding included; it changes memory use and float rounding, not the result."""
 
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """Sampling."""
+    """Sampling of training episodes, and penalties on single turns."""
 
     tasks: Annotated[int, FROM_1] = 4
-    """Tasks per iteration."""
+    """Tasks per training iteration, over all processes together."""
     group: Annotated[int, Range(2)] = 8  # a group of one has nothing to be compared with: its advantage is 0
-    """M, episodes per task."""
+    """Episodes per task: the group size, 2 or more (M in the paper)."""
     max_tokens: Annotated[int, FROM_1] = 512
-    """Longest reply, in tokens."""
+    """Maximum length of a reply in tokens."""
     context_tokens: Annotated[int | None, Range(2)] = None
-    """Most tokens of a context and its reply together; None: as many as the model has positions, which is the bound in any case.
-    What does not fit is dropped, the oldest turns first (docs/tstar.md)."""
+    """Maximum number of tokens of a context and its reply together; None: the model's maximum sequence length, which is the limit in any
+    case. Where more is needed, the oldest turns are dropped first (docs/tstar.md)."""
     temperature: Annotated[float, ABOVE_0] = 1.0  # the update divides by it
-    """Of the sampling distribution."""
+    """Sampling temperature in training, above 0."""
     context: Literal["concat", "step"] = "concat"
-    """The whole transcript, or the task with the last turns."""
+    """What the policy reads at each turn. concat: the whole transcript; step: the task and the last turns (--rollout.history)."""
     history: Annotated[int, FROM_0] = 2
-    """Turns kept by the step context."""
+    """Earlier turns that the policy reads with --rollout.context step."""
     horizon: Annotated[int | None, FROM_1] = None
-    """Most steps of a training episode; None: the environment's own, which evaluation always keeps."""
+    """Maximum number of steps of a training episode; None: the environment's own horizon, which evaluation always uses."""
     invalid_penalty: Annotated[float, FROM_0] = 0.0
-    """Subtracted from the advantage of the tokens of an invalid action."""
+    """Penalty subtracted from the advantage of the tokens of an invalid action."""
     revisit_penalty: Annotated[float, FROM_0] = 0.0
-    """Subtracted from the advantage of the tokens of an action after which the environment is as it was after an earlier turn of the
-    episode: a bump into a wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
+    """Penalty subtracted from the advantage of the tokens of an action that leads back to an earlier state of the episode: a bump into a
+    wall, a step back, a repeated search. A policy that runs in circles learns little from the final reward alone."""
     progress_credit: Annotated[float, FROM_0] = 0.0
     """Weight of a credit added to the advantage of a turn's tokens: this times the progress towards the goal that the turn made, as a
     fraction of the whole way measured by the environment's `progress()` (negative where the turn led away; all earlier progress is lost
     where the episode ends without success or can no longer succeed). It asks the environment's oracle, so training is no longer from the
     outcome alone."""
     batch: Annotated[int, FROM_1] = 256
-    """Most rows sampled side by side."""
+    """Maximum number of sequences sampled at the same time."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0
-    """Most memory for the sampler's keys and values, in GiB; fewer rows go side by side where more would not fit."""
+    """Memory limit of the sampler's key-value cache in GiB; fewer sequences are sampled at the same time where more would not fit."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,7 @@ class VLLMConfig:
     """The vLLM engine (``--engine vllm``, extra `vllm`)."""
 
     memory: Annotated[float, ABOVE_0_TO_1] = 0.3
-    """Share of the GPU's memory for its copy of the weights, its keys and its values; the rest is the trainer's."""
+    """Fraction of the GPU's memory for vLLM: its copy of the weights and its key-value cache; the trainer has the rest. Above 0 up to 1."""
 
 
 @dataclass(frozen=True)
@@ -181,45 +191,45 @@ class PPOConfig:
     """PPO's critic and advantages (``--algo ppo``)."""
 
     critic: Literal["shared", "separate"] = "shared"
-    """A value head on the policy's own layers, or layers of its own (a copy of the policy's to begin with)."""
+    """Critic model. shared: a value head on the policy's own layers; separate: a model of its own, initialised as a copy of the policy."""
     critic_learning_rate: Annotated[float, FROM_0] = 1e-5
-    """Of a separate critic; a shared one has the policy's."""
+    """Learning rate of a separate critic; a shared critic uses the policy's."""
     gamma: Annotated[float, ABOVE_0_TO_1] = 1.0
-    """Discount per token of the policy."""
+    """Discount factor per token, above 0 up to 1."""
     lam: Annotated[float, SHARE] = 1.0
-    """The lambda of generalised advantage estimation; 1 looks to the end of the episode, 0 one token ahead."""
+    """Lambda of generalised advantage estimation (GAE), 0 to 1: 1 uses the returns to the end of the episode, 0 one token ahead."""
     whiten: bool = True
-    """Shift and scale the advantages of an iteration to mean 0 and variance 1."""
+    """Normalise the advantages of an iteration to mean 0 and variance 1."""
     value_weight: Annotated[float, FROM_0] = 0.5
-    """Weight of the critic's loss beside the policy's."""
+    """Weight of the value loss relative to the policy loss."""
     value_clip: Annotated[float | None, FROM_0] = 0.2
-    """How far a value may move from what it was in one update, in units of reward; None: any way."""
+    """Value clip range: how far a predicted value may move in one update, in units of reward; None: no limit."""
 
 
 @dataclass(frozen=True)
 class DAPOConfig:
-    """Dynamic sampling and the penalty for long replies (``--algo dapo`` and ``dapo-paper``)."""
+    """Dynamic sampling and the length penalty (``--algo dapo`` and ``dapo-paper``)."""
 
     rounds: Annotated[int, FROM_1] = 10
-    """Most rounds of sampling in an iteration; then it trains on the groups that there are, and says so."""
+    """Maximum rounds of dynamic sampling per iteration; after them the iteration trains on the groups it has and prints a note."""
     overlong_buffer: Annotated[float, SHARE] = 0.2
-    """Share of the longest reply, at its end, over which the penalty grows; 0: no penalty."""
+    """Last part of the maximum reply length over which the length penalty grows, as a fraction of --rollout.max-tokens; 0: no penalty."""
     overlong_factor: Annotated[float, FROM_0] = 1.0
-    """What a reply of the full length loses, in units of reward."""
+    """Length penalty of a reply of the maximum length, in units of reward."""
 
 
 @dataclass(frozen=True)
 class GiGPOConfig:
-    """The comparison of turns that began in one state (``--algo gigpo``)."""
+    """Step-level advantages among turns that begin in the same state (``--algo gigpo``)."""
 
     step_weight: Annotated[float, FROM_0] = 1.0
-    """Weight of the turns' comparison beside that of whole episodes."""
+    """Weight of the step-level advantage relative to the episode-level advantage."""
     gamma: Annotated[float, ABOVE_0_TO_1] = 0.95
-    """Discount per turn of the returns that are compared."""
+    """Discount factor per turn of the step returns, above 0 up to 1."""
     mode: Literal["mean_norm", "mean_std_norm"] = "mean_norm"
-    """Whether differences from the mean are divided by the standard deviation, in both comparisons."""
+    """Normalisation of both advantages. mean_norm: subtract the group's mean; mean_std_norm: also divide by its standard deviation."""
     inner: Annotated[int, Range(2)] = 2  # a turn that is compared with itself alone has advantage 0
-    """Least number of turns in one state that are compared (the T-STAR paper's inner group)."""
+    """Minimum number of turns in the same state that form a step-level group, 2 or more (inner group in the T-STAR paper)."""
 
 
 @dataclass(frozen=True)
@@ -227,64 +237,66 @@ class EvaluationConfig:
     """Measurement before and after training."""
 
     tasks: Annotated[int, FROM_1] = 1000
-    """Held-out tasks (the first ones of the split)."""
+    """Number of held-out tasks (the first ones of the split)."""
     samples: Annotated[int, FROM_1] = 4
-    """Episodes per task at temperature 1."""
+    """Episodes per task, sampled at temperature 1."""
     split: str = "test"
-    """Which split."""
+    """Split that the held-out tasks come from: train, valid or test."""
     greedy: bool = True
-    """Also one greedy episode per task."""
+    """Also play one episode per task with greedy decoding."""
     validate_every: Annotated[int, FROM_0] = 0
-    """Iterations between validations. The weights at the start, after every so many iterations and after the last are measured on tasks of
-    the split `valid`. The best are kept in `best`, a checkpoint in the run's folder, and only they are measured at the end. 0: no
-    validation, the last weights are measured."""
+    """Iterations between validations; 0: no validation. The weights are measured on tasks of the split `valid` at the start, at this
+    interval and after the last iteration. The best are kept in `best`, a checkpoint in the run's folder, and are the ones measured at the
+    end; without validation these are the last weights."""
     validation_tasks: Annotated[int, FROM_1] = 200
-    """Tasks of a validation (the first ones of the split `valid`), with the samples and the greedy episode of any measurement."""
+    """Number of validation tasks (the first ones of the split `valid`), each played as often as a held-out task."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """A run."""
+    """All options of a training run."""
 
     env: Annotated[str, tyro.conf.Suppress]
     """Environment: id or short name, for example hotpotqa."""
     model: Annotated[str, tyro.conf.Suppress] = "auto"
     """auto, tiny, or a Hugging Face causal LM by name or path."""
     algo: str = "grpo"
-    """Base algorithm: grpo, dapo, dapo-paper, gigpo or ppo (what each compares, and which options it sets: docs/algorithms.md), or one of
-    your own as module:Class (docs/adding_an_algorithm.md)."""
+    """Base algorithm: grpo, dapo, dapo-paper, gigpo or ppo (docs/algorithms.md explains each and lists the options it sets), or one of your
+    own as module:Class (docs/adding_an_algorithm.md)."""
     tstar: bool = True
-    """T-STAR on top of the base algorithm; off is the base algorithm alone, and with ppo it is off."""
+    """Use T-STAR on top of the base algorithm; off: the base algorithm alone. It cannot be used with ppo, where it is off."""
     engine: Literal["local", "vllm"] = "local"
-    """What samples: the trainer's own model, or vLLM in the trainer's process with a copy of the weights (docs/llm.md)."""
+    """Engine that samples replies. local: the trainer's own model; vllm: vLLM in the trainer's process, with its own copy of the weights
+    (docs/llm.md)."""
     optimizer: Literal["torch", "deepspeed"] = "torch"
-    """Who takes the steps: AdamW whole on every process, or DeepSpeed's ZeRO-2, which deals its state and the gradient over the processes
-    (extra `deepspeed`)."""
+    """Optimizer. torch: AdamW, whole on every process; deepspeed: DeepSpeed's ZeRO-2, which shards optimizer state and gradients over the
+    processes (extra `deepspeed`)."""
     seed: int = 0
-    """Of everything random."""
+    """Seed of all random numbers of the run."""
     iterations: Annotated[int, FROM_0] = 160
-    """Training iterations."""
+    """Number of training iterations."""
     minutes: Annotated[float | None, ABOVE_0_OR_INFINITE] = None
-    """Stop training after this many minutes of it (iterations counted so far stand)."""
+    """Stop training after this many minutes of training; finished iterations count. None: no limit."""
     episodes: Annotated[int | None, FROM_1] = None
-    """Stop training when so many episodes were sampled, those that dynamic sampling drops included: algorithms compared at equal cost."""
+    """Stop training after this many sampled episodes, those that dynamic sampling drops included, so that algorithms can be compared at
+    equal cost. None: no limit."""
     checkpoint_every: Annotated[int, FROM_1] = 20
-    """Iterations between checkpoints; the last one is always written."""
+    """Iterations between checkpoints; a checkpoint of the last iteration is always written."""
     keep_checkpoints: Annotated[int, FROM_1] = 2
-    """How many checkpoints are kept, beside those that validation had chosen by then."""
+    """Number of latest checkpoints to keep, besides those that validation chose."""
     threads: Annotated[int | None, FROM_1] = None
-    """Torch threads; None: 1 for models under 5M parameters, else torch's own choice."""
+    """CPU threads of PyTorch per process; None: 1 for models under 5M parameters, else PyTorch's default."""
     processes: Annotated[int | None, FROM_1] = None
-    """Processes that share the rollouts and gradients; --rollout.tasks must divide by them. None: one per core (at most 8) for small
+    """Number of processes that share rollouts and gradients; it must divide --rollout.tasks. None: one per core (at most 8) for small
     models on a CPU, else 1. A run repeats bit for bit with the same number."""
     helper_minutes: Annotated[float, Range(0, 10_000, open_low=True)] = 10.0
-    """Minutes that a process waits for another one's part after its own; a process that is stopped or hangs ends the run, saved."""
+    """Minutes that a process waits for the others, up to 10,000; if one has stopped or hangs, the run is saved and ends."""
     device: str = "auto"
-    """Torch device; auto takes cuda if there is one."""
+    """PyTorch device, for example cpu or cuda:0; auto: a CUDA GPU if there is one, else the CPU."""
     split: str = "train"
-    """Where training tasks come from."""
+    """Split that the training tasks come from."""
     wandb: str | None = None
-    """Also log to this project of Weights & Biases (WANDB_MODE=offline keeps it on this machine)."""
+    """Project of Weights & Biases to log to as well; with WANDB_MODE=offline the logs stay on this machine."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment; on the command line: --env-option KEY=VALUE, repeatable."""
     training_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)

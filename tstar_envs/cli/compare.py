@@ -25,20 +25,20 @@ FORMAT = 1  # of --json
 
 @dataclass(frozen=True)
 class CompareCommand:
-    """Compare agents on the same tasks: difference, 95 % interval, p, smallest difference that could be seen, and a verdict.
+    """Compare agents on the same tasks: difference, 95 % interval, p-value, minimal detectable effect, and a verdict.
 
     Files of another environment, rules version, tier, split or task set are refused. A difference is decided when its interval
-    excludes 0 and its p, after Holm's correction where there are several comparisons, is below .05.
+    excludes 0 and its p-value, after Holm's correction where there are several comparisons, is below 0.05.
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]]
-    """Two or more files that eval --out wrote, one for each agent; or the folders of --suite, compared environment by environment."""
+    """Two or more files written by eval --out, one per agent; or two or more folders written by eval --suite, compared per environment."""
     metric: Literal["success", "score"] | None = None
     """success (solved or not) or score (the reward); by default the environment's own, which is the score for WebShop."""
     overlap: bool = False
-    """Compare on the tasks that are in all files where not all have the same."""
+    """Compare on the tasks that all files share, where the files hold different tasks."""
     any_options: bool = False
-    """Compare though the environments' options or first observations differ."""
+    """Compare even if the environments' options or first observations differ."""
     json: bool = False
     """Print one JSON object instead of tables."""
 

@@ -26,9 +26,9 @@ _COLOURS = {OK: "green", MISSING: "yellow", BROKEN: "red"}
 
 @dataclass(frozen=True)
 class DoctorCommand:
-    """Tell what is installed, which extras and public data are missing, and whether each environment works, which takes some seconds.
+    """Check the installation: packages, optional extras, public data, and whether each environment works. Takes some seconds.
 
-    Each line says ok, missing or broken, why, and the command that mends it. Extras and public data that are missing are no fault.
+    Each line says ok, missing or broken, the reason, and the command that repairs it. Missing extras and public data are no fault.
     Nothing is sent or fetched. The exit status is 1 if something is broken, else 0.
     """
 

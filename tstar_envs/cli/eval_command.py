@@ -16,59 +16,64 @@ _KEY_VALUE = tyro.conf.arg(metavar="KEY=VALUE")
 
 @dataclass(frozen=True, kw_only=True)
 class EvalCommand:
-    """Evaluate an agent: success with a 95 % interval, why it failed where it did, and what that cost.
+    """Evaluate an agent: success rate with a 95 % interval, failures by cause, and cost.
 
-    With --out every episode is appended to a file as it ends. The same command again resumes: episodes in the file are not
-    played twice, those that ended in an error are. More --tasks or --samples extend a file; other settings are refused.
+    With --out every episode is appended to a file as it ends. The same command again resumes: finished episodes in the file are
+    kept, those that ended in an error are played again. More --tasks or --samples extend a file; other settings are refused.
     """
 
     env: str | None = None
     """Environment id or short name, for example tstar/HotpotQA or hotpotqa."""
     agent: str
-    """random, oracle, oracle:KIND, human, tiny, tiny:PATH (a trained policy), module:object (an agent, a class or factory, or a function),
-    'command:PROGRAM ARGUMENTS' (JSON lines); and with --model: chat, direct, react, reflexion, search-o1."""
+    """Agent to evaluate: random, oracle, oracle:KIND, human, tiny (the built-in policy), tiny:PATH (a trained policy), module:object (an
+    agent, class, factory or function), 'command:PROGRAM ARGUMENTS' (a program that speaks JSON Lines); with --model: chat, direct, react,
+    reflexion or search-o1."""
     split: str = "test"
-    """train, valid or test (some environments have test alone)."""
+    """Split that the tasks come from: train, valid or test (some environments have only test)."""
     suite: str | None = None
-    """Instead of --env: play all environments of a suite on the tasks of the panel. paper is the table of the paper; --out is a folder."""
+    """Instead of --env: play all environments of this suite on the tasks of the panel; paper: those of the T-STAR paper's tables. --out is
+    then a folder."""
     panel: str | None = None
-    """Play the fixed test tasks of this panel (v1), so that results can be compared with those of others."""
+    """Play the fixed test tasks of this panel (v1), so that results can be compared with other people's."""
     tasks: int | None = None
-    """Play the first N tasks of the split, or of the panel; default: all."""
+    """Play only the first N tasks of the split or panel; default: all."""
     samples: int = 1
     """Episodes per task."""
     seed: int = 0
-    """Of the agent's sampling."""
+    """Seed of the agent's sampling."""
     temperature: float | None = None
-    """Of the agent's sampling, 0 is greedy; default: the agent's own (tiny: 1, a model behind an endpoint: 0)."""
+    """Sampling temperature of the agent, 0 is greedy; default: the agent's own (tiny: 1, a model behind an endpoint: 0)."""
     model: str | None = None
-    """Agents that talk to an endpoint: name of the model, as the endpoint calls it."""
+    """Name of the model at the endpoint, for agents that use one."""
     base_url: str | None = None
-    """Of the OpenAI-compatible endpoint, for example http://localhost:8000/v1; default: OPENAI_BASE_URL, or OpenAI's. The key is
-    OPENAI_API_KEY."""
+    """Base URL of the OpenAI-compatible endpoint, for example http://localhost:8000/v1; default: the environment variable OPENAI_BASE_URL,
+    or OpenAI's address. The API key is read from OPENAI_API_KEY."""
     concurrency: int | None = None
-    """Episodes to play at the same time; default: 8 for agents that talk to an endpoint, else 1."""
+    """Episodes to play at the same time; default: 8 for agents that use an endpoint, else 1."""
     max_tokens: int = ChatOptions.max_tokens
-    """Longest answer of a model."""
+    """Maximum length of a model's answer in tokens."""
     context_tokens: int = ChatOptions.context_tokens
-    """Bound on the messages of a request; the oldest turns are left out first, the rules, the task and the last turn never."""
+    """Maximum length of a request in tokens. The oldest turns are left out first; the rules, the task and the last turn are always kept."""
     tools: bool = False
-    """Let the model act by calling typed tools (search, click, move, ...) instead of writing an action. Of --agent chat."""
+    """With --agent chat: let the model act by tool calls (search, click, move, ...) instead of writing actions as text."""
     timeout: float = Endpoint.timeout
-    """Seconds for an answer, of a model or of a program."""
+    """Seconds to wait for an answer of a model or program."""
     retries: int = Endpoint.retries
-    """How often a request is sent again that met 429, 5xx, a broken connection, no answer in time or one that cannot be read."""
+    """How many times a request is sent again after status 429 or 5xx, a broken connection, a timeout or an unreadable answer."""
     request: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], _KEY_VALUE]] = ()
-    """Further field of each request, its value as JSON (reasoning_effort=low); null leaves a field out (temperature=null)."""
+    """Additional field of every request, its value as JSON, for example reasoning_effort=low; null leaves a field out, as in
+    temperature=null; may be repeated."""
     prices: Path | None = None
-    """TOML file of prices for a million tokens; default: the shipped table (tstar_envs/bench/prices.toml shows the form)."""
+    """TOML file with prices per million tokens, in the form of tstar_envs/bench/prices.toml, which is the default."""
     dry_run: bool = False
-    """Play nothing: tell how many requests and tokens it will take, and what they cost."""
+    """Only estimate the requests, tokens and cost of the evaluation; nothing is sent."""
     progress: bool = False
-    """Also tell how far each episode came: the expert's share of the way to the goal that is behind it, 0 for what is lost."""
+    """Also measure the progress of each episode: the fraction of the expert's way to the goal that is done at its end; 0 if the goal cannot
+    be reached any more."""
     out: Path | None = None
-    """JSON-lines file for the episodes; FILE.config.json beside it holds the settings. With --suite a folder, one file for each."""
+    """JSON Lines file to append the episodes to; FILE.config.json beside it holds the settings. With --suite: a folder, with one file per
+    environment."""
     options_of: str | None = None
-    """Play with the options that this agent wishes (for example tiny), whoever plays: agents are comparable only under the same."""
+    """Play under the environment options that this agent asks for, for example tiny: agents are comparable only under equal options."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], _KEY_VALUE]] = ()
     """Option of the environment, for example topk=1 or retriever=http://127.0.0.1:8000; may be repeated."""

@@ -18,7 +18,7 @@ WIDE = 140  # columns of a terminal that the whole table needs
 
 @dataclass(frozen=True)
 class ListCommand:
-    """Show every environment: splits and sizes, horizon, rules version, the data tier found, the pip extra it needs."""
+    """List every environment with its splits and sizes, horizon, rules version, data tier found, and the pip extra that it needs."""
 
 
 def run(command: ListCommand, console: Console) -> int:

@@ -21,18 +21,18 @@ from tstar_envs.registry import find_entry
 
 @dataclass(frozen=True)
 class PlayCommand:
-    """Play one task yourself. Besides actions you can type: hint (the expert's next step), undo, restart, help, quit."""
+    """Play one task yourself. Besides actions you can type hint (shows the expert's next step), undo, restart, help and quit."""
 
     env: tyro.conf.Positional[str]
     """Environment id or short name, for example tstar/HotpotQA or hotpotqa."""
     task: str | None = None
-    """Task by id, or by index within the split; default: drawn with --seed."""
+    """Task to play, by id or by index within the split; default: a random one."""
     split: str = "test"
-    """Where the task is drawn from: train, valid or test."""
+    """Split that the task comes from: train, valid or test."""
     seed: int | None = None
-    """Draws the task; default: another one each time."""
+    """Seed that selects the random task; default: a different task each time."""
     keys: bool = False
-    """Where single keys stand for actions (Sokoban): play them without Enter, on a screen that is drawn anew after each."""
+    """Play by single keys without Enter, on a screen that is redrawn after each; only where keys stand for actions (Sokoban)."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
     """Option of the environment, for example topk=1 or retriever=http://127.0.0.1:8000; may be repeated."""
 

@@ -31,7 +31,7 @@ _AFTER = 200  # and from there on
 
 @dataclass(frozen=True)
 class ReplayCommand:
-    """Play the recorded replies of a file of episodes again, and say where observations, rules or scores differ from the record.
+    """Play the replies of recorded episodes again, and show where observations, rules or scores differ from the record.
 
     The file is one that eval --out wrote, or the episodes.jsonl of a training run. The environment is made with the options that are
     recorded beside the file. Of each episode the first step is shown at which something differs, as it was and as it is. An episode
@@ -40,13 +40,13 @@ class ReplayCommand:
     """
 
     file: tyro.conf.Positional[Path]
-    """The file of episodes."""
+    """File of episodes to replay."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
-    """Option of the environment, in place of the recorded one; may be repeated."""
+    """Option of the environment that replaces the recorded one; may be repeated."""
     show: int = 10
-    """Show so many of the episodes that differ; the summary counts all."""
+    """Maximum number of differing episodes to show; the summary counts all."""
     json: bool = False
-    """Print one JSON object, which holds all that differs, instead of lines."""
+    """Print one JSON object with all differences instead of lines."""
 
 
 def run(command: ReplayCommand, console: Console) -> int:

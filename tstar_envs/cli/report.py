@@ -20,17 +20,17 @@ _PAGES = (".html", ".htm")
 class ReportCommand:
     """Write one HTML page about evaluations: leaderboard, the paper's tables, two agents side by side, failures, comparisons, cost.
 
-    The page needs no network and no other file. Evaluations on other tasks, rules or options are kept apart, and it says so.
+    The page needs no network and no other file. Evaluations on different tasks, rules or options are shown in separate tables.
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]]
-    """Files that eval --out wrote, or folders of them."""
+    """Files written by eval --out, or folders of them."""
     out: Path
-    """The page, for example page.html."""
+    """File to write the page to, for example page.html."""
     episodes: int = EPISODES
-    """Of each file, the most episodes that the page holds step by step; where agents differ comes first."""
+    """Maximum number of episodes per file that the page shows step by step; those on which agents differ come first."""
     prices: Path | None = None
-    """TOML file of prices for a million tokens; default: the shipped table (tstar_envs/bench/prices.toml shows the form)."""
+    """TOML file with prices per million tokens, in the form of tstar_envs/bench/prices.toml, which is the default."""
     title: str = ""
     """Heading of the page."""
 

@@ -19,22 +19,22 @@ _BACKLOG = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class ServeCommand:
-    """Serve an environment as OpenEnv does, with sessions and tasks, until Ctrl-C. Nobody is asked who they are: keep it on loopback."""
+    """Serve an environment by OpenEnv's protocol, with sessions and tasks, until Ctrl-C. No authentication: keep it on loopback."""
 
     env: str
     """Environment id or short name, for example tstar/HotpotQA or hotpotqa."""
     split: str = "test"
-    """Where tasks are drawn from unless a client names another split."""
+    """Split that tasks come from unless a client names another one."""
     host: str = "127.0.0.1"
-    """Address to listen on; default: this machine alone."""
+    """Address to listen on; the default can be reached only from this machine."""
     port: int = 8000
     """Port to listen on, 0 to 65535; 0 takes a free one, which is printed."""
     sessions: int = 64
-    """Episodes that can be played at the same time."""
+    """Maximum number of sessions, each with one episode, at the same time."""
     idle_seconds: float = 600.0
-    """A session without a call for so long is closed, which frees its place."""
+    """Seconds without a call after which a session is closed."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
-    """Option of the environment; may be repeated."""
+    """Option of the environment, for example topk=1; may be repeated."""
 
 
 def run(command: ServeCommand, console: Console) -> int:

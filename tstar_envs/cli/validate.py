@@ -32,15 +32,15 @@ class ValidateCommand:
     """
 
     env: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]] = ()
-    """Environment, by id or short name; may be repeated (default: all of the suite)."""
+    """Environment id or short name; may be repeated. Default: all environments."""
     split: str | None = None
-    """Whose tasks are played (default: test)."""
+    """Split that the tasks come from; default: test."""
     tasks: int = 8
-    """How many tasks, spread over the split."""
+    """Number of tasks to play, evenly spread over the split."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
-    """Option of the environment; may be repeated."""
+    """Option of the environment, for example topk=1; may be repeated."""
     openenv: Path | None = None
-    """Folder for a report of each environment in the form of OpenEnv's validation."""
+    """Folder to write one report per environment to, in the format of OpenEnv's validation."""
     json: bool = False
     """Print one JSON object instead of lines."""
 
