@@ -1,7 +1,7 @@
 """What a credit is worth to a small linear policy on the real Sokoban levels, with the trainer's ways brought in one at a time.
 
     python scripts/credit_toy.py --credit grpo state --seeds 0 1 2 3 4                       # the toy itself
-    python scripts/credit_toy.py --credit grpo state --negative-weight 0.1 --updates 4 --end-when-lost --penalties --episode-mean  # its ways
+    python scripts/credit_toy.py --credit grpo state --negative-weight 0.1 --updates 4 --end-when-lost --penalties --episode-mean # its ways
 
 The policy sees the seven by seven cells around the player and the way to the nearest box and target, and knows no words: only the formula
 of the credit differs between runs. The rate is chosen for each credit on validation levels with seed 100, then the test levels are played

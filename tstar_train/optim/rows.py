@@ -10,8 +10,8 @@ from tstar_train.algorithms.advantages import below_zero
 from tstar_train.config import Config
 from tstar_train.losses import Aggregation, token_weight
 from tstar_train.rollout.credit import progress_made
-from tstar_train.rollout.penalties import penalties
 from tstar_train.rollout.group import GroupResult
+from tstar_train.rollout.penalties import penalties
 from tstar_train.rollout.types import TokenSequence, Trajectory, join_rows, rows_of
 
 # An episode, in however many rows, is the sequence of the losses.
