@@ -26,7 +26,7 @@ class AnswerCache:
     """
 
     def __init__(self, size: int) -> None:
-        """Begin with none."""
+        """Start with an empty cache."""
         self.hits = self.bytes = 0
         self._size = size
         self._rows: OrderedDict[Key, Row] = OrderedDict()

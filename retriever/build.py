@@ -336,7 +336,7 @@ def _id_hash(identifier: str) -> bytes:
 
 
 def _frequencies(chunk: list[Line], encoder: HashedTfidfEncoder) -> NDArray[np.uint32]:
-    """In how many passages each bucket occurs, as rows (bucket, passages)."""
+    """The number of passages that each bucket occurs in, as rows (bucket, passages)."""
     occurrences = [bucket for line in chunk for bucket in encoder.buckets_of(line.document.contents)]
     buckets, counts = np.unique(np.array(occurrences, np.uint32), return_counts=True)
     return np.stack([buckets, counts.astype(np.uint32)], axis=1)

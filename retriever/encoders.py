@@ -158,7 +158,7 @@ class HashedTfidfEncoder:
         return vectors
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The same as `encode_documents`: this encoder knows no query prefix."""
+        """Encode queries as `encode_documents` does: this encoder has no query prefix."""
         return self.encode_documents(texts)
 
     def _encode_block(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:

@@ -131,7 +131,7 @@ class SparingFilter(logging.Filter):
     """Lets one message through every ten seconds, however often it is said; the next one says how many were left out."""
 
     def __init__(self) -> None:
-        """Nothing was said yet."""
+        """Start without any logged message."""
         super().__init__()
         self._said: dict[str, tuple[float, int]] = {}
 

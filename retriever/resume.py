@@ -110,7 +110,7 @@ def to_disk(*streams: IO[Any]) -> None:
 
 
 def turns(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each element, how many equal ones stand before it: [7, 3, 7, 7] gives [0, 0, 1, 2]."""
+    """The number of equal elements before each element: [7, 3, 7, 7] gives [0, 0, 1, 2]."""
     order = np.argsort(groups, kind="stable")
     _, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
     result = np.empty(len(groups), np.int64)

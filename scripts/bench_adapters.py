@@ -62,7 +62,7 @@ class Scripted:
         self._left = iter(self._scripts[info["task_id"]])
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
-        """The next reply."""
+        """Return the next reply of the script."""
         return next(self._left)
 
 
@@ -149,7 +149,7 @@ async def _play(client: Any, scripts: Sequence[Script]) -> list[tuple[int, float
 
 
 def _check(scripts: Sequence[Script], outcomes: Sequence[tuple[int, float]]) -> None:
-    """Both sides have played all of it, to the expert's reward."""
+    """Require that both sides have played everything, with the expert's reward."""
     steps, reward = sum(n for n, _ in outcomes), sum(reward for _, reward in outcomes)
     if steps != sum(len(script.replies) for script in scripts) or reward < len(scripts) - 1e-6:
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Trajectories per CPU second of rollout and update: this trainer beside TRL's GRPO, same model, environment and batch, in one process.
+"""Measure trajectories per CPU second of rollout and update, beside TRL's GRPO with the same model, environment and batch.
 
     python scripts/bench_trl.py [--rounds 4] [--env sokoban-easy]
 

@@ -81,7 +81,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of the run's folder."""
         return f"{self.group}-{self.method}-{self.seed}"
 
 
@@ -254,7 +254,7 @@ class Method:
 
     @property
     def seeds(self) -> list[int]:
-        """That there are."""
+        """The seeds of the recorded runs."""
         return [line["seed"] for line in self.lines]
 
 

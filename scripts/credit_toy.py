@@ -88,7 +88,7 @@ class Turn:
 
 @dataclass
 class Walk:
-    """An episode."""
+    """One episode of the toy policy."""
 
     start_key: str
     steps: list[Turn]
@@ -275,7 +275,7 @@ class Adam:
 def _gradient(
     weights: Floats, features: NDArray[np.int64], chosen: NDArray[np.int64], worth: Floats
 ) -> Floats:
-    """Of the mean of worth times the log-probability of what was chosen."""
+    """The gradient of the mean of worth times the log-probability of the chosen action."""
     towards = -chances(weights, features) * worth[:, None]
     towards[np.arange(len(chosen)), chosen] += worth
     gradient = np.zeros_like(weights)

@@ -97,7 +97,7 @@ class Stand(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """So many seconds after the run came as far as ``stand``; None: after the process began."""
+    """A moment of a run: ``seconds`` after the run reached ``stand``, or after the process began where that is None."""
 
     stand: Stand | None
     seconds: float

@@ -67,7 +67,7 @@ class Plays:
         self._known: dict[tuple[str, Member], float] = {}
 
     def pairs(self, found: list[Found]) -> list[tuple[float, float]]:
-        """For each divergence, those from its best and from its worst child."""
+        """The rewards from the best and from the worst child, for each divergence."""
         steps = [
             (g, step)
             for g, d in found
@@ -100,7 +100,7 @@ class Plays:
 
 
 def row(name: str, found: list[Found], pairs: list[tuple[float, float]]) -> str:
-    """Of the table."""
+    """One row of the table."""
     if not pairs:
         return f"| {name} | 0 |  |  |  |  |"
     gaps = np.array([best - worst for best, worst in pairs])

@@ -1,4 +1,4 @@
-"""What a policy-gradient direction is made of, at fixed weights: advantages above and below zero, their noise, and the expert's direction
+"""Measure the parts of a policy gradient at fixed weights: advantages above and below zero, their noise, and the direction of the expert
 (docs/results/planning_easy.md).
 
     python scripts/measure_gradients.py --env sokoban-easy --iterations 16

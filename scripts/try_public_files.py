@@ -214,7 +214,7 @@ def _count(group: Group, env: Any) -> None:
 
 
 def _refuse(group: Group, error: TStarError) -> None:
-    """Nothing of a group can be used."""
+    """Mark all of a group as unusable."""
     left_out = error.left_out if isinstance(error, BadData) else None
     kinds = left_out.kinds if left_out is not None else ()
     group.refused = {f"{kind.example.why} ({kind.example.where})": kind.count for kind in kinds} or {

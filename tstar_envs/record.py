@@ -48,7 +48,7 @@ class Step:
 
     @classmethod
     def from_info(cls, reply: str, observation: str, info: dict[str, Any]) -> Step:
-        """From what ``TextEnv.step`` returned."""
+        """Make a step from what ``TextEnv.step`` returned."""
         named = {
             f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation", "seconds")
         }

@@ -39,7 +39,7 @@ class Tool:
     choices: Mapping[str, tuple[str, ...]]
 
     def schema(self) -> dict[str, Any]:
-        """As the chat API takes it (``tools=[...]``)."""
+        """The tool's schema in the form that chat APIs take (``tools=[...]``)."""
         properties = {
             name: {
                 "type": "string",

@@ -84,7 +84,7 @@ class PolicyAgent:
         self._stuck = False
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
-        """The next reply.
+        """Sample the next reply of the policy.
 
         Raises:
             ResetNeeded: no episode has begun.

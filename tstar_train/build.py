@@ -81,7 +81,7 @@ def limit_of(config: Config, described: Any) -> int:
 
 
 def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
-    """As ``build``, around a policy that is there already.
+    """Make a trainer as ``build`` does, around an existing policy.
 
     Raises:
         UnknownOption: the ranks, which ``torchrun`` may have started, do not share the tasks evenly.

@@ -202,7 +202,7 @@ def _first_options() -> argparse.ArgumentParser:
 
 
 def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Both parts of the options; with an environment the defaults are its preset's."""
+    """Print the help of both groups of options; with an environment, the defaults are those of its preset."""
     print(first.format_help())
     env = known.env
     preset = (

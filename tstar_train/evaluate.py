@@ -46,7 +46,7 @@ class Measurement:
     def from_report(
         cls, record: Any, where: object = "the measurement", tasks: int | None = None
     ) -> Measurement:
-        """From what ``report`` gave.
+        """Read back what ``report`` gave.
 
         Args:
             record: of a file.
@@ -97,7 +97,7 @@ class Measurement:
         return _mean(self.greedy_solved_per_task)
 
     def report(self) -> dict[str, Any]:
-        """For ``evaluation.json``."""
+        """The entry of ``evaluation.json``."""
         low, high = cluster_bootstrap([[value] for value in self.per_task if value is not None])
         figures = {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy}
         return {

@@ -216,7 +216,7 @@ def rate(config: Config, number: int, sampled: float = 0.0) -> float:
 
 
 class _Clock:
-    """Seconds per phase."""
+    """A clock of the seconds per phase."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.seconds: dict[str, float] = {}

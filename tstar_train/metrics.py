@@ -124,7 +124,7 @@ def _weight_change(results: Sequence[GroupResult]) -> float | None:
 
 
 def _known(figure: float) -> float | None:
-    """None for what the learner did not measure, which is NaN."""
+    """The value, or None for a NaN, which stands for what the learner did not measure."""
     return None if math.isnan(figure) else figure
 
 

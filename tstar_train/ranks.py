@@ -31,7 +31,7 @@ ORDERS: dict[str, Any] = {
 
 
 def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
-    """On the first rank: let all ranks do something, and do it too.
+    """Called on the first rank: let all ranks do something, and do it too.
 
     Args:
         trainer: of this rank.
@@ -54,7 +54,7 @@ def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def follow(config: Config, world: World) -> None:
-    """On every other rank: do what the first one orders, until it has no more.
+    """Called on every other rank: do what the first one orders, until it has no more.
 
     Raises:
         RankFailed: another rank failed; the message says what is saved.
@@ -73,7 +73,7 @@ def follow(config: Config, world: World) -> None:
 
 @contextmanager
 def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
-    """On the first rank: the others at work, for the time of a ``with`` block.
+    """Called on the first rank: keep the others at work within a ``with`` block.
 
     Args:
         config: what all of them build.
@@ -91,7 +91,7 @@ def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
 
 
 def follow_torchrun(world: World) -> None:
-    """On every other rank that ``torchrun`` started: wait for the run's options, then follow.
+    """Called on every other rank that ``torchrun`` started: wait for the run's options, then follow.
 
     Signals are for the first rank to obey: it finishes the iteration, saves, and ends the group.
     """

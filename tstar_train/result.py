@@ -35,7 +35,7 @@ def summarized(
     seconds: float,
     chosen: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """``summary.json``.
+    """The contents of ``summary.json``.
 
     Args:
         config: of the run.

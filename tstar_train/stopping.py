@@ -24,7 +24,7 @@ class Stop:
         self.patient = False
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
-        """A signal came."""
+        """Remember a first signal if the run can still finish its iteration; else raise KeyboardInterrupt."""
         if self.asked or not self.patient:
             raise KeyboardInterrupt
         self.asked = True

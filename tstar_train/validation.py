@@ -142,7 +142,7 @@ class Validation:
         order(trainer, "load", verified_best(self._folder.path, self.best))
 
     def report(self) -> dict[str, Any]:
-        """For ``evaluation.json``: what was chosen, and by what."""
+        """The entry of ``evaluation.json``: which weights were chosen, and by what."""
         return {
             "iteration": self.best,
             "by": "validation",

@@ -218,7 +218,7 @@ class Watch:
         }
 
     def _about(self, answers: dict[int, dict[str, Any]], who: dict[int, str]) -> Iterator[str]:
-        """Of each rank that is not where the others are, what is known of it; of all where that is none."""
+        """Sentences on each rank that is not where the others are, or on all ranks where there is none."""
         most = max(answer["calls"] for answer in answers.values())
         names = [f"rank {rank}" + (f" ({who[rank]})" if rank in who else "") for rank in range(self._size)]
         behind = [

@@ -52,10 +52,10 @@ class World(Protocol):
         """What the first rank gives, on every rank."""
 
     def elsewhere(self, what: str) -> AbstractContextManager[None]:
-        """For the time of a ``with`` block other code makes calls over the group; where one fails no further call can be made.
+        """Let other code make calls over the group within a ``with`` block; where one fails no further call can be made.
 
         Args:
-            what: it does, in words.
+            what: what the other code does, in words.
 
         Raises:
             RankFailed: one failed, in the place of a ``RuntimeError``.

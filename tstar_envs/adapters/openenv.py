@@ -214,7 +214,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     @property
     def state(self) -> TStarState:
-        """The session's."""
+        """The state of the session."""
         return self._state
 
     def get_metadata(self) -> EnvironmentMetadata:

@@ -90,7 +90,7 @@ def errors_for_client() -> Iterator[None]:
 
 
 def _sendable(value: Any) -> Any:
-    """The same with every text as UTF-8 can hold it: half of a surrogate pair, echoed, cannot be sent back."""
+    """A copy in which every text can be encoded as UTF-8: half of a surrogate pair, echoed, could not be sent back."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):

@@ -54,7 +54,7 @@ class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
     """The tasks of a split or of a panel, in order, each with the hash of the whole set."""
 
     def load(self) -> Iterator[TStarTask]:
-        """The tasks.
+        """The tasks of the task set, in the form that verifiers takes.
 
         Raises:
             UnknownOption: no such environment, split, panel or option.

@@ -12,7 +12,7 @@ from tstar_envs.record import Episode
 
 @dataclass(frozen=True)
 class Accounts:
-    """Sums over episodes.
+    """Usage, cost and reply times, summed over episodes.
 
     Attributes:
         usage: of the requests.

@@ -31,7 +31,7 @@ class Amount:
     output_tokens: float
 
     def times(self, episodes: int) -> Amount:
-        """The same for a number of episodes."""
+        """The estimate scaled to a number of episodes."""
         return Amount(self.requests * episodes, self.input_tokens * episodes, self.output_tokens * episodes)
 
     @staticmethod
@@ -66,7 +66,7 @@ class Estimate:
 
 
 class _Expert:
-    """In the endpoint's place: answers with the expert's reply."""
+    """A stand-in for the endpoint that answers with the expert's reply."""
 
     def __init__(self, env: TextEnv[Any, Any], agent: ChatAgent) -> None:
         self._env, self._agent = env, agent

@@ -19,7 +19,7 @@ _DATED = re.compile(r"[-@:]\d{4}(?:-?\d\d){0,2}$")
 
 @dataclass(frozen=True)
 class Price:
-    """Of a model, for a million tokens.
+    """The prices of a model per million tokens.
 
     Attributes:
         input: of the request.

@@ -36,7 +36,7 @@ class Outcome:
 
 @dataclass
 class Recorded:
-    """One file.
+    """One file of recorded episodes.
 
     Attributes:
         path: where.

@@ -21,7 +21,7 @@ Key = tuple[str, int]  # task id, sample
 
 
 class ResultFile:
-    """Episodes on disk.
+    """A file that episodes are appended to.
 
     Args:
         path: the JSON-lines file; ``<path>.config.json`` holds the settings.

@@ -40,7 +40,7 @@ class Call:
     attempt: int = 0
 
     def record(self) -> dict[str, Any]:
-        """As an episode's ``calls`` holds it; what is as usual is left out."""
+        """The entry of an episode's ``calls``; fields with their default value are left out."""
         plain = Call(self.purpose, self.seconds)
         kept = ("purpose", "seconds", "step")
         return {

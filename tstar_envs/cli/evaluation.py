@@ -1,4 +1,4 @@
-"""From the command line of ``eval`` to what is played: the environment, the agents, the tasks, and the settings of the file."""
+"""The plan of an evaluation, made from the command line of ``eval``: environment, agents, tasks, and the settings of the file."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Game:
             say(self._console, f"parts of the score: {shown}", "dim")
 
     def _coloured(self, text: str) -> Text:
-        """In the family's colours, all in one where it has none."""
+        """The text in the family's colours, or in one colour where the family has none."""
         highlights = self._env.highlights(text)
         coloured = plain(text, "" if highlights else "cyan")
         for start, end, colour in highlights:

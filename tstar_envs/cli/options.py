@@ -1,4 +1,4 @@
-"""From ``--option key=value`` to the environment itself."""
+"""Environments made from ``--option key=value``."""
 
 from __future__ import annotations
 

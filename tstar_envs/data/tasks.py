@@ -83,7 +83,7 @@ class LoadedTasks(Generic[Task]):
 def ids_by_split(
     tasks: Iterable[tuple[str, str]], splits: Iterable[str] = SPLITS
 ) -> dict[str, tuple[str, ...]]:
-    """From (id, split) of each task: the ids of each split, in order; splits without tasks are there too."""
+    """The task ids of each split in order, from the (id, split) of each task; splits without tasks are included."""
     found: dict[str, list[str]] = {split: [] for split in splits}
     for task_id, split in tasks:
         found[split].append(task_id)

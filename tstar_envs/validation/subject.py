@@ -39,11 +39,11 @@ class Scripted:
         self._replies, self._next = list(replies) or [""], 0
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
-        """From the first reply on."""
+        """Start again from the first reply."""
         self._next = 0
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
-        """The next reply."""
+        """Return the next recorded reply."""
         reply = self._replies[min(self._next, len(self._replies) - 1)]
         self._next += 1
         return reply
@@ -103,18 +103,18 @@ class Subject:
 
     @property
     def episodes(self) -> list[Episode]:
-        """All of these."""
+        """The episodes of all agents."""
         return [*self.expert, *(episode for episodes in self.blind.values() for episode in episodes)]
 
     @cached_property
     def played(self) -> list[Episode]:
-        """For each task an episode whose replies can be said again: the expert's, or where it has no step one played at random."""
+        """One episode per task whose replies can be repeated: the expert's, or where the expert has no step, a random one."""
         at_random = self.blind[AT_RANDOM]
         return [e if e.steps else other for e, other in zip(self.expert or at_random, at_random, strict=True)]
 
     @cached_property
     def mixed(self) -> list[tuple[str, list[str]]]:
-        """For each task replies that go right and wrong: those of ``played``, with one that is no action after every second."""
+        """Right and wrong replies per task: those of ``played``, with one that is no action after every second."""
         script = []
         for episode in self.played:
             replies: list[str] = []
@@ -125,12 +125,12 @@ class Subject:
 
 
 def mean_reward(episodes: Sequence[Episode]) -> float:
-    """Over episodes."""
+    """The mean reward over episodes."""
     return sum(episode.reward for episode in episodes) / len(episodes)
 
 
 def _names_of(kind: type[Exception]) -> set[str]:
-    """Of an error and of all that derive from it: records hold the name of an error, not the error."""
+    """The names of an error class and of all classes derived from it: records hold the name of an error, not the error."""
     return {kind.__name__}.union(*(_names_of(one) for one in kind.__subclasses__()))
 
 
@@ -143,10 +143,10 @@ class _FirstAction:
     """The first admissible action of the episode in every turn."""
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
-        """Choose it."""
+        """Choose the reply of the episode."""
         admissible = info["admissible_actions"]
         self._action = admissible[0] if admissible else "search[it]"
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
-        """Say it."""
+        """Return the chosen reply."""
         return self._action

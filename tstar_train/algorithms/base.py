@@ -51,7 +51,7 @@ class Algorithm(ABC):
         return True
 
     def temperature(self, done: float) -> float:
-        """Of the sampling distribution, and of every log-probability of what was sampled.
+        """The temperature of the sampling distribution, and of every log-probability of what was sampled.
 
         Args:
             done: share of the training that is done, from 0 to 1.

@@ -27,7 +27,7 @@ class EngineMismatch(TStarError, RuntimeError):
 
 
 def most_nats(policy: Policy, asked: float | None) -> float:
-    """By how many nats sampler and trainer may differ about one token: what was asked for, or what the model's precision explains."""
+    """The largest difference in nats allowed between sampler and trainer about one token: the option, or what precision explains."""
     return asked if asked is not None else (0.05 if policy.model.dtype == torch.float32 else 2.0)
 
 
@@ -122,7 +122,7 @@ def _rounding(policy: Policy) -> float:
 
 @torch.no_grad()
 def _largest_difference(policy: Policy, engine: Engine) -> float:
-    """By how many nats per token the two differ on the fixed texts, where that is most; NaN if one of them has no number."""
+    """The largest difference of the two in nats per token on the fixed texts; NaN if one of them has no number."""
     config = policy.model.config
     lengths = [min(length, engine.limit) for length in _LENGTHS]
     if attention_window(config) is not None or unscaled_positions(config) is not None:

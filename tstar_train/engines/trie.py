@@ -66,7 +66,7 @@ class Node:
 
 
 class Trie:
-    """The tree.
+    """The tree of continuations of a set of contexts.
 
     Args:
         model: causal LM.
@@ -149,7 +149,7 @@ class Trie:
                 self._feed(cache, {row: rows[row] for row in part})
 
     def logits(self, nodes: Sequence[Node]) -> Tensor:
-        """Of what follows computed nodes, shape (nodes, vocabulary)."""
+        """The logits of what follows computed nodes, shape (nodes, vocabulary)."""
         return output_logits(self._model, torch.stack([node.hidden for node in nodes]))
 
     def fill(self, cache: TreeCache, own: dict[Ids, int]) -> None:

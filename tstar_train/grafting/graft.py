@@ -1,4 +1,4 @@
-"""From divergences to preference pairs (eq:grafting_dataset).
+"""Preference pairs made from divergences (eq:grafting_dataset).
 
 One generation per divergence: the policy reads the failed member's own context, the failed and the successful branch, and
 writes a turn; only its thought is kept. The pair (rectified thought, failed thought) then stands under the plain context.

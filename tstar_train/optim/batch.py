@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Totals:
-    """Of all ranks' parts of an optimizer step: what its losses are divided by.
+    """The totals over all ranks' parts of an optimizer step, which its losses are divided by.
 
     Attributes:
         weight: summed weights of the policy's own tokens.
@@ -250,7 +250,7 @@ def _padded(
 
 
 def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> Tensor:
-    """For each own token of every copy of every row its place among the wanted ones: those of beginnings come first, then those of rows.
+    """The place of each own token of every copy of every row among the wanted ones: those of beginnings first, then those of rows.
 
     Shape (own tokens of all copies,).
     """

@@ -193,7 +193,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._broken = [(~torch.isfinite(gradient)).any() | (self._broken[0] if self._broken else False)]
 
     def _norm(self, parts: Sequence[Tensor], what: str) -> float:
-        """Of this and all other ranks' parts."""
+        """The norm over this and all other ranks' parts."""
         squares = torch.stack([part.double().square().sum() for part in parts]).sum().cpu()
         norm = math.sqrt(value) if (value := self._world.sum(squares.reshape(1)).item()) >= 0 else math.nan
         if not math.isfinite(norm):

@@ -19,7 +19,7 @@ from tstar_train.policy.limit import position_limit
 
 @dataclass
 class Outputs:
-    """Of the wanted tokens of a micro-batch, those of beginnings first, in row-major order; each of shape (wanted tokens,).
+    """Outputs for the wanted tokens of a micro-batch, those of beginnings first, in row-major order; each of shape (wanted tokens,).
 
     Attributes:
         logprobs: at the micro-batch's temperature, in nats.

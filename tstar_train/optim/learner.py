@@ -27,7 +27,7 @@ class Learner(Protocol):
         """Whether it can compute rows as branches of a beginning that they have in common."""
 
     def forward(self, micro: Micro) -> Outputs:
-        """With a gradient, under the current weights."""
+        """Compute outputs with a gradient, under the current weights."""
 
     def frozen(self, micro: Micro) -> Outputs:
         """Without one, under the current weights."""

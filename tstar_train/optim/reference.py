@@ -19,13 +19,13 @@ class Reference(Protocol):
     """theta_ref, which follows the policy after every iteration (``alpha`` of itself is kept)."""
 
     def logprobs(self, micro: Micro) -> Tensor:
-        """Of the wanted tokens of a micro-batch, in nats, without a gradient."""
+        """Log-probabilities of the wanted tokens of a micro-batch, in nats, without a gradient."""
 
     def follow(self, alpha: float) -> None:
         """theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
 
     def state(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
+        """The state that a checkpoint holds."""
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over what ``state`` gave, under the same names."""

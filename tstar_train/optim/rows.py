@@ -1,4 +1,4 @@
-"""From credited turns to rows of tokens: what an episode's tokens are worth in the update."""
+"""Rows of tokens made from credited turns, with the weight of each token in the update."""
 
 from __future__ import annotations
 

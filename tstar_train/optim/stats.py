@@ -59,7 +59,7 @@ class UpdateStats:
 
     @classmethod
     def combined(cls, parts: Sequence[UpdateStats]) -> UpdateStats:
-        """Of several parts of one step: sums (every figure is divided by whole-batch weights already), maximum of the maxima."""
+        """Combine the statistics of the parts of one step: sums (figures are already divided by whole-batch weights), maxima of maxima."""
         whole = cls()
         for name in vars(whole):
             values = [getattr(p, name) for p in parts]
@@ -68,7 +68,7 @@ class UpdateStats:
 
     @classmethod
     def mean(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
-        """Of an iteration's optimizer steps, at least one: means, but of the log-probability differences those of the first step.
+        """Average the statistics of an iteration's optimizer steps, at least one; log-probability differences are those of the first step.
 
         Before it sampler and trainer have the same weights, so that the difference is an error; afterwards the policy has moved.
         Surgical figures are means over the steps that had grafts: a step without any says nothing about them.

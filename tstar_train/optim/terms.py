@@ -159,7 +159,7 @@ class SurgicalTerm:
     def __call__(
         self, outputs: Outputs, micro: PairMicro, totals: Totals, reference: Reference
     ) -> tuple[Tensor, dict[str, float]]:
-        """As ``Term``, over pairs."""
+        """Compute the loss and statistics as ``Term`` does, over preference pairs."""
         n = micro.pairs
         sums, reference_sums = (
             span_sums(outputs.logprobs, micro.owner, 2 * n),

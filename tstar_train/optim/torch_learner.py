@@ -106,7 +106,7 @@ class TorchLearner(PolicyLearner):
         return norms
 
     def _clipped_whole(self) -> list[float]:
-        """As ``_clipped_parts``, without a copy of the gradient."""
+        """Clip as ``_clipped_parts`` does, without a copy of the gradient."""
         norms = []
         for group in self._groups:
             for parameter in group:

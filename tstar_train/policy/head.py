@@ -1,4 +1,4 @@
-"""From ids to hidden states over a cache, and from these to logits, as the model's own forward pass does it."""
+"""Hidden states from ids over a cache, and logits from hidden states, as the model's own forward pass computes them."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class BranchCache(Cache):
         return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Of the longest beginning."""
+        """The length of the longest beginning."""
         return int(self._beginnings.get_seq_length())
 
 

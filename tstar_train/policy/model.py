@@ -276,10 +276,11 @@ def is_tiny(name: str) -> bool:
 
 
 def settings_name(name: str, entry: EnvEntry) -> str:
-    """By which built-in policy's recipe a policy of the tiny kind plays an environment (for ``load_recipe``).
+    """The name of the recipe by which a tiny policy plays an environment (for ``load_recipe``).
 
-    Those it was made with, which its ``config.json`` names and its checkpoints keep, where they are of the environment's family;
-    otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several moves a turn.
+    It is the recipe that the policy was made with, which its ``config.json`` names and its checkpoints keep, where that is of the
+    environment's family; otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several moves
+    a turn.
 
     Args:
         name: ``tiny`` or the path of a policy (see ``is_tiny``).

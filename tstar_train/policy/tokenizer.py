@@ -25,7 +25,7 @@ def train_tokenizer(
     fixed: Sequence[str] = (),
     units: Sequence[str] = (),
 ) -> PreTrainedTokenizerFast:
-    """Train on text.
+    """Train a tokenizer on text.
 
     Args:
         texts: lines as the policy will see them; words that must be single tokens should be frequent.

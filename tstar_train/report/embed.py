@@ -28,12 +28,12 @@ def script_json(data: Any) -> Markup:
 
 
 def clipped(text: str, most: int = MOST_TEXT) -> str:
-    """At most `most` characters; a cut says how many are left out."""
+    """The text cut to at most `most` characters; a cut text says how many are left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
 
 
 def evenly(items: Sequence[T], most: int) -> list[T]:
-    """At most `most` items: the first, the last, and evenly spaced ones between them."""
+    """Choose at most `most` items: the first, the last, and evenly spaced ones between them."""
     if len(items) <= most:
         return list(items)
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]

@@ -35,7 +35,7 @@ class Kind:
 
     @property
     def change(self) -> float | None:
-        """After minus before."""
+        """The value after training minus the value before."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 

@@ -1,4 +1,4 @@
-"""From series of numbers to the geometry of an SVG diagram: scales, ticks and path strings.
+"""The geometry of an SVG diagram of series of numbers: scales, ticks and path strings.
 
 Everything is in the units of the drawing's own view box; the template adds colours, and the page's script adds the
 reading under the pointer from the same numbers.

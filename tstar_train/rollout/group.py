@@ -59,7 +59,7 @@ class Played:
 
     @classmethod
     def together(cls, parts: Sequence[Played]) -> Played:
-        """Of all ranks, in order of rank."""
+        """Join what all ranks played, in order of rank."""
         whole = cls()
         for part in parts:
             whole.groups += part.groups

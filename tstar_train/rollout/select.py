@@ -110,7 +110,7 @@ def sample_groups(
 
 
 def stop_if_most_failed_anywhere(played: Played, size: int, world: World) -> None:
-    """As ``stop_if_most_failed``, of all ranks together.
+    """Stop as ``stop_if_most_failed`` does, counting all ranks together.
 
     Raises:
         InfrastructureError: on all ranks.

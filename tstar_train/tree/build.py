@@ -1,4 +1,4 @@
-"""From groups of trajectories to their cognitive trees."""
+"""Building the cognitive trees of groups of trajectories."""
 
 from __future__ import annotations
 

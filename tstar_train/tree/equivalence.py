@@ -165,7 +165,7 @@ def _questions(
 def _below(
     pairs: list[Triple], eps_kl: float, symmetry: Symmetry, counts: PairCounts
 ) -> Generator[list[Triple], list[float], list[bool]]:
-    """For each pair (t, i, j) with i < j, whether it is functionally equivalent."""
+    """Whether each pair (t, i, j) with i < j is functionally equivalent."""
     counts.tested += len(pairs)
     backward = [(t, j, i) for t, i, j in pairs]
     if symmetry == "mean":

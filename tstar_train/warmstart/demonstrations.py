@@ -37,7 +37,7 @@ def practice_rows(
     seen: EnvRecipe,
     limit: int | None = None,
 ) -> Iterator[Row]:
-    """Rows without end.
+    """Yield practice rows without end.
 
     Args:
         practice: gives a fresh practice environment for a seed.
@@ -58,7 +58,7 @@ def practice_rows(
 
 
 def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
-    """The same rows in another order: each is drawn at random from a pool of ``held``, whose place the next one takes.
+    """Yield the same rows in another order: each is drawn at random from a pool of ``held``, whose place the next one takes.
 
     Args:
         rows: without end, or those in the pool at the end are left out.

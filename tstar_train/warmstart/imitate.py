@@ -64,7 +64,7 @@ def imitate(
     every: int = 200,
     average: Callable[[PreTrainedModel], None] | None = None,
 ) -> int:
-    """Train in place.
+    """Train a policy in place by imitation.
 
     Args:
         model: changed in place.

@@ -1,4 +1,4 @@
-"""From what ``--agent`` says to agents: a built-in name, a model behind an endpoint, a trained policy, a program, the user's object."""
+"""Loading of the agent that ``--agent`` names: built-in, a model behind an endpoint, a trained policy, a program, the user's object."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ModelOptions:
 def load_agent(
     spec: str, *, env_id: str, seed: int, temperature: float | None = None, model: ModelOptions | None = None
 ) -> Agent:
-    """Find an agent.
+    """Load the agent that a specification names.
 
     Args:
         spec: ``random``, ``oracle``, ``oracle:KIND``, ``human``, ``tiny``, ``tiny:PATH``, ``command:PROGRAM``, a prompting method of

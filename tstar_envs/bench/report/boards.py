@@ -23,7 +23,7 @@ class Player:
 
     @property
     def options(self) -> str:
-        """Of the environment, in words."""
+        """The environment's options as text."""
         if self.evaluation.recorded.options is None:
             return "not recorded"
         return (

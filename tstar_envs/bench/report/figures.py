@@ -79,7 +79,7 @@ def leaderboard(boards: Sequence[Board]) -> Leaderboard:
 
 
 def figure_groups(boards: Sequence[Board]) -> list[tuple[Board, list[FigureRow]]]:
-    """Of each board, a row for each agent, the best first; agents without a result come last."""
+    """The rows of each board, one per agent, the best first; agents without a result come last."""
     groups = []
     for board in boards:
         rows = []

@@ -27,7 +27,7 @@ class Bin:
 
     @property
     def episodes(self) -> int:
-        """All of them."""
+        """The number of episodes in the bin."""
         return self.solved + self.unsolved
 
 
@@ -55,7 +55,7 @@ class Histogram:
 
 
 def histograms(boards: Sequence[Board]) -> list[Histogram]:
-    """Of all agents whose progress was measured."""
+    """Histograms of all agents whose progress was measured."""
     return [
         _histogram(board, player)
         for board in boards

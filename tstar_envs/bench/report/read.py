@@ -55,7 +55,7 @@ class Evaluation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the environment; empty also where they were not recorded."""
+        """The options of the environment; empty also where they were not recorded."""
         return self.recorded.options or {}
 
 

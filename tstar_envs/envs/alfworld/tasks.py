@@ -46,7 +46,7 @@ def load_game(task: HouseTask) -> Game:
 
 @lru_cache(maxsize=256)
 def load_game_with_put(task: HouseTask) -> Game:
-    """The same, with ``put`` for ``move`` (``Wording.before_0_4``)."""
+    """Load a game as ``load_game`` does, with ``put`` for ``move`` (``Wording.before_0_4``)."""
     game = load_game(task)
     return replace(game, wording=game.wording.before_0_4())
 

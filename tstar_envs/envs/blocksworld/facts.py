@@ -19,7 +19,7 @@ class Fact(NamedTuple):
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """Its blocks."""
+        """The blocks that the fact names."""
         return (self.block, self.under)[: ARITY[self.predicate]]
 
 

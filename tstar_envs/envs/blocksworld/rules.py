@@ -32,7 +32,7 @@ class Operator(NamedTuple):
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """Its blocks."""
+        """The blocks that the operator names."""
         return (self.block, self.under)[: ARITY[self.verb]]
 
 

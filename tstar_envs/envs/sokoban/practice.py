@@ -22,7 +22,7 @@ TASKS = 64
 
 
 def practice_set(seed: int | str, difficulty: str, tasks: int = TASKS) -> LoadedTasks[Task]:
-    """So many fresh train levels, no two in the same room up to symmetry, the same for the same seed."""
+    """Fresh train levels, no two in the same room up to symmetry, and the same for the same seed."""
     rows: list[tuple[str, str, str, str, str]] = []
     rooms: set[str] = set()
     for number in count():

@@ -20,7 +20,7 @@ Text = tuple[str, str, str, str]  # split, XSB text, solution or "", where it st
 
 
 def task_set(name: str, tier: str, tasks: Iterable[tuple[str, str, str, str, str]]) -> LoadedTasks[Task]:
-    """From (id, split, XSB text, solution, where it stands); a level is read when it is first asked for."""
+    """A task set from (id, split, XSB text, solution, place in its file) of each level; a level is parsed when it is first used."""
     texts: dict[str, Text] = {
         task_id: (split, text, moves, where) for task_id, split, text, moves, where in tasks
     }

@@ -103,7 +103,7 @@ def place(room: Room, cell: int) -> str:
 
 
 def places(room: Room, bits: int) -> str:
-    """Several cells."""
+    """The text for several cells."""
     return ", ".join(place(room, cell) for cell in cells(bits))
 
 

@@ -13,7 +13,7 @@ from tstar_envs.envs.webshop.task import ShopTask
 
 
 def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
-    """For each option of the product the value that the goal wants, exact values first; options it does not name are left."""
+    """The value that the goal wants for each option of the product, exact values first; options that it does not name are left out."""
     goal = task.goal["goal_options"]
     if isinstance(goal, Mapping):
         return {name: value for name, value in goal.items() if value in product["options"].get(name, ())}

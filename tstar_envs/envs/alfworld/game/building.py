@@ -1,4 +1,4 @@
-"""From the facts of a game to the game itself.
+"""Building a game from its facts.
 
 Receptacles and objects are numbered in the order of their raw ids, since every list that the game shows is sorted by raw id.
 """

@@ -1,4 +1,4 @@
-"""From what an agent types to a command: exact texts, and old forms of them."""
+"""Parsing of an agent's text into a command: exact texts, and old forms of them."""
 
 from __future__ import annotations
 

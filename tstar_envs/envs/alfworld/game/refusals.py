@@ -45,7 +45,7 @@ def refusal(game: Game, state: State, verb: str, *names: str) -> str:
 def _refusal_here(
     game: Game, state: State, verb: str, names: tuple[str, ...], thing: int, place: int, held: str
 ) -> str:
-    """The same, for things of the right sorts and a receptacle at hand."""
+    """The reason for a refusal where the things are of the right sorts and a receptacle is at hand."""
     if verb in ("open", "close"):
         if place not in game.openable:
             return f"{names[0]} cannot be opened or closed"

@@ -62,7 +62,7 @@ class Wording:
     help: str = ""
 
     def before_0_4(self) -> Wording:
-        """The same with ``put``, as ALFWorld's games worded putting down before release 0.4, and agents of that time learnt it."""
+        """The wording with ``put`` for putting down, as ALFWorld's games had it before release 0.4 and agents of that time learnt it."""
         return replace(
             self,
             move=_phrase("put |o| in/on |r|"),

@@ -23,7 +23,7 @@ _OPEN_WEIGHT = 3
 
 
 def draw_houses(seed: int = SEED) -> dict[int, House]:
-    """Every room."""
+    """Draw every room."""
     return {scene: draw_house(scene, seed) for scenes in SCENES.values() for scene in scenes}
 
 

@@ -36,7 +36,7 @@ class Reply(NamedTuple):
 
 
 class NoReplyError(Exception):
-    """Nothing came, or not all of it; another try may help."""
+    """The service sent no reply or only a part of one; another try may help."""
 
 
 def exchange(method: str, url: str, body: object = None) -> Reply:
@@ -96,7 +96,7 @@ def _new_session() -> Any:
 
     class Session(requests.Session):
         def get_redirect_target(self, resp: Any) -> None:
-            """None: ``requests`` reads the whole body of a redirection, whatever its size, before it goes on."""
+            """Return None, which follows no redirection: ``requests`` would first read the whole body of one, whatever its size."""
 
     session = Session()
     for scheme in ("http://", "https://"):

@@ -1,4 +1,4 @@
-"""From the option ``retriever`` to a searcher."""
+"""Opening the searcher that the option ``retriever`` names."""
 
 from __future__ import annotations
 

@@ -39,4 +39,4 @@ class Searcher(Protocol):
     """
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
-        """At most ``topk`` passages for each query, best first."""
+        """Return at most ``topk`` passages for each query, best first."""

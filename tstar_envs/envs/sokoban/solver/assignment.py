@@ -17,7 +17,7 @@ Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, and the pushes 
 
 
 class Assignment:
-    """Costs of layouts.
+    """Least total pushes of a layout, by an assignment of its boxes to wanted cells.
 
     Args:
         pushes: for each cell the wanted cells that go with it, and the pushes. A cell that is missing has none.

@@ -16,7 +16,7 @@ class FrozenBoxes:
         self._asked = 0
 
     def __call__(self, boxes: int, pushed: int) -> bool:
-        """Of a layout, given the cell of the pushed box; False where it would take too long to find out."""
+        """Whether the box just pushed to this cell is frozen with a box off its target; False where it would take too long to find out."""
         self._asked = 0
         return bool(self._freeze(boxes, pushed, 0) & ~self._room.targets)
 

@@ -13,7 +13,7 @@ _tables: dict[Room, tuple[dict[int, Pushes], int]] = {}
 
 
 def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tuple[dict[int, Pushes], int]:
-    """For each cell the targets a lone box can be pushed to, with the pushes needed; and the cells with any.
+    """The targets that a lone box can be pushed to from each cell, with the pushes needed; and the cells that have any.
 
     Remembered for the rooms asked for last.
 
@@ -34,7 +34,7 @@ def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tu
 
 
 def pushes_from(room: Room, boxes: int, in_time: Callable[[], None] = lambda: None) -> dict[int, Pushes]:
-    """For each cell those of the boxes that could be pushed there if they were alone, with the pushes needed."""
+    """The boxes that could be pushed to each cell if they were alone, with the pushes needed."""
     return _lone_pushes(room, cells(boxes), 1, in_time)
 
 

@@ -1,4 +1,4 @@
-"""From distances to moves: the one optimal solution that everything here calls *the* solution of a state.
+"""The solution of a state: the one of its optimal solutions that all code here uses, made from push distances.
 
 Of the optimal next pushes the nearest is taken (then the lower box cell, then the lower direction), and of the shortest
 walks to it the one whose first differing move comes first in Up, Down, Left, Right. So chosen, the solution of a state

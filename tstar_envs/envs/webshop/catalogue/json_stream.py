@@ -35,7 +35,7 @@ class _Reader:
 
     @property
     def where(self) -> str:
-        """File and line."""
+        """The file and line that the reader is at."""
         return f"{self._path}, line {self._line}"
 
     def _where_not_json(self, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""From the tokens of products to the terms of an index."""
+"""The terms of a search index, made from the tokens of products."""
 
 from __future__ import annotations
 

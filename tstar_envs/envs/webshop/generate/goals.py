@@ -66,7 +66,7 @@ def choose_goals(
     count: int,
     tries: int = 4000,
 ) -> list[dict[str, Any]]:
-    """At most ``count`` different goals of a family, each proved against all products."""
+    """Choose at most ``count`` different goals of a family, each proved against all products."""
     chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for goal in itertools.islice(candidates(family, drafts, draw), tries):
         key = (goal["asin"], *sorted(goal["attributes"]), *goal["goal_options"])

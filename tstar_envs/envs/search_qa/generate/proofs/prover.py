@@ -42,7 +42,7 @@ class Prover:
         )
 
     def conjunction_rejection(self, question: Question, clues: Sequence[str], horizon: int) -> str:
-        """The same for a question whose one passage holds several clues: no other passage holds them all."""
+        """The rejection of a question whose one passage holds several clues: no other passage may hold them all."""
         together = frozenset.intersection(*map(self._mentioning, clues))
         return (
             "another passage holds the clues"

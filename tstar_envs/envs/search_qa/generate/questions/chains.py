@@ -37,7 +37,7 @@ class Path:
         return world.facts[self.subjects[-1].id, self.relations[-1]]
 
     def hops(self, world: World) -> tuple[Hop, ...]:
-        """The look-ups."""
+        """The look-ups of the chain, in order."""
         return tuple(
             hop(world, entity, relation)
             for entity, relation in zip(self.subjects, self.relations, strict=True)

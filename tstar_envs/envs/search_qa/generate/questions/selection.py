@@ -16,7 +16,7 @@ def collect(
     rejection: Callable[[Question], str],
     yes_no: Collection[str] = (),
 ) -> list[Question]:
-    """As many questions of each kind as wanted, proved one by one, none about the same facts twice.
+    """Collect the wanted number of questions of each kind, proved one by one, none about the same facts twice.
 
     Args:
         kinds: kind -> how many; of a kind in ``yes_no`` half of them (rounded down) for each answer.
