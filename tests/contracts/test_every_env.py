@@ -260,6 +260,19 @@ def test_oracle_is_deterministic_and_draws_nothing(entry: EnvEntry) -> None:
     assert env.np_random.bit_generator.state == state
 
 
+def test_task_state_and_over_are_those_of_the_episode(entry: EnvEntry) -> None:
+    env = make(entry.id, horizon=1)
+    assert env.over
+    for read in (lambda: env.task, lambda: env.state):
+        with pytest.raises(ResetNeeded):
+            read()
+    env.reset(seed=0)
+    task = env.task
+    assert not env.over and env.state == env.snapshot().state
+    env.step(env.oracle() or "")
+    assert env.over and env.task is task and env.state == env.snapshot().state
+
+
 def test_reset_by_id_and_index(entry: EnvEntry) -> None:
     split = entry.splits[len(entry.splits) // 2]  # not the default one, where there are several
     env = make(entry.id, split=split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -245,11 +246,20 @@ def test_a_step_that_is_not_there() -> None:
             tree.node_of(i, t)
 
 
-def test_the_export_holds_the_whole_tree() -> None:
+SCRIPT = "<script>" + "x" * 5000
+
+
+@pytest.fixture(scope="module")
+def exported() -> tuple[Tree, list[Trajectory], dict[str, Any]]:
+    """A tree that parts after one step, the group it is of, and its export as it comes back from a file."""
     group = [trajectory(1.0, "AB"), trajectory(0.0, "AC"), trajectory(0.0, "AC")]
-    group[1].steps[1].thought = "<script>" + "x" * 5000
+    group[1].steps[1].thought = SCRIPT
     tree = build_tree(group, same, gamma=0.9)
-    data = json.loads(json.dumps(tree_to_dict(tree, group), allow_nan=False))
+    return tree, group, json.loads(json.dumps(tree_to_dict(tree, group), allow_nan=False))
+
+
+def test_the_export_holds_every_node_and_who_is_in_it(exported) -> None:
+    _, _, data = exported
     assert [node["members"] for node in data["nodes"]] == [
         [[0, -1], [1, -1], [2, -1]],
         [[0, 0], [1, 0], [2, 0]],
@@ -257,35 +267,59 @@ def test_the_export_holds_the_whole_tree() -> None:
         [[1, 1], [2, 1]],
     ]
     assert [node["id"] for node in data["nodes"]] == [0, 1, 2, 3]
-    assert [node["value"] for node in data["nodes"]] == [node.value for node in tree.nodes]
     assert [node["ending"] for node in data["nodes"]] == [False, False, True, True]
+
+
+def test_the_export_holds_values_advantages_and_figures_of_the_tree(exported) -> None:
+    tree, _, data = exported
+    assert [node["value"] for node in data["nodes"]] == [node.value for node in tree.nodes]
     assert [node["advantage"] for node in data["nodes"]] == [
         None,
         tree.advantages()[0][0],
         tree.advantages()[0][1],
         tree.advantages()[1][1],
     ]
-    assert data["nodes"][3]["thought"] == "<script>" + "x" * 5000, "neither escaped nor cut"
-    assert (data["nodes"][0]["thought"], data["nodes"][2]["action"]) == ("", "B")
-    assert (data["nodes"][2]["best_of"], data["nodes"][3]["worst_of"]) == ([1], [1])
-    assert data["nodes"][1]["best_of"] == data["nodes"][1]["worst_of"] == []
-    assert data["edges"] == [
+    assert data["stats"] == tree.stats()
+
+
+def test_the_export_holds_thoughts_and_actions_neither_escaped_nor_cut(exported) -> None:
+    start, _, won, lost = exported[2]["nodes"]
+    assert lost["thought"] == SCRIPT
+    assert (start["thought"], won["action"]) == ("", "B")
+
+
+def test_the_export_holds_every_edge_with_its_weight(exported) -> None:
+    assert exported[2]["edges"] == [
         {"source": 0, "target": 1, "trajectories": [0, 1, 2], "weight": 1.0},
         {"source": 1, "target": 2, "trajectories": [0], "weight": 1 / 3},
         {"source": 1, "target": 3, "trajectories": [1, 2], "weight": 2 / 3},
     ]
-    (divergence,) = data["divergences"]
-    assert divergence == {
-        "node": 1,
-        "spread": 1.0,
-        "best": 2,
-        "worst": 3,
-        "best_count": 1,
-        "worst_count": 2,
-        "best_step": [0, 1],
-        "worst_step": [1, 1],
-    }
-    assert data["stats"] == tree.stats()
+
+
+def test_the_export_holds_divergences_and_marks_their_nodes(exported) -> None:
+    _, parting, won, lost = exported[2]["nodes"]
+    assert exported[2]["divergences"] == [
+        {
+            "node": 1,
+            "spread": 1.0,
+            "best": 2,
+            "worst": 3,
+            "best_count": 1,
+            "worst_count": 2,
+            "best_step": [0, 1],
+            "worst_step": [1, 1],
+        }
+    ]
+    assert (won["best_of"], lost["worst_of"]) == ([1], [1])
+    assert parting["best_of"] == parting["worst_of"] == []
+
+
+def test_the_export_leaves_out_divergences_up_to_delta(exported) -> None:
+    tree, group, _ = exported
     assert tree_to_dict(tree, group, delta=1.0)["divergences"] == []
+
+
+def test_the_export_takes_the_group_that_the_tree_is_of(exported) -> None:
+    tree, group, _ = exported
     with pytest.raises(ValueError, match="pass the group it was built from"):
         tree_to_dict(tree, group[:2])

@@ -1,6 +1,6 @@
 """ALFWorld through Gymnasium's face: options, splits, tags, any command."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import pytest
@@ -59,44 +59,71 @@ def test_valid_seen_is_another_name_of_test(tmp_path: Any, capsys: pytest.Captur
     assert main([*command, "--split", "dev"]) == 2
 
 
-def test_tags_of_an_episode() -> None:
+class Turn(NamedTuple):
+    """A step of the expert, and after it the steps that change nothing."""
+
+    before: str  # key of the state
+    info: dict[str, Any]
+    predicted: bool  # whether the action was said to modify the state
+    again: dict[str, Any] | None  # info of the same action once more, where it is a washing
+    idle: dict[str, tuple[str, dict[str, Any], bool]]  # action -> observation, info, and what was predicted
+
+
+def replayed(env: TextEnv[Any, Any], action: str) -> tuple[str, dict[str, Any], bool]:
+    observation, _, _, _, info = env.step(action)
+    return observation, info, env.modifies_state(action)
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[Turn]:
+    """An episode in which something is washed."""
     env = make("tstar/ALFWorld-clean", horizon=100)
     env.reset(options={"task": 0})
-    keys = []
-    while True:
-        action = (env.oracle() or "").split("Action: ")[1]
-        before = env.state_key()
-        *_, terminated, _, info = env.step(action)
-        assert (
-            info["modifies_state"]
-            and info["effect_key"]
-            and env.modifies_state(action)
-            and info["state_key"] != before
-        )
-        if info["action"].startswith("clean"):
-            again = env.step(action)[4]
-            assert (
-                again["action_valid"]
-                and not again["modifies_state"]
-                and again["state_key"] == info["state_key"]
-            )
-        keys.append(info["effect_key"])
-        if terminated:
-            break
-        for idle in ("look", "inventory", "help"):
-            observation, _, _, _, still = env.step(idle)
-            assert (
-                still["action_valid"]
-                and not still["modifies_state"]
-                and still["state_key"] == info["state_key"]
-                and not env.modifies_state(idle)
-            )
-            assert "help" not in still["admissible_actions"] and (
-                idle != "help" or observation.startswith("Available commands:")
-            )
-    assert len(set(keys)) == len(keys) and any(
-        key.startswith("clean ") and " with " not in key for key in keys
-    )
+    found = []
+    while not env.over:
+        before, action = env.state_key(), (env.oracle() or "").split("Action: ")[1]
+        _, info, predicted = replayed(env, action)
+        again = env.step(action)[4] if info["action"].startswith("clean") else None
+        idle = {} if env.over else {word: replayed(env, word) for word in ("look", "inventory", "help")}
+        found.append(Turn(before, info, predicted, again, idle))
+    assert found[-1].info["success"]
+    return found
+
+
+def test_what_the_expert_does_is_tagged_as_a_change(turns: list[Turn]) -> None:
+    for turn in turns:
+        assert turn.info["modifies_state"] and turn.info["effect_key"] and turn.predicted
+        assert turn.info["state_key"] != turn.before
+
+
+def test_no_two_changes_on_the_way_have_one_key(turns: list[Turn]) -> None:
+    keys = [turn.info["effect_key"] for turn in turns]
+    assert len(set(keys)) == len(keys)
+
+
+def test_washing_what_is_clean_is_valid_and_no_change(turns: list[Turn]) -> None:
+    (washing,) = [turn for turn in turns if turn.again is not None]
+    assert washing.again is not None and washing.again["action_valid"]
+    assert not washing.again["modifies_state"] and washing.again["state_key"] == washing.info["state_key"]
+
+
+def test_the_key_of_washing_does_not_say_where(turns: list[Turn]) -> None:
+    keys = [turn.info["effect_key"] for turn in turns]
+    assert any(key.startswith("clean ") and " with " not in key for key in keys)
+
+
+def test_looking_around_is_valid_and_no_change(turns: list[Turn]) -> None:
+    for turn in turns[:-1]:
+        assert len(turn.idle) == 3
+        for _, info, predicted in turn.idle.values():
+            assert info["action_valid"] and not info["modifies_state"] and not predicted
+            assert info["state_key"] == turn.info["state_key"]
+
+
+def test_help_lists_the_commands_and_is_not_listed_itself(turns: list[Turn]) -> None:
+    for turn in turns[:-1]:
+        assert turn.idle["help"][0].startswith("Available commands:")
+        assert all("help" not in info["admissible_actions"] for _, info, _ in turn.idle.values())
 
 
 def test_walking_need_not_count() -> None:

@@ -143,7 +143,9 @@ BOXOBAN = "; 0\n######\n#@$. #\n######\n\n; 1\n######\n#@ $.#\n######\n"
 XSB = "A title: by somebody\n\n   ####\n####--#\n#@$_.-#\n#######\nTitle: one\n\n#####\n#+$*#\n#   #\n#####\n; the end"
 
 
-def test_public_files(tmp_path: Path) -> None:
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """A folder of levels as Boxoban is laid out."""
     files = {
         "unfiltered/train/000.txt": BOXOBAN,
         "unfiltered/valid/001.txt": BOXOBAN,
@@ -153,31 +155,49 @@ def test_public_files(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    env = SokobanEnv(levels=tmp_path, difficulty="hard")
+    return tmp_path
+
+
+def test_folders_of_public_files_are_the_splits(public: Path) -> None:
+    env = SokobanEnv(levels=public, difficulty="hard")
     assert (env.tier, env.horizon) == ("path", 60)
     assert env.task_ids("train") == ("unfiltered/train/000.txt:0", "unfiltered/train/000.txt:1")
     assert env.task_ids("valid") == ("unfiltered/valid/001.txt:0", "unfiltered/valid/001.txt:1")
     assert env.task_ids() == ("hard/004.txt:0", "hard/004.txt:1")
-    observation, info = env.reset(options={"task": "hard/004.txt:0"})
-    assert observation == "#######\n####__#\n#PX_O_#\n#######" and info["split"] == "test", (
-        "what the player cannot reach is wall"
-    )
+    assert env.reset(options={"task": "hard/004.txt:0"})[1]["split"] == "test"
+    assert SokobanEnv(data=public, difficulty="hard").task_ids() == env.task_ids()
+
+
+def test_what_the_player_cannot_reach_in_a_public_level_is_wall(public: Path) -> None:
+    env = SokobanEnv(levels=public)
+    assert env.reset(options={"task": 0})[0] == "#######\n####__#\n#PX_O_#\n#######"
     assert env.reset(options={"task": 1})[0] == "#####\n#SX√#\n#___#\n#####"
+
+
+def test_public_levels_are_won(public: Path) -> None:
+    env = SokobanEnv(levels=public, difficulty="hard")
     for task in (*env.task_ids("train"), env.task_ids()[0]):
-        env.reset(options={"task": task})
+        _, info = env.reset(options={"task": task})
         while (reply := env.oracle()) is not None:
             info = env.step(reply)[4]
         assert info["success"]
-    assert SokobanEnv(data=tmp_path, difficulty="hard").task_ids() == env.task_ids()
-    single = SokobanEnv(levels=str(tmp_path / "hard" / "004.txt"))
+
+
+def test_one_public_file_is_a_test_split(public: Path) -> None:
+    single = SokobanEnv(levels=str(public / "hard" / "004.txt"))
     assert single.task_ids() == ("004.txt:0", "004.txt:1")
     with pytest.raises(UnknownTask, match=r"004\.txt:2"):
         single.reset(options={"task": "004.txt:2"})
     with pytest.raises(UnknownTask, match=r"'train'.* has no tasks; it has some in: test \(split='test'\)"):
-        SokobanEnv(levels=tmp_path / "hard", split="train").reset()
-    (tmp_path / "hard" / "004.txt").write_text(BOXOBAN + "\n; a changed file is read anew")
-    assert len(SokobanEnv(levels=tmp_path / "hard").task_ids()) == 2
-    assert SokobanEnv(levels=tmp_path / "hard").reset(options={"task": 0})[0].count("\n") == 2
+        SokobanEnv(levels=public / "hard", split="train").reset()
+
+
+def test_a_public_file_that_changed_is_read_anew(public: Path) -> None:
+    before = SokobanEnv(levels=public / "hard").reset(options={"task": 0})[0]
+    (public / "hard" / "004.txt").write_text(BOXOBAN + "\n; a changed file is read anew")
+    changed = SokobanEnv(levels=public / "hard")
+    assert len(changed.task_ids()) == 2
+    assert changed.reset(options={"task": 0})[0].count("\n") == 2 and before.count("\n") == 3
 
 
 @pytest.mark.parametrize("between", ["|", "\n"])
