@@ -140,11 +140,12 @@ class DenseIndex:
                 some = positions >= 0
                 hits[row] = _best(positions[some], decoded[some], vectors[row], topk)
         else:
-            for row, positions in zip(known, self._candidates(vectors[known], topk + _SPARE), strict=True):
+            for row, positions in zip(known, self.candidates(vectors[known], topk + _SPARE), strict=True):
                 hits[row] = self._rank(vectors[row], positions, topk)
         return hits
 
-    def _candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    def candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+        """Positions of the ``count`` documents that FAISS finds nearest to each vector, shape (n, count), filled up with -1."""
         found: NDArray[np.int64] = self._with_threads(
             lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors
         )[1]
@@ -188,7 +189,7 @@ class DenseIndex:
             if decided:
                 return ranked[:topk]
             # Ties reach beyond the candidates: ask for more until the cut is unambiguous.
-            positions = self._candidates(vector[None], 4 * len(positions))[0]
+            positions = self.candidates(vector[None], 4 * len(positions))[0]
 
     def save(self, folder: Path) -> None:
         """Write the vectors and the encoder into an existing folder (documents are not written)."""

@@ -19,7 +19,7 @@ from retriever.errors import BadSetting
 
 Report = Callable[[str, int, int], None]
 """Called with the phase, how much of it is done, and out of how much."""
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Marks:
@@ -77,7 +77,7 @@ class Marks:
 
 
 def _boot() -> str:
-    return _BOOT.read_text().strip() if _BOOT.is_file() else ""
+    return BOOT_ID.read_text().strip() if BOOT_ID.is_file() else ""
 
 
 @contextmanager

@@ -27,7 +27,7 @@ Verify = Literal["auto", "before", "behind", "never"]
 _FORMAT = 1
 MANIFEST = "manifest.json"
 # Up to here, hashing everything before the first search takes less than half a second.
-_VERIFY_AT_ONCE = 256 << 20
+VERIFY_AT_ONCE = 256 << 20
 # The beginning of a file determines how much memory FAISS and NumPy address, so it is always verified first.
 _HEAD = 1 << 20
 
@@ -154,7 +154,7 @@ def load_index(
             )
         if _sha256_head(folder / name) != manifest["sha256_head"][name]:
             raise _changed(folder / name)
-    if verify == "auto" and sum(manifest["bytes"].values()) <= _VERIFY_AT_ONCE:
+    if verify == "auto" and sum(manifest["bytes"].values()) <= VERIFY_AT_ONCE:
         verify = "before"
     if verify == "before":
         _verify(folder, manifest)

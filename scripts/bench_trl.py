@@ -60,7 +60,7 @@ def model_of(vocabulary: int) -> Qwen2ForCausalLM:
 
 
 class Ours:
-    """Iterations of this trainer without T-STAR; the fine for what is no action gives every token a gradient, as TRL has it."""
+    """Iterations of this trainer without T-STAR; the penalty for what is no action gives every token a gradient, as TRL has it."""
 
     def __init__(self, env: str) -> None:
         tokenizer = shaped("qwen2")

@@ -40,7 +40,7 @@ def random_steps(observation: str, steps: int) -> tuple[float, float]:
     """Steps per second and mean milliseconds of a reset, under random searches and clicks as the original was measured."""
     env = WebShopEnv(data="mini", observation=observation, split="train", horizon=100)
     draw, tasks = random.Random(0), env.task_ids()
-    queries = [env._shop.tasks[task].query for task in tasks]
+    queries = [env.shop.tasks[task].query for task in tasks]
     resets = spent = 0.0
     count, over = 0, True
     for _ in range(steps):
@@ -173,7 +173,7 @@ def measure_large(source: Path) -> None:
     start = time.perf_counter()
     env = WebShopEnv(data=str(source))
     opened = time.perf_counter() - start
-    catalogue, tasks = env._shop.catalogue, list(env._shop.tasks.values())
+    catalogue, tasks = env.shop.catalogue, list(env.shop.tasks.values())
     draw = random.Random(2)
     kinds = {
         "instructions": [task.instruction.partition(", and price")[0] for task in tasks],

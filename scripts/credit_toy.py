@@ -1,7 +1,7 @@
 """What a credit is worth to a small linear policy on the real Sokoban levels, with the trainer's ways brought in one at a time.
 
     python scripts/credit_toy.py --credit grpo state --seeds 0 1 2 3 4                       # the toy itself
-    python scripts/credit_toy.py --credit grpo state --negative-weight 0.1 --updates 4 --end-when-lost --fines --episode-mean  # its ways
+    python scripts/credit_toy.py --credit grpo state --negative-weight 0.1 --updates 4 --end-when-lost --penalties --episode-mean # its ways
 
 The policy sees the seven by seven cells around the player and the way to the nearest box and target, and knows no words: only the formula
 of the credit differs between runs. The rate is chosen for each credit on validation levels with seed 100, then the test levels are played
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tstar_envs import TextEnv, cluster_bootstrap
 from tstar_train.algorithms.advantages import discounted_returns, gigpo_step, grpo
 from tstar_train.config import RolloutConfig
-from tstar_train.rollout.fines import fines
+from tstar_train.rollout.penalties import penalties
 from tstar_train.tree import build_tree
 
 ACTIONS = ("Up", "Down", "Left", "Right")
@@ -55,7 +55,7 @@ class Options:
     """Optimizer steps per iteration, each on its part of the episodes, with the ratio clipped at 0.8 and 1.2."""
     end_when_lost: bool = False
     """End training episodes when the level cannot be won any more (training_options of the preset)."""
-    fines: bool = False
+    penalties: bool = False
     """Subtract a penalty of 0.2 for an invalid move and 0.1 for one back to an earlier state (the preset's penalties)."""
     episode_mean: bool = False
     """Give every episode equal weight in the loss, whatever its length (optim.aggregation of the preset)."""
@@ -295,8 +295,8 @@ def train(world: World, weights: Floats, name: str, rate: float, seed: int, opti
             [row for g in range(16) for row in credits(name, walks[8 * g : 8 * g + 8], options.gamma)]
         )
         worth = np.where(worth < 0, options.negative_weight * worth, worth)
-        if options.fines:
-            worth = worth - np.concatenate([fines(walk.steps, _PENALTIES) for walk in walks])  # type: ignore[arg-type]
+        if options.penalties:
+            worth = worth - np.concatenate([penalties(walk.steps, _PENALTIES) for walk in walks])  # type: ignore[arg-type]
         if options.episode_mean:
             lengths = np.concatenate([np.full(len(walk.steps), len(walk.steps)) for walk in walks])
             worth = worth * lengths.mean() / lengths

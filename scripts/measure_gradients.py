@@ -60,7 +60,7 @@ def loss_after(policy: Policy, step: Tensor, batches: list[tuple[Tensor, Tensor]
 
 
 def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str, Tensor]:
-    """Gradients of the base loss without fines, shape (iterations, weights), by part; those above and below zero add up to the whole."""
+    """Gradients of the base loss without penalties, shape (iterations, weights), by part; above and below zero they add up to the whole."""
     rollout = dataclasses.replace(
         config.rollout, invalid_penalty=0.0, revisit_penalty=0.0, progress_credit=0.0
     )

@@ -22,12 +22,12 @@ class Declared(NamedTuple):
 
 
 UNREGISTERED = Declared("", {}, horizon=20, rules_version="1")
-_DECLARED: dict[str, Declared] = {}  # by id, in the order of the registry
+DECLARED: dict[str, Declared] = {}  # by id, in the order of the registry
 
 
 def declare(env_id: str, declared: Declared) -> None:
     """Make known what the entry of an id says."""
-    _DECLARED[env_id] = declared
+    DECLARED[env_id] = declared
 
 
 def declared_of(cls: type, options: Mapping[str, Any]) -> Declared:
@@ -38,7 +38,7 @@ def declared_of(cls: type, options: Mapping[str, Any]) -> Declared:
         options: that it is made with. Of several entries of a class that one counts whose ``kwargs`` are among them, else the first.
     """
     for base in cls.__mro__:
-        those = [declared for declared in _DECLARED.values() if _names(declared.entry_point, base)]
+        those = [declared for declared in DECLARED.values() if _names(declared.entry_point, base)]
         for declared in those:
             if all(name in options and options[name] == value for name, value in declared.kwargs.items()):
                 return declared

@@ -36,7 +36,7 @@ class EnvEntry:
         splits: its splits.
         train_on: for an id without a train split, the id of those whose training carries over to it.
         metric: what its reward is called in results: success, or another name where it is 0 or 1 (EM, exact match); score where it may
-            lie between, so that success is told beside it.
+            lie between, so that success is reported beside it.
     """
 
     id: str
@@ -159,7 +159,7 @@ ENTRIES: tuple[EnvEntry, ...] = (
 )
 
 
-_OWN: dict[str, EnvEntry] = {}  # environments that are not the suite's, by id
+OWN_ENTRIES: dict[str, EnvEntry] = {}  # environments that are not the suite's, by id
 
 
 def register(entry: EnvEntry) -> None:
@@ -182,13 +182,13 @@ def register(entry: EnvEntry) -> None:
     taken = next((e for e in list_envs() if e.id.lower() == entry.id.lower()), None)
     if taken is not None and taken != entry:
         raise UnknownOption(f"{taken.id} is registered already, as {taken.entry_point}: choose another id")
-    _OWN[entry.id] = entry
+    OWN_ENTRIES[entry.id] = entry
     _register(entry)
 
 
 def list_envs() -> list[EnvEntry]:
     """All registered environments, in the order of the table; those of your own come last."""
-    return [*ENTRIES, *_OWN.values()]
+    return [*ENTRIES, *OWN_ENTRIES.values()]
 
 
 def find_entry(name: str) -> EnvEntry:
@@ -220,10 +220,10 @@ def _entry_of_module(module: str, wanted: str) -> EnvEntry:
             f"cannot import {module!r}, which should register the environment {wanted!r}: {error}; start where it can be imported, or set "
             "PYTHONPATH"
         ) from error
-    for entry in _OWN.values():
+    for entry in OWN_ENTRIES.values():
         if wanted.lower() in (entry.id.lower(), entry.name):
             return replace(entry, id=f"{module}:{entry.id}")
-    registered = ", ".join(_OWN) or "nothing (it should call tstar_envs.register)"
+    registered = ", ".join(OWN_ENTRIES) or "nothing (it should call tstar_envs.register)"
     raise UnknownOption(f"{module} registers no environment {wanted!r}; it registers: {registered}")
 
 

@@ -26,11 +26,11 @@ def keep_best(out: Path, iteration: int) -> None:
         iteration: whose checkpoint is there.
     """
     checkpoint, partial = _checkpoint(out, iteration), out / ".partial-best"
-    _clear(partial)
+    remove_folder(partial)
     partial.mkdir()
     for file in checkpoint.iterdir():
         link(file, partial / file.name)
-    _replace(partial, best_folder(out))
+    replace_folder(partial, best_folder(out))
 
 
 def restore_best(out: Path, iteration: int) -> None:
@@ -68,29 +68,34 @@ def _checkpoint(out: Path, iteration: int) -> Path:
     return out / "checkpoints" / f"{iteration:06d}"
 
 
-def _replace(new: Path, old: Path) -> None:
+def replace_folder(new: Path, old: Path) -> None:
     """Put a folder in another one's place.
 
     Linux exchanges the two in one stroke. Where it cannot (other systems, some network mounts) the name is missing for a moment between
     two renames; a run that is killed then makes it again from the checkpoint, which is kept as long.
     """
     doomed = old.with_name(f".partial-old-{old.name}")
-    _clear(doomed)
-    if old.exists() and not _exchanged(new, old):
+    remove_folder(doomed)
+    if old.exists() and not exchange_folders(new, old):
         old.rename(doomed)
     if not old.exists():
         new.rename(old)
-    _clear(new)
-    _clear(doomed)
+    remove_folder(new)
+    remove_folder(doomed)
 
 
-def _clear(path: Path) -> None:
+def remove_folder(path: Path) -> None:
+    """Remove a folder if it is there."""
     if path.exists():
         shutil.rmtree(path)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    """Whether two folders could be exchanged by name in one stroke (renameat2)."""
+def exchange_folders(one: Path, other: Path) -> bool:
+    """Exchange two folders by name in one stroke (renameat2).
+
+    Returns:
+        Whether the system could; else both are where they were.
+    """
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

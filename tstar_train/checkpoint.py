@@ -81,13 +81,13 @@ def save_checkpoint(
             errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)
         ) from error
     if final.exists():
-        _remove(final)
+        remove_checkpoint(final)
     partial.rename(final)
     found = sorted(p for p in root.iterdir() if p.name.isdigit())
     spared = {chosen(int(p.name)) for p in found[-keep:]} if chosen is not None else set()
     for old in found[:-keep]:
         if int(old.name) not in spared:
-            _remove(old)
+            remove_checkpoint(old)
     return final
 
 
@@ -97,7 +97,7 @@ def remove_partial(folder: Path) -> None:
         shutil.rmtree(rest)
 
 
-def _remove(old: Path) -> None:
+def remove_checkpoint(old: Path) -> None:
     """Remove a checkpoint so that one that is half gone is never taken for one."""
     doomed = old.with_name(f".partial-old-{old.name}")
     old.rename(doomed)

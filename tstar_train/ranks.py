@@ -21,7 +21,7 @@ from tstar_train.stopping import SIGNALS
 from tstar_train.world import RankFailed, World
 
 # What all ranks do together, by name.
-_ORDERS: dict[str, Any] = {
+ORDERS: dict[str, Any] = {
     "load": load_state,
     "measure": measure,
     "iterate": iterate,
@@ -50,7 +50,7 @@ def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
     # holds, so that a resumed run draws as one that nothing interrupted.
     key = f"{trainer.config.seed}/{name}/{trainer.cursor}/{trainer.world.rank}"
     torch.manual_seed(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little"))
-    return _ORDERS[name](trainer, *arguments)
+    return ORDERS[name](trainer, *arguments)
 
 
 def follow(config: Config, world: World) -> None:

@@ -9,7 +9,8 @@ from chat_server import Body, Raw, Served, completion, serving
 
 from tstar_envs import Episode, UnknownOption, find_entry
 from tstar_envs.bench.agents import ModelOptions, load_agent, more_agents
-from tstar_envs.bench.agents.endpoint import FIRST_WAIT, Endpoint
+from tstar_envs.bench.agents.endpoint import Endpoint
+from tstar_envs.bench.agents.pauses import FIRST_WAIT, Pauses
 from tstar_envs.bench.failures import ENDPOINT, MODEL, UNPARSED
 from tstar_envs.bench.runner import BrokenRun, Seat, Setting, play_missing
 from tstar_envs.bench.stats import summarise
@@ -24,7 +25,7 @@ UNAVAILABLE = Raw(503, b'{"error": {"message": "overloaded"}}', {"Content-Type":
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstar_envs.bench.agents.endpoint.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("tstar_envs.bench.agents.pauses.FIRST_WAIT", 0.01)
 
 
 def play(
@@ -115,8 +116,8 @@ def test_a_server_gets_the_patience_it_asks_for_and_no_more() -> None:
 
 
 def test_pauses_double_and_are_spread() -> None:
-    endpoint = Endpoint("m", "http://127.0.0.1:9/v1")
-    waits = [[endpoint._wait(tries, None) for _ in range(200)] for tries in (1, 3)]
+    pauses = Pauses()
+    waits = [[pauses.after(tries, None) for _ in range(200)] for tries in (1, 3)]
     assert FIRST_WAIT == 0.5, "the fixture changes the module's, not this one"
     for found, whole in zip(waits, (0.01, 0.04), strict=True):
         assert whole / 2 <= min(found) < max(found) <= whole and len(set(found)) > 100
@@ -210,4 +211,4 @@ def test_missing_settings_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UnknownOption, match="agent 'random' takes no --model"):
         load_agent("random", env_id=ENTRY.id, seed=0, model=ModelOptions("m"))
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    assert "127.0.0.1:9" in str(Endpoint("m")._opened().base_url)
+    assert "127.0.0.1:9" in Endpoint("m").shown_url

@@ -178,5 +178,13 @@ def test_a_trained_policy_behind_an_endpoint_plays_as_it_does_itself(tiny: Any, 
             else [{"action": step.action} for step in episode.steps]
         )
         assert [step["action"] for step in first] == [step.action for step in itself.steps]
-        assert episode.success == itself.success or method == "reflexion"
+        tries = [*(attempt["success"] for attempt in episode.attempts), episode.success]
+        assert tries[0] == itself.success and not any(tries[:-1]), "a solved task is not tried again"
+        if method != "reflexion":
+            assert len(tries) == 1
+        elif not episode.success:
+            assert len(tries) == REFLECTIONS + 1
+        env.reset(options={"task": env.task_ids()[task]})
+        infos = [env.step(step.action)[4] for step in episode.steps]
+        assert episode.success == infos[-1]["success"], "of the last attempt"
         assert {call["purpose"] for call in episode.calls} <= {"act", "reflect", "refine"}

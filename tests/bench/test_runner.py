@@ -15,6 +15,8 @@ from tstar_envs.bench.failures import AGENT, ENVIRONMENT, failure, failure_of
 from tstar_envs.bench.runner import Seat, Setting, play_all, play_episode, play_missing
 from tstar_envs.bench.usage import Call
 from tstar_envs.bench.what_agents_see import bind_agent
+from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
 
 ENTRY = find_entry("sokoban-easy")
@@ -110,7 +112,7 @@ def test_searches_that_arrive_while_one_is_answered_are_one_request() -> None:
         def reset(self, observation: str, info: dict[str, Any]) -> None:
             self.turn = 0
 
-    searcher = Watched(SearchQAEnv()._searcher)
+    searcher = Watched(EmbeddedSearcher(load_set("hotpotqa", "mini").corpus))
     chairs = [Seat(SearchQAEnv(searcher=searcher), Agent(number)) for number in range(6)]
     tasks = chairs[0].env.task_ids()[:6]
     episodes = list(play_all(chairs, Setting(find_entry("hotpotqa"), "n"), [(task, 0) for task in tasks]))
@@ -126,16 +128,17 @@ class Breaking(SokobanEnv):
     """Raises on one task what no environment should."""
 
     def step(self, action: str) -> Any:
-        if self._task_id.endswith("0001"):
+        if self.snapshot().task_id.endswith("0001"):
             raise ZeroDivisionError("a bug")
         return super().step(action)
 
 
 class BreakingReset(SokobanEnv):
-    def _begin(self, task_id: str) -> None:
-        if task_id.endswith("0001"):
+    def reset(self, **how: Any) -> tuple[str, dict[str, Any]]:
+        observation, info = super().reset(**how)
+        if info["task_id"].endswith("0001"):
             raise KeyError("a bug")
-        super()._begin(task_id)
+        return observation, info
 
 
 @pytest.mark.parametrize("env", [Breaking, BreakingReset])

@@ -35,7 +35,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms = ModuleType("rooms")
     rooms.Room = Room  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rooms", rooms)
-    monkeypatch.setattr(declared, "_DECLARED", {})
+    monkeypatch.setattr(declared, "DECLARED", {})
     declare("mine/Easy", EASY)
     declare("mine/Hard", HARD)
 

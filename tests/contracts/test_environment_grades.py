@@ -17,7 +17,7 @@ from tstar_envs.validation.grade import subject_of
 @pytest.fixture
 def own(monkeypatch):
     """Environments of ``own_lamps``, registered for one test."""
-    monkeypatch.setattr(registry, "_OWN", {})
+    monkeypatch.setattr(registry, "OWN_ENTRIES", {})
     monkeypatch.delitem(sys.modules, "own_lamps", raising=False)
     before = set(gym.registry)
     yield importlib.import_module("own_lamps")

@@ -7,7 +7,7 @@ from contract_walk import FOR_EVERY_ENV, make
 
 from tstar_envs import EnvEntry, TextEnv, find_entry
 from tstar_envs.bench.report.paper import TABLES
-from tstar_envs.declared import _DECLARED
+from tstar_envs.declared import DECLARED
 
 
 @FOR_EVERY_ENV
@@ -22,8 +22,8 @@ def test_no_class_says_what_its_entry_says(entry: EnvEntry) -> None:
 def test_an_environment_follows_its_entry(entry: EnvEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     env_id = entry.id.rpartition(":")[2]
     steps = entry.horizon + 1000
-    changed = _DECLARED[env_id]._replace(horizon=steps, rules_version="another")
-    monkeypatch.setitem(_DECLARED, env_id, changed)
+    changed = DECLARED[env_id]._replace(horizon=steps, rules_version="another")
+    monkeypatch.setitem(DECLARED, env_id, changed)
     for env in (make(entry.id), entry.load_class()(**entry.kwargs)):
         assert (env.horizon, env.default_horizon, env.metadata["rules_version"]) == (steps, steps, "another")
         assert env.reset(seed=0)[1]["horizon"] == steps and str(steps) in env.prompt()

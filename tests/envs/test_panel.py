@@ -17,12 +17,15 @@ import pytest
 
 import tstar_envs
 from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_envs
-from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked
+from tstar_envs.data.tasks import ReadWhenAsked
+from tstar_envs.envs.alfworld.tasks import load_tasks
+from tstar_envs.envs.blocksworld import tasks as blocksworld
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.tasks import load_shop
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_EVERY_ENV = pytest.mark.parametrize("entry", list_envs(), ids=lambda entry: entry.name)
@@ -194,8 +197,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
         f"1 of 200 tasks hold something else, the first is {first!r}",
     )
 
-    blocks = make("tstar/Blocksworld-stack")._set  # type: ignore[attr-defined]
-    assert isinstance(blocks, LoadedTasks)
+    blocks = blocksworld.load_shipped("stack")
     first, second = PANEL["blocksworld-stack"].tasks[:2]
     task = blocks.tasks[first]
     for change in (
@@ -212,8 +214,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
             f"the first is {first!r}",
         )
 
-    houses = make("tstar/ALFWorld")._set  # type: ignore[attr-defined]
-    assert isinstance(houses, LoadedTasks)
+    houses = load_tasks("all", "mini")
     first, second = PANEL["alfworld"].tasks[:2]
     moved = {**houses.tasks, first: replace(houses.tasks[second], id=first)}
     refused(
@@ -225,7 +226,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
 
 def test_other_prices_and_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("tstar/WebShop")
-    shop = env._shop  # type: ignore[attr-defined]
+    shop = load_shop("mini")
     first = PANEL["webshop"].tasks[0]
     goal = {**shop.tasks[first].goal, "price_upper": 1.0}
     cheap = replace(shop, tasks={**shop.tasks, first: replace(shop.tasks[first], goal=goal)})

@@ -153,7 +153,7 @@ def test_no_answer_comes_from_a_damaged_index(tmp_path: Path, monkeypatch: pytes
         load_index(tmp_path / "index")
     assert load_index(tmp_path / "index", verify="never").search(["title 1"], 3)
     # As if it were too large to be compared before it opens: then the first search waits for the comparison.
-    monkeypatch.setattr("retriever.storage._VERIFY_AT_ONCE", 0)
+    monkeypatch.setattr("retriever.storage.VERIFY_AT_ONCE", 0)
     index = load_index(tmp_path / "index", on_damage=damage.put)
     for _ in range(2):
         with pytest.raises(BadIndex, match=r"vectors\.faiss"):

@@ -209,7 +209,7 @@ def test_threads_of_others_are_left_alone(documents: list[Document]) -> None:
 
 def test_faiss_minus_one_is_dropped(documents: list[Document], monkeypatch: pytest.MonkeyPatch) -> None:
     index = HashedIndex.build(documents)
-    monkeypatch.setattr(index, "_candidates", lambda vectors, _: np.array([[3, -1, 5, -1]] * len(vectors)))
+    monkeypatch.setattr(index, "candidates", lambda vectors, _: np.array([[3, -1, 5, -1]] * len(vectors)))
     # Candidates this few always look like a tie at the cut, so let the index believe it saw them all.
     monkeypatch.setattr(HashedIndex, "ntotal", 2)
     assert sorted(ids(index.search(["ka1 ka2"], 2)[0])) == ["3", "5"]

@@ -207,7 +207,7 @@ def test_what_the_disk_may_not_have_is_written_again_after_a_new_start_of_the_ma
 ) -> None:
     boot = tmp_path / "boot"
     boot.write_text("first")
-    monkeypatch.setattr("retriever.resume._BOOT", boot)
+    monkeypatch.setattr("retriever.resume.BOOT_ID", boot)
     placed: list[int] = []
 
     def report(phase: str, done: int, total: int) -> None:

@@ -174,7 +174,7 @@ import faulthandler, sys
 import deepspeed
 from tstar_train.optim import zero
 from train.learner_ranks import main
-zero._imported = lambda device: deepspeed
+zero.import_deepspeed = lambda device: deepspeed
 faulthandler.dump_traceback_later(30, exit=True)
 main(2, sys.argv[1], "deepspeed whole")
 """

@@ -27,8 +27,8 @@ from tstar_train.recipes.warm_start import ImitationSchedule
 from tstar_train.warmstart.demonstrations import Row
 from tstar_train.warmstart.imitate import imitate
 
-# Replies of 8 random tokens are never an action: with this fine every row has a gradient.
-FINED = Config(
+# Replies of 8 random tokens are never an action: with this penalty every row has a gradient.
+PENALISED = Config(
     env="tstar/HotpotQA",
     tstar=False,
     env_options={"topk": 1},
@@ -65,7 +65,7 @@ WRONG = (
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("tstar", [False, True])
 def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatch):
-    one = one_of(dataclasses.replace(FINED, tstar=tstar))
+    one = one_of(dataclasses.replace(PENALISED, tstar=tstar))
     before, dealt = state(one), []
 
     def spoil(*arguments):
@@ -100,14 +100,16 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
 
 
 def broken_helper(world):
-    """A rank whose fines are no numbers any more once they are numbers of single precision."""
-    spoilt = dataclasses.replace(FINED, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=1e300))
+    """A rank whose penalties are no numbers any more once they are numbers of single precision."""
+    spoilt = dataclasses.replace(
+        PENALISED, rollout=dataclasses.replace(PENALISED.rollout, invalid_penalty=1e300)
+    )
     iterate(trainer(spoilt, random_policy(spread=0.02), TASKS, world), 0)
 
 
 def test_a_helpers_share_counts_as_much():
     with launched(2, broken_helper, 5.0) as world:
-        one = trainer(FINED, random_policy(spread=0.02), TASKS, world)  # what this process plays is sound
+        one = trainer(PENALISED, random_policy(spread=0.02), TASKS, world)  # what this process plays is sound
         before = state(one)
         with pytest.raises(NotFinite, match="log-probabilities, advantages and weights") as caught:
             iterate(one, 0)
@@ -127,7 +129,7 @@ def test_broken_weights_are_reported_where_they_are_first_used():
 
 
 def test_a_reference_that_is_broken(monkeypatch):
-    config = dataclasses.replace(FINED, optim=OptimConfig(kl_coefficient=0.1))
+    config = dataclasses.replace(PENALISED, optim=OptimConfig(kl_coefficient=0.1))
     one = one_of(config)
     with torch.no_grad():
         next(one.learner.average.model.parameters()).fill_(math.inf)
@@ -216,7 +218,7 @@ def test_figures_are_of_the_steps_that_had_something_to_measure():
 
 def test_an_iteration_of_equal_groups_has_figures_for_what_was_there_alone():
     config = dataclasses.replace(
-        FINED, tstar=True, rollout=dataclasses.replace(FINED.rollout, invalid_penalty=0.0)
+        PENALISED, tstar=True, rollout=dataclasses.replace(PENALISED.rollout, invalid_penalty=0.0)
     )
     metrics = iterate(one_of(config), 0).metrics
     assert (

@@ -303,7 +303,7 @@ def test_code_of_a_folder_is_never_run(model, tmp_path):
     ],
 )
 def test_a_chat_template_that_never_ends(template, monkeypatch):
-    monkeypatch.setattr("tstar_train.policy.chat_template._SECONDS", 0.5)
+    monkeypatch.setattr("tstar_train.policy.chat_template.SECONDS", 0.5)
     tokenizer = copy.deepcopy(random_policy().tokenizer)  # the others share it
     tokenizer.chat_template = template
     with pytest.raises(BadData, match="chat template"):

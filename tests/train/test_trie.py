@@ -151,5 +151,5 @@ def test_rows_are_dealt_over_passes_once_each(counts):
     assert sorted(row for part in parts for row in part) == sorted(counts) and all(
         part == sorted(part) for part in parts
     )
-    cost = sum(trie._CALL + len(part) * max(counts[row] for row in part) for part in parts)
-    assert cost <= trie._CALL + len(counts) * max(counts.values()), "never more than in one pass"
+    cost = sum(trie.CALL_COST + len(part) * max(counts[row] for row in part) for part in parts)
+    assert cost <= trie.CALL_COST + len(counts) * max(counts.values()), "never more than in one pass"

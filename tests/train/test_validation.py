@@ -65,7 +65,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run whose best weights are those of an iteration on the way, its seed, and for each measurement its tasks and weights."""
-    true_measure = ranks._ORDERS["measure"]
+    true_measure = ranks.ORDERS["measure"]
     for seed in range(1, 9):
         out = tmp_path_factory.mktemp("runs") / "whole"
         measured = []
@@ -76,7 +76,7 @@ def whole(tmp_path_factory):
             return true_measure(trainer, tasks, *split)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(ranks._ORDERS, "measure", seen)
+            patch.setitem(ranks.ORDERS, "measure", seen)
             assert main([*VALIDATED, "--seed", str(seed), "--out", str(out)]) == 0
         if 0 < by_brute_force(means(out)) < 4:
             return out, seed, measured
@@ -215,11 +215,11 @@ KILLS = {
     "measured, not recorded": ("tstar_train.tracking.RunFolder.log_validation", 3),
     "recorded, not drawn": ("tstar_train.tracking.RunFolder.draw_validation", 3),
     "recorded, not kept": ("tstar_train.validation.keep_best", 2),
-    "copied, not in its place": ("tstar_train.best._replace", 2),
-    "in its place, the old one not removed": ("tstar_train.best._clear", 7),
+    "copied, not in its place": ("tstar_train.best.replace_folder", 2),
+    "in its place, the old one not removed": ("tstar_train.best.remove_folder", 7),
     "the start recorded, not kept": ("tstar_train.validation.keep_best", 1),
     "all trained, the best not loaded": ("tstar_train.validation.Validation.load_best", 1),
-    "the next checkpoint saved, old ones not removed": ("tstar_train.checkpoint._remove", 1),
+    "the next checkpoint saved, old ones not removed": ("tstar_train.checkpoint.remove_checkpoint", 1),
 }
 QUICK = ("recorded, not drawn", "recorded, not kept")
 
@@ -390,7 +390,7 @@ def test_the_choice_up_to_an_iteration(found, until):
 def test_a_folder_takes_another_ones_place(exchanges, tmp_path, monkeypatch):
     """With the system's exchange, under which every look finds one, and without."""
     if not exchanges:
-        monkeypatch.setattr(best, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(best, "exchange_folders", lambda one, other: False)
     for number in (3, 5):
         checkpoint = tmp_path / "checkpoints" / f"{number:06d}"
         checkpoint.mkdir(parents=True)

@@ -164,14 +164,14 @@ def test_scores_stay_right_where_the_cache_holds_the_continuation(policy, synced
 
 
 def test_the_prefix_cache_is_read_when_scoring(synced, monkeypatch):
-    cached, ask = [], synced._ask
+    cached, generate = [], synced.llm.generate
 
-    def watched(prompts, params):
-        outputs = ask(prompts, params)
+    def watched(*arguments, **options):
+        outputs = generate(*arguments, **options)
         cached.extend(output.num_cached_tokens for output in outputs)
         return outputs
 
-    monkeypatch.setattr(synced, "_ask", watched)
+    monkeypatch.setattr(synced.llm, "generate", watched)
     context = text(8 * BLOCK + 5)
     synced.score([context], [[text(4, 1)]])
     synced.score([context], [[text(4, 50), text(5, 90)]])
@@ -216,8 +216,8 @@ def test_models_of_other_architectures(tmp_path, name):
 class ByReloading(VLLMEngine):
     """Hands weights over as ``collective_rpc("reload_weights")`` does, which does not complain where nothing changes."""
 
-    def _load(self, weights):
-        self._llm.collective_rpc(lambda worker: worker.reload_weights(weights_iterator=weights))
+    def load_weights(self, weights):
+        self.llm.collective_rpc(lambda worker: worker.reload_weights(weights_iterator=weights))
 
 
 @pytest.mark.parametrize(

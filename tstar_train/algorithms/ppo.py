@@ -35,7 +35,7 @@ class PPO(Algorithm):
         return whole_episode(group, np.zeros(len(group)))
 
     def tokens(self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: World) -> None:
-        """See ``Algorithm``. What turns are fined or credited with besides stays, beside the advantages."""
+        """See ``Algorithm``. What turns are penalised or credited with besides stays, beside the advantages."""
         options = self.config.ppo
         advantages = []
         for trajectory, rows in episodes:

@@ -23,7 +23,7 @@ Ids = tuple[int, ...]
 
 _TAIL = 16  # a context of which a text lacks at most so many tokens is a branch of that text; the others are texts of their own
 _MOST = 1 << 14  # padded tokens of a forward pass, or one row
-_CALL = 48  # what a forward pass costs beside its tokens, in tokens of a tiny model
+CALL_COST = 48  # what a forward pass costs beside its tokens, in tokens of a tiny model
 
 
 class Text(NamedTuple):
@@ -229,7 +229,7 @@ def deal(counts: dict[int, int]) -> list[list[int]]:
     }  # (cost, where the last pass begins) of the first so many rows
     for end in ends:
         best[end] = min(
-            (best[start][0] + _CALL + (end - start) * counts[order[end - 1]], start) for start in best
+            (best[start][0] + CALL_COST + (end - start) * counts[order[end - 1]], start) for start in best
         )
     found, end = [], len(order)
     while end:

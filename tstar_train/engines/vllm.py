@@ -57,6 +57,9 @@ class VLLMEngine:
         rank: of this process among those of the run.
         ranks: how many there are; each has an engine of its own.
 
+    Attributes:
+        llm: vLLM's own ``LLM``, which serves the model.
+
     Raises:
         MissingExtra: vLLM is not installed.
         UnknownOption: it cannot serve this model here.
@@ -114,7 +117,7 @@ class VLLMEngine:
         try:
             with tempfile.TemporaryDirectory(prefix="tstar-vllm-") as folder:
                 described(policy.model).save_pretrained(folder)
-                self._llm = LLM(
+                self.llm = LLM(
                     model=folder,
                     load_format="dummy",
                     skip_tokenizer_init=True,
@@ -155,31 +158,34 @@ class VLLMEngine:
         """
         if self._asleep:
             torch.cuda.empty_cache()
-            self._llm.wake_up(tags=["weights"])
+            self.llm.wake_up(tags=["weights"])
         try:
-            self._load(iter(weights) if self._renamed is None else by_file_names(self._renamed, weights))
+            self.load_weights(
+                iter(weights) if self._renamed is None else by_file_names(self._renamed, weights)
+            )
         except _REFUSALS as error:
             raise EngineMismatch(
                 f"vLLM did not take over the weights of {self.name} ({_one_line(error)}); no step was taken"
             ) from error
-        self._llm.reset_prefix_cache()
+        self.llm.reset_prefix_cache()
         if self._asleep:
-            self._llm.wake_up(tags=["kv_cache"])
+            self.llm.wake_up(tags=["kv_cache"])
         self._asleep, self._ready = False, True
 
-    def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+    def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+        """Let vLLM's model load weights by the names of a checkpoint; it raises where it knows one of them not."""
         with torch.no_grad():
-            self._llm.apply_model(lambda model: model.load_weights(weights))
+            self.llm.apply_model(lambda model: model.load_weights(weights))
 
     def forget(self) -> None:
         """See ``Engine``."""
         if self._ready:
-            self._llm.reset_prefix_cache()
+            self.llm.reset_prefix_cache()
 
     def release(self) -> None:
         """See ``Engine``; on a GPU vLLM sleeps, without weights, keys and values."""
         if self._sleeps and not self._asleep:
-            self._llm.sleep(level=2)
+            self.llm.sleep(level=2)
             self._asleep = True
         self.forget()
         self._ready = False
@@ -262,9 +268,7 @@ class VLLMEngine:
         if not prompts:
             return []
         return list(
-            self._llm.generate(
-                [self._prompt(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False
-            )
+            self.llm.generate([self._prompt(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False)
         )
 
     def _sample(self, output: Any) -> Sample:

@@ -10,8 +10,8 @@ from tstar_train.algorithms.advantages import below_zero
 from tstar_train.config import Config
 from tstar_train.losses import Aggregation, token_weight
 from tstar_train.rollout.credit import progress_made
-from tstar_train.rollout.fines import fines
 from tstar_train.rollout.group import GroupResult
+from tstar_train.rollout.penalties import penalties
 from tstar_train.rollout.types import TokenSequence, Trajectory, join_rows, rows_of
 
 # An episode, in however many rows, is the sequence of the losses.
@@ -19,7 +19,7 @@ _AGGREGATION: dict[str, Aggregation] = {"token-mean": "token-mean", "episode-mea
 
 
 def make_rows(config: Config, groups: Sequence[GroupResult]) -> list[tuple[Trajectory, list[TokenSequence]]]:
-    """Every trajectory with its rows: its turns' advantages, less what they are fined, plus what they are credited with besides.
+    """Every trajectory with its rows: its turns' advantages, less their penalties, plus what they are credited with besides.
 
     Args:
         config: the run's options.
@@ -32,7 +32,7 @@ def make_rows(config: Config, groups: Sequence[GroupResult]) -> list[tuple[Traje
 
 def _rows(config: Config, trajectory: Trajectory, advantages: np.ndarray) -> list[TokenSequence]:
     negative, credit = config.optim.negative_weight, config.rollout.progress_credit
-    earned = below_zero(advantages, negative) - fines(trajectory.steps, config.rollout)
+    earned = below_zero(advantages, negative) - penalties(trajectory.steps, config.rollout)
     if credit:
         earned += below_zero(credit * progress_made(trajectory.turns), negative)
     episode = join_rows(rows_of(trajectory, earned.tolist()))

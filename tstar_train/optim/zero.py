@@ -43,7 +43,7 @@ class Zero:
             [p for group in groups for p in group]
         )  # frozen layers and buffers are left alone
         with _environment(device):
-            deepspeed = _imported(device)
+            deepspeed = import_deepspeed(device)
             if not dist.is_initialized():  # a group of one, so that none is looked for by MPI
                 dist.init_process_group(_backend(device), store=dist.HashStore(), rank=0, world_size=1)
                 atexit.register(_leave)
@@ -163,7 +163,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def _imported(device: torch.device) -> Any:
+def import_deepspeed(device: torch.device) -> Any:
     """The package, silenced, and kept from compiling its shared-memory reduction.
 
     Raises:

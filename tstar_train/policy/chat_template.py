@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tstar_envs import BadData
 
-_SECONDS = 5.0  # of this thread's own computing; the templates of models in use take some milliseconds
+SECONDS = 5.0  # of this thread's own computing; the templates of models in use take some milliseconds
 _COMPILED = "<template>"  # what Jinja calls the code that it makes of a template
 
 
@@ -32,7 +32,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
     Raises:
         BadData: the template fails, or computes for seconds.
     """
-    end = time.thread_time() + _SECONDS
+    end = time.thread_time() + SECONDS
 
     def watch(frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename != _COMPILED:
@@ -47,7 +47,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
     except _TooSlow:
         raise BadData(
-            f"the chat template of {tokenizer.name_or_path!r} computes for more than {_SECONDS:g} seconds on {len(messages)} "
+            f"the chat template of {tokenizer.name_or_path!r} computes for more than {SECONDS:g} seconds on {len(messages)} "
             f"messages: it is broken or made to hang; use another model, or one whose tokenizer has no chat_template"
         ) from None
     except Exception as error:  # it is a program: whatever it raises is its own fault

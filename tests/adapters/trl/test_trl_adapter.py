@@ -35,9 +35,9 @@ def tools_of(rollout: Rollout) -> list[str]:
     return [name for name, _ in members if not name.startswith("_") and name not in ("reset", "get_reward")]
 
 
-def played(rollout: Rollout, script: Script) -> list[str]:
+def played(env: str, rollout: Rollout, script: Script) -> list[str]:
     """Play a script by calls; what is no call is made one that no tool takes."""
-    tools = tasks_tools[rollout._entry.id]
+    tools = tasks_tools[env]
     answers = [rollout.reset(task=script.task)]
     for reply in script.replies:
         name, arguments = call_of(tools, reply) or (tools[0].name, {"nothing": "at all"})
@@ -55,7 +55,7 @@ tasks_tools = {env: tasks(env).make().tools for env in ENVS}
 def test_scripted_calls_give_the_rewards_that_eval_gives(env: str) -> None:
     rollout = environment_factory(env)()
     for script in scripts(env):
-        answers = played(rollout, script)
+        answers = played(env, rollout, script)
         assert rollout.get_reward() == pytest.approx(script.reward), answers
         assert rollout.info["success"] is script.success and rollout.info["step"] == len(script.replies)
         with pytest.raises(ValueError, match="the episode is over"):

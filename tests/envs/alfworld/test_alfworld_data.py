@@ -26,7 +26,7 @@ from tstar_envs.envs.alfworld.generate.files import build, write
 from tstar_envs.envs.alfworld.generate.scenes import SEED, fresh_scenes
 from tstar_envs.envs.alfworld.practice import held_out_lines, practice_set
 from tstar_envs.envs.alfworld.published import export, written_problem
-from tstar_envs.envs.alfworld.published.__main__ import _export, main
+from tstar_envs.envs.alfworld.published.__main__ import export_games, main
 from tstar_envs.envs.alfworld.published.problem import read_problem
 from tstar_envs.envs.alfworld.shipped import DATA, scene_of, shipped_houses
 from tstar_envs.envs.alfworld.task import HouseTask
@@ -293,7 +293,7 @@ def test_export_without_alfworld_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tstar_envs.envs.alfworld.published.textworld_game.find_spec", lambda name: None)
-    export._logic.cache_clear()
+    export.game_logic.cache_clear()
     task = SHIPPED.tasks[SHIPPED.by_split["test"][0]]
     scene = scene_of(task)
     assert isinstance(task, HouseTask) and scene is not None
@@ -310,4 +310,4 @@ def test_export_refuses_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFi
             main(["--out", str(tmp_path), *wrong])
         assert wrong[0] in capsys.readouterr().err
     with pytest.raises(UnknownOption):
-        _export(tmp_path, "dev", "all", None)
+        export_games(tmp_path, "dev", "all", None)

@@ -21,15 +21,15 @@ from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game.wording import ANSWERS, Phrase
 from tstar_envs.envs.alfworld.generate.lockstep import compare
 from tstar_envs.envs.alfworld.published import export
-from tstar_envs.envs.alfworld.published.domain import OPERATORS, _plain, digest
+from tstar_envs.envs.alfworld.published.domain import OPERATORS, digest, operator_digest
 from tstar_envs.envs.alfworld.published.expressions import read_definition
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.published.grammar import (
-    _ACTION,
     COMPARED_ACTIONS,
     COMPARED_RULES,
-    _plain_rule,
-    _rules,
+    read_actions,
+    read_rules,
+    rule_digest,
 )
 from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.tasks import load_tasks
@@ -44,16 +44,13 @@ def changed(field: str, old: str, new: str) -> str:
 
 
 def test_what_is_compared_is_what_the_package_has() -> None:
-    rules = _rules(alfworld_file("data/alfred.twl2", "a test"), "grammar")
-    assert {name: digest(_plain_rule(rules[name])) for name in COMPARED_RULES} == COMPARED_RULES
-    actions = {
-        name: (template, feedback)
-        for name, template, feedback in _ACTION.findall(alfworld_file("data/alfred.twl2", "a test"))
-    }
+    rules = read_rules(alfworld_file("data/alfred.twl2", "a test"), "grammar")
+    assert {name: rule_digest(rules[name]) for name in COMPARED_RULES} == COMPARED_RULES
+    actions = read_actions(alfworld_file("data/alfred.twl2", "a test"))
     assert {name: digest(actions[name]) for name in COMPARED_ACTIONS} == COMPARED_ACTIONS
     parts = read_definition(alfworld_file("data/alfred.pddl", "a test"), "domain", "domain")
     operators = {
-        str(part[1]): digest(_plain(part[2:]))
+        str(part[1]): operator_digest(part[2:])
         for part in parts
         if isinstance(part, list) and part[0] == ":action"
     }

@@ -166,9 +166,9 @@ def test_stock_code_finds_and_plays_an_exported_split(
     assert stock.num_games == 8
     own = ALFWorldEnv(data=str(tmp_path / "json_2.1.1"), split="valid_unseen")
     mini = load_tasks("all", "mini")
-    assert len(own.task_ids()) == 8 and {own._set.tasks[i].task_type for i in own.task_ids()} <= set(
-        TASK_TYPES.values()
-    )
+    assert len(own.task_ids()) == 8 and {
+        own.reset(options={"task": i})[1]["task_type"] for i in own.task_ids()
+    } <= set(TASK_TYPES.values())
     for task, shipped in zip(
         sorted(own.task_ids(), key=lambda i: i.split("/trial_")[1]),
         mini.by_split["valid_unseen"],

@@ -6,6 +6,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from blocksworld_strategies import problems, states
@@ -19,11 +20,12 @@ from tstar_envs.envs.blocksworld.commands import read_words
 from tstar_envs.envs.blocksworld.compact_notation import read_problem
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.explanation import WORDINGS
-from tstar_envs.envs.blocksworld.facts import fact_holds
+from tstar_envs.envs.blocksworld.facts import Fact, fact_holds
 from tstar_envs.envs.blocksworld.goal import ANYWHERE, Goal
 from tstar_envs.envs.blocksworld.picture import picture
 from tstar_envs.envs.blocksworld.progress import tower_progress
 from tstar_envs.envs.blocksworld.rules import STACK, apply, legal_operators
+from tstar_envs.envs.blocksworld.solver.plan import Step
 from tstar_envs.envs.blocksworld.state import HAND, State, towers
 from tstar_envs.envs.blocksworld.task import Problem, Task
 from tstar_envs.envs.blocksworld.tasks import task_set
@@ -167,13 +169,13 @@ def test_every_operator_can_be_said_in_both_ways(data: st.DataObject, style: tup
     env = started(names=style[0], observation=style[1])
     for _ in range(4):
         before = env.snapshot()
-        task, state = env._running()
-        operators = {task.language.action(op): op for op in legal_operators(state, towers(state))}
+        language, state = env.task.language, env.state
+        operators = {language.action(op): op for op in legal_operators(state, towers(state))}
         _, info = env.restore(before)
         assert info["admissible_actions"] == list(operators)
         chosen = data.draw(st.sampled_from(list(operators)))
         expected = env.step(chosen)
-        for words in (chosen.upper(), task.language.act(operators[chosen])):
+        for words in (chosen.upper(), language.act(operators[chosen])):
             env.restore(before)
             assert env.step(words) == expected
         assert (expected[4]["modifies_state"], expected[4]["effect_key"]) == (True, chosen)
@@ -297,46 +299,111 @@ def view_for(problem: tuple[State, Goal], observation: str) -> TaskView:
     return TaskView(Task("t", "test", Problem(names, *problem)), ViewOptions("own", observation))
 
 
-@settings(max_examples=150, deadline=None)
-@given(problems(most_blocks=7), st.sampled_from(["natural", "compact"]), st.integers(0, WORDINGS - 1))
-def test_thoughts_are_true(problem: tuple[State, Goal], observation: str, wording: int) -> None:
-    """From any state: the block of the action is named, what is called wanted is a fact of the goal, what is in the way is."""
-    view = view_for(problem, observation)
-    state, goal = problem
-    wishes = {view.language.wish(fact): fact for fact in goal.facts}
-    while (operator := view.expert.first_step(state)) is not None:
-        thought, action = view.expert.next_step(state, wording)
-        assert len(thought) <= 500 and action.split()[1] in thought
-        said = [fact for wish, fact in wishes.items() if wish in thought.lower()]
-        assert len(said) == thought.count(" must "), (thought, list(wishes))
-        if "in the way, " in thought and "nothing" not in thought:
-            under, below = state[operator.operator.block], set()
-            while under >= 0:
-                below.add(under)
-                under = state[under]
-            assert any(
-                below & {fact.block, fact.under} and fact.block != operator.operator.block for fact in said
-            )
-        if "between " in thought:
-            fact = next(fact for fact in said if fact.block == operator.operator.block)
-            assert (
-                view.language.block(state[fact.block]) in thought.lower() and state[fact.block] != fact.under
-            )
-        if any(
-            said in thought for said in ("may be anywhere", "needs no place", "goes aside", "only in the way")
-        ):
-            block = operator.operator.block
-            assert goal.below[block] == ANYWHERE and goal.held != block
-            assert block not in goal.below or "must" in thought, (
-                "what others must be on is not only in the way"
-            )
-        if any(
-            said in thought
-            for said in ("comes first, because", "bears what the goal", "Something of the goal begins")
-        ):
-            assert goal.below[operator.operator.block] == ANYWHERE and operator.operator.block in goal.below
-        state = apply(state, operator.operator)
-    assert goal.holds(state)
+class Spoken(NamedTuple):
+    """A reply of the expert and where it was given."""
+
+    view: TaskView
+    state: State
+    step: Step
+    thought: str
+    action: str
+
+    @property
+    def goal(self) -> Goal:
+        return self.view.task.problem.goal
+
+    @property
+    def block(self) -> int:
+        """The block of the action."""
+        return self.step.operator.block
+
+    @property
+    def wanted(self) -> list[Fact]:
+        """Facts of the goal that the thought says."""
+        wish = self.view.language.wish
+        return [fact for fact in self.goal.facts if wish(fact) in self.thought.lower()]
+
+    def says(self, *words: str) -> bool:
+        return any(said in self.thought for said in words)
+
+
+@pytest.fixture(scope="module")
+def spoken() -> list[Spoken]:
+    """What the expert says on its way to the goal from any state, in 150 problems that Hypothesis draws."""
+    replies = []
+
+    @settings(max_examples=150, deadline=None)
+    @given(problems(most_blocks=7), st.sampled_from(["natural", "compact"]), st.integers(0, WORDINGS - 1))
+    def play(problem: tuple[State, Goal], observation: str, wording: int) -> None:
+        view = view_for(problem, observation)
+        state, goal = problem
+        while (step := view.expert.first_step(state)) is not None:
+            replies.append(Spoken(view, state, step, *view.expert.next_step(state, wording)))
+            state = apply(state, step.operator)
+        assert goal.holds(state)
+
+    play()
+    return replies
+
+
+def test_a_thought_is_short_and_names_the_block_of_the_action(spoken: list[Spoken]) -> None:
+    for reply in spoken:
+        assert len(reply.thought) <= 500 and reply.action.split()[1] in reply.thought, reply.thought
+
+
+def test_what_a_thought_calls_wanted_is_a_fact_of_the_goal(spoken: list[Spoken]) -> None:
+    for reply in spoken:
+        assert len(reply.wanted) == reply.thought.count(" must "), reply.thought
+    assert any(reply.wanted for reply in spoken)
+
+
+def test_a_block_that_is_said_to_be_in_the_way_stands_over_one_that_is_wanted_elsewhere(
+    spoken: list[Spoken],
+) -> None:
+    said = [reply for reply in spoken if reply.says("in the way, ") and not reply.says("nothing")]
+    for reply in said:
+        under, below = reply.state[reply.block], set()
+        while under >= 0:
+            below.add(under)
+            under = reply.state[under]
+        assert any(below & {fact.block, fact.under} and fact.block != reply.block for fact in reply.wanted), (
+            reply.thought
+        )
+    assert said
+
+
+def test_a_block_that_is_said_to_stand_between_does(spoken: list[Spoken]) -> None:
+    said = [reply for reply in spoken if reply.says("between ")]
+    for reply in said:
+        fact = next(fact for fact in reply.wanted if fact.block == reply.block)
+        under = reply.state[fact.block]
+        assert reply.view.language.block(under) in reply.thought.lower() and under != fact.under
+    assert said
+
+
+def test_a_block_that_is_said_to_need_no_place_has_none_in_the_goal(spoken: list[Spoken]) -> None:
+    said = [
+        reply
+        for reply in spoken
+        if reply.says("may be anywhere", "needs no place", "goes aside", "only in the way")
+    ]
+    for reply in said:
+        assert reply.goal.below[reply.block] == ANYWHERE and reply.goal.held != reply.block, reply.thought
+        assert reply.block not in reply.goal.below or "must" in reply.thought, (
+            "what others must be on is not only in the way"
+        )
+    assert said
+
+
+def test_a_block_that_is_said_to_bear_what_the_goal_builds_does(spoken: list[Spoken]) -> None:
+    said = [
+        reply
+        for reply in spoken
+        if reply.says("comes first, because", "bears what the goal", "Something of the goal begins")
+    ]
+    for reply in said:
+        assert reply.goal.below[reply.block] == ANYWHERE and reply.block in reply.goal.below, reply.thought
+    assert said
 
 
 BLOCKS = re.compile(
@@ -354,7 +421,7 @@ def test_mystery_words_give_no_blocks_away(variant: str) -> None:
             texts += [env.oracle(wording) or "" for wording in range(WORDINGS)] + [env.mistake(task)]
             assert len({parse_reply(thought).thought for thought in texts[-WORDINGS - 1 : -1]}) == WORDINGS
             texts.append(env.step(texts[-2])[0])
-        texts.append(env.step("unstack a b")[0] if not env._over else "")
+        texts.append(env.step("unstack a b")[0] if not env.over else "")
     found = {match[0] for text in texts for match in BLOCKS.finditer(text.lower())}
     assert not found, found
 
@@ -423,8 +490,7 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
                 info = step[4]
                 if step[2]:
                     break
-        task, _ = env._running()
-        assert len(task._shown) <= views.MOST_STATES and len(task.expert._known) <= oracle.MOST_KNOWN
+        assert len(env.task.shown) <= views.MOST_STATES and len(env.task.expert.known) <= oracle.MOST_KNOWN
         return seen
 
     expected = play()
@@ -471,9 +537,9 @@ def test_fingerprint_is_the_state_as_python_writes_it(state: State) -> None:
 def test_views_are_shared_and_travel() -> None:
     one, other = BlocksworldEnv(), BlocksworldEnv()
     one.reset(options={"task": 3}), other.reset(options={"task": 3})
-    assert one._task is other._task and copy.deepcopy(one)._task is one._task
-    assert pickle.loads(pickle.dumps(one._task)) is one._task, "in the same process"
-    assert len(pickle.dumps(one._task)) < 2_000, "what was worked out stays at home"
+    assert one.task is other.task and copy.deepcopy(one).task is one.task
+    assert pickle.loads(pickle.dumps(one.task)) is one.task, "in the same process"
+    assert len(pickle.dumps(one.task)) < 2_000, "what was worked out stays at home"
 
 
 def test_forms_of_an_action() -> None:

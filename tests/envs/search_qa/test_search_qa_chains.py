@@ -297,11 +297,11 @@ def test_the_expert_names_nobody_before_it_has_read_the_name() -> None:
         seen = env.reset(options={"task": task})[0]
         for wording in range(4):
             reply = env.oracle(wording) or ""
-            names = {h.entity for h in env._set.tasks[task].hops if h.entity in reply}
+            names = {h.entity for h in env.task.hops if h.entity in reply}
             assert all(n in seen for n in names)
         while not env.snapshot().over:
             reply = env.oracle() or ""
-            assert all(h.entity in seen for h in env._set.tasks[task].hops if h.entity in reply), (
+            assert all(h.entity in seen for h in env.task.hops if h.entity in reply), (
                 task,
                 reply,
             )

@@ -1,6 +1,9 @@
 """Rules as properties over random walks, and what the environment shows of them under each option."""
 
 import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -92,7 +95,7 @@ def test_what_is_remembered_is_what_is_worked_out(
         outcome = shared.outcome(state, DIRECTIONS[direction])
         assert outcome == fresh.outcome(state, DIRECTIONS[direction])
         assert shared.show(state) == fresh.show(state)
-        assert len(shared._shown) <= MOST_STATES
+        assert len(shared.shown) <= MOST_STATES
         state = outcome.state
 
 
@@ -104,13 +107,17 @@ def corridor(tmp_path, **options) -> SokobanEnv:
     return env
 
 
+def first_text(tmp_path, **options) -> str:
+    return corridor(tmp_path, **options).reset(options={"task": 0})[0]
+
+
 def test_texts(tmp_path) -> None:
     grid = "#######\n#_____#\n#_PX_O#\n#_____#\n#######"
-    assert corridor(tmp_path)._observation == grid
+    assert first_text(tmp_path) == grid
     lists = "Targets: (2, 5)\nBoxes: (2, 3)\nPlayer: (2, 2)"
-    assert corridor(tmp_path, observation="grid_coords")._observation == f"{grid}\n{lists}"
+    assert first_text(tmp_path, observation="grid_coords") == f"{grid}\n{lists}"
     floor = "Size: 5 rows, 7 columns\nFloor: row 1: 1-5; row 2: 1-5; row 3: 1-5"
-    assert corridor(tmp_path, observation="coords")._observation == f"{floor}\n{lists}"
+    assert first_text(tmp_path, observation="coords") == f"{floor}\n{lists}"
     env = corridor(tmp_path)
     for action in ("Up", "Right", "Right", "Right", "Down"):
         observation = env.step(action)[0]
@@ -283,6 +290,12 @@ def test_an_episode_ends_with_the_push_that_loses(chosen: tuple[str, int], walk:
             break
 
 
+def moves_left(env: SokobanEnv) -> int | None:
+    """Of a shortest solution from here, None if the level is lost."""
+    moves = env.task.expert.plan(env.state)
+    return None if moves is None else len(moves)
+
+
 @pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_mistakes_are_not_optimal_and_avoid_losing(difficulty: str) -> None:
     env = SokobanEnv(difficulty=difficulty)
@@ -290,27 +303,26 @@ def test_mistakes_are_not_optimal_and_avoid_losing(difficulty: str) -> None:
         env.reset(options={"task": task})
         for turn in range(6):
             here = env.snapshot()
-            left = env._distance(*env._running())
+            left = moves_left(env)
             assert left is not None
             reply = parse_reply(env.mistake(turn))
             assert reply.action in DIRECTIONS and reply.thought
             _, *_, info = env.step(reply.action)
-            after = env._distance(*env._running())
+            after = moves_left(env)
             wrong = []
             for action in info["admissible_actions"] or ():
                 assert action in DIRECTIONS
             if after is None:  # losing is the last resort
-                env.restore(here)
-                for action in env._admissible(*env._running()) or ():
+                for action in env.restore(here)[1]["admissible_actions"]:
                     env.restore(here)
                     env.step(action)
-                    wrong.append(env._distance(*env._running()))
+                    wrong.append(moves_left(env))
                 assert all(distance is None or distance == left - 1 for distance in wrong)
             else:
                 assert after >= left
             env.restore(here)
             env.step(env.oracle() or "")
-            if env._over:
+            if env.over:
                 break
 
 
@@ -328,59 +340,136 @@ def lone_pushes(room: Room, box: tuple[int, int], target: tuple[int, int]) -> in
     return pushes
 
 
-@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
-def test_thoughts_are_true(difficulty: str) -> None:
-    """The box named is there, the push named comes next, and the box ends where the thought says."""
-    env = SokobanEnv(difficulty=difficulty, split="train")
-    returning = around = 0
-    for task in range(40):
-        env.reset(options={"task": task})
-        spoken, promised = [], []
-        while (reply := env.oracle(wording=env._step_count)) is not None:
-            assert {parse_reply(env.oracle(w) or "").action for w in range(4)} == {parse_reply(reply).action}
-            thought = parse_reply(reply).thought
-            state = env._running()[1]
-            box = tuple(map(int, re.search(r"box at \((\d+), (\d+)\)", thought).groups()))
-            room, _ = parse_level(env.level_text())
-            width = room.width
-            assert state[0] >> box[0] * width + box[1] & 1
-            assert str(divmod(state[1], width)) in thought or "right behind" in thought
-            named = re.search(
-                r"(?:belongs on|onto|on its way to|goes to|away from) \((\d+), (\d+)\)", thought
-            )
-            # Without another target the box stands on one now, leaves it and comes back.
-            target = tuple(map(int, named.groups())) if named else box
-            assert (target != box) == bool(named) and room.targets >> target[0] * width + target[1] & 1
-            assert named or re.search(
-                r"leave its target for now|off its target|back (?:onto|to) its target later", thought
-            )
-            way = re.search(
-                r"\b(?:has to go|push it|push the box at \S+ \S+|first|but now) (up|down|left|right)", thought
-            ).group(1)
-            spoken.append((box, way, target))
-            returning += named is None
-            step = dict(
-                zip(("up", "down", "left", "right"), ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True)
-            )[way]
-            moved = (box[0] + step[0], box[1] + step[1])
-            if named:
-                away = lone_pushes(room, moved, target) > lone_pushes(room, box, target)
-                assert away == bool(
-                    re.search("goes round| later I push|though that is away|in the end, but now", thought)
-                ), thought
-                around += away
-            info = env.step(reply)[4]
-            if info["modifies_state"]:
-                # Every box that was spoken of is followed to the end.
-                promised = [
-                    (moved if cell == box else cell, goal) for cell, goal in [*promised, (box, target)]
-                ]
-                assert {s[:2] for s in spoken} == {(box, way)}, "the plan does not change on the way"
-                assert info["effect_key"] == f"push:{box[0]},{box[1]}:{way.capitalize()}"
-                spoken = []
-        assert env._success and all(cell == goal for cell, goal in promised)
+Cell = tuple[int, int]
+STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+
+
+class Spoken(NamedTuple):
+    """A reply of the expert, where it was given, and what its move did."""
+
+    room: Room
+    boxes: list[Cell]
+    player: Cell
+    thought: str
+    actions: set[str]  # of the replies in all wordings
+    effect: str
+
+    @property
+    def box(self) -> Cell:
+        """The box that the thought is about."""
+        row, column = re.search(r"box at \((\d+), (\d+)\)", self.thought).groups()
+        return int(row), int(column)
+
+    @property
+    def named(self) -> Cell | None:
+        """The target that the thought names, None where the box stands on its own, leaves it and comes back."""
+        found = re.search(
+            r"(?:belongs on|onto|on its way to|goes to|away from) \((\d+), (\d+)\)", self.thought
+        )
+        return found and (int(found[1]), int(found[2]))
+
+    @property
+    def way(self) -> str:
+        """Where the box is pushed next."""
+        return re.search(
+            r"\b(?:has to go|push it|push the box at \S+ \S+|first|but now) (up|down|left|right)",
+            self.thought,
+        ).group(1)
+
+    @property
+    def moved(self) -> Cell:
+        """Where the box is after that push."""
+        return self.box[0] + STEPS[self.way][0], self.box[1] + STEPS[self.way][1]
+
+
+def spoken_along_the_way(env: SokobanEnv, task: int) -> Iterator[Spoken]:
+    """The expert's replies of one episode, each worded another way, until it has none."""
+    env.reset(options={"task": task})
+    room, _ = parse_level(env.level_text())
+    info = {"step": 0}
+    while (reply := env.oracle(wording=info["step"])) is not None:
+        boxes, player = env.state
+        actions = {parse_reply(env.oracle(wording) or "").action for wording in range(4)}
+        assert parse_reply(reply).action in actions
+        info = env.step(reply)[4]
+        yield Spoken(
+            room,
+            [divmod(cell, room.width) for cell in cells(boxes)],
+            divmod(player, room.width),
+            parse_reply(reply).thought,
+            actions,
+            info["effect_key"],
+        )
+    assert info["success"]
+
+
+@pytest.fixture(scope="module", params=list(DIFFICULTIES))
+def spoken_episodes(request: pytest.FixtureRequest) -> tuple[str, list[list[Spoken]]]:
+    """A difficulty, and what the expert says in forty episodes of it."""
+    env = SokobanEnv(difficulty=request.param, split="train")
+    return request.param, [[*spoken_along_the_way(env, task)] for task in range(40)]
+
+
+def test_the_wording_of_a_thought_changes_no_move(spoken_episodes) -> None:
+    assert all(len(reply.actions) == 1 for episode in spoken_episodes[1] for reply in episode)
+
+
+def test_a_thought_knows_where_its_box_and_the_player_are(spoken_episodes) -> None:
+    for reply in chain(*spoken_episodes[1]):
+        assert reply.box in reply.boxes
+        assert str(reply.player) in reply.thought or "right behind" in reply.thought
+
+
+def test_the_target_of_a_thought_is_one_and_not_where_the_box_stands(spoken_episodes) -> None:
+    """Without a target the box is on one now, and the thought says that it comes back."""
+    difficulty, episodes = spoken_episodes
+    returning = 0
+    for reply in chain(*episodes):
+        row, column = reply.named or reply.box
+        assert reply.room.targets >> row * reply.room.width + column & 1 and reply.named != reply.box
+        assert reply.named or re.search(
+            r"leave its target for now|off its target|back (?:onto|to) its target later", reply.thought
+        )
+        returning += reply.named is None
     assert bool(returning) == (difficulty != "easy"), "one box has no reason to come back"
+
+
+def test_a_thought_says_so_exactly_where_the_push_leads_away_from_the_target(spoken_episodes) -> None:
+    around = 0
+    for reply in chain(*spoken_episodes[1]):
+        if reply.named:
+            away = lone_pushes(reply.room, reply.moved, reply.named) > lone_pushes(
+                reply.room, reply.box, reply.named
+            )
+            said = re.search(
+                "goes round| later I push|though that is away|in the end, but now", reply.thought
+            )
+            assert away == bool(said), reply.thought
+            around += away
     assert around
+
+
+def test_the_push_that_a_thought_names_comes_next_and_until_then_the_plan_stays(spoken_episodes) -> None:
+    for episode in spoken_episodes[1]:
+        plans = set()
+        for reply in episode:
+            plans.add((reply.box, reply.way))
+            if reply.effect:
+                assert plans == {(reply.box, reply.way)}
+                assert reply.effect == f"push:{reply.box[0]},{reply.box[1]}:{reply.way.capitalize()}"
+                plans = set()
+
+
+def test_every_box_that_was_spoken_of_ends_where_the_thoughts_say(spoken_episodes) -> None:
+    for episode in spoken_episodes[1]:
+        promised: list[tuple[Cell, Cell]] = []
+        for reply in episode:
+            if reply.effect:
+                promised = [
+                    (reply.moved if cell == reply.box else cell, goal)
+                    for cell, goal in [*promised, (reply.box, reply.named or reply.box)]
+                ]
+        assert promised and all(cell == goal for cell, goal in promised)
 
 
 def test_solver_and_level_text() -> None:

@@ -19,7 +19,7 @@ def cells_in(text: str) -> list[tuple[int, int]]:
 
 def one_turn(env: SokobanEnv, wording: int) -> int:
     """Play the expert's reply, check what its thought says against what happens, and give the number of its moves."""
-    _, (_, cell) = env._running()
+    _, cell = env.state
     width = env.level_text().index("\n")
     reply = parse_reply(env.oracle(wording=wording) or "")
     words = [word.lower() for word in reply.action.split(" || ")]
@@ -46,7 +46,7 @@ def one_turn(env: SokobanEnv, wording: int) -> int:
     assert f"{way} to {line[-1]}" in reply.thought
     assert here == (box[0] - step[0], box[1] - step[1])
     # With the next move of an optimal plan in the same direction the line would not have ended here.
-    following = parse_reply(env.oracle() or "").action if not env._over else ""
+    following = parse_reply(env.oracle() or "").action if not env.over else ""
     assert len(words) == MOST_MOVES or following.split(" || ")[0].lower() != way
     return len(words)
 
@@ -62,9 +62,9 @@ def test_a_turn_is_a_walk_and_a_line_of_pushes(difficulty: str) -> None:
             assert len({parse_reply(env.oracle(w) or "").action for w in range(4)}) == 1
             played += one_turn(env, wording=task + turn)
             turns += 1
-            if env._over:
+            if env.over:
                 break
-        assert env._success and played == optimum, "still a shortest solution"
+        assert env.snapshot().success and played == optimum, "still a shortest solution"
         moves += played
     assert moves > 3 * turns
 
@@ -77,7 +77,7 @@ def test_a_walk_longer_than_a_turn_goes_on_in_the_next(tmp_path) -> None:
     first = env.oracle() or ""
     assert one_turn(env, 0) == MOST_MOVES
     second = env.oracle() or ""
-    assert one_turn(env, 0) == 3 and env._success
+    assert one_turn(env, 0) == 3 and env.snapshot().success
     assert (
         "has to go right, so I need to stand at (1, 13). From (1, 1) I go to (1, 2), " in first
         and first.count("||") == MOST_MOVES - 1

@@ -303,7 +303,7 @@ def test_an_installed_model_is_taken_and_named(tmp_path: Path, monkeypatch: pyte
         "Metadata-Version: 2.1\nName: en_core_web_sm\nVersion: 9.9.9\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(nouns, "_pipeline", nouns._pipeline.__wrapped__)
+    monkeypatch.setattr(nouns, "spacy_pipeline", nouns.spacy_pipeline.__wrapped__)
     tagger = nouns.best_tagger()
     assert tagger.name == "spacy-en_core_web_sm-9.9.9"
     assert tagger.nouns("A green Lamp and a lamp") == ["lamp", "lamp"]
@@ -314,7 +314,7 @@ def test_streams_read_what_json_reads(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "values.json"
     values = ["a\nb", 12.5, 1234567, {"k": [None, True]}, [], "\u203a\U0001f600"]
     for size in range(1, 40):
-        monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream._CHUNK", size)
+        monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream.CHUNK", size)
         path.write_text("\ufeff" + json.dumps(values, indent=1), encoding="utf-8")
         assert [value for _, value in stream_array(path)] == values
         path.write_text(json.dumps(dict(zip("abcdef", values, strict=True)), indent=1), encoding="utf-8")

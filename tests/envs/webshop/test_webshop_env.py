@@ -112,13 +112,13 @@ def test_rich_text(tmp_path: Path) -> None:
 
 def test_tags_and_keys() -> None:
     env = WebShopEnv(data="mini", split="train")
-    task = next(t for t in env.task_ids() if len(env._shop.tasks[t].goal["goal_options"]) == 2)
+    task = next(t for t in env.task_ids() if len(env.shop.tasks[t].goal["goal_options"]) == 2)
 
     def play(*actions: str) -> list[dict[str, Any]]:
         env.reset(options={"task": task})
         return [env.step(action)[4] for action in actions]
 
-    goal = env._shop.tasks[task].goal
+    goal = env.shop.tasks[task].goal
     env.reset(options={"task": task})
     while (
         "click[buy now]" not in (env.oracle() or "")
@@ -210,7 +210,7 @@ def test_paging_never_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
     env = WebShopEnv(shop=practice_shop("paging"), split="train")
     env.reset(options={"task": 0})
     env.step("search[gift guide]")
-    monkeypatch.setattr(type(env._shop.catalogue._index), "search", None)
+    monkeypatch.setattr(type(env.shop.catalogue.index), "search", None)
     for action in ("click[next >]", "click[next >]", "click[< prev]", "search[Guides for gifts]"):
         assert env.step(action)[4]["action_valid"]
 
@@ -273,7 +273,7 @@ def test_state_is_small() -> None:
     for _ in range(4):
         env.step(env.oracle() or "")
     assert len(pickle.dumps(env.snapshot().state)) < 1000
-    assert len(pickle.dumps(env._shop)) < 1000, "the catalogue travels by how it is opened"
+    assert len(pickle.dumps(env.shop)) < 1000, "the catalogue travels by how it is opened"
 
 
 def test_mini_tier_holds_what_it_promises() -> None:
@@ -307,7 +307,7 @@ def test_practice_is_fresh_and_winnable() -> None:
     env = WebShopEnv.practice("a")
     for task in env.task_ids():
         env.reset(options={"task": task})
-        goal = env._shop.tasks[task].goal
+        goal = env.shop.tasks[task].goal
         assert goal["name"] not in shipped and goal["query"] not in held_out
         for wording in range(env.horizon):
             reply = env.oracle(wording)

@@ -123,7 +123,7 @@ def test_the_line_of_broken_text_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, line: int, size: int
 ) -> None:
     """However much of the file is held at a time."""
-    monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream._CHUNK", size)
+    monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream.CHUNK", size)
     for name, read in (
         ("items_shuffle", lambda path: list(stream_array(path))),
         ("goals", lambda path: read_json(path, list)),

@@ -102,7 +102,7 @@ def test_all_faults_at_once_or_left_out_and_counted(tmp_path: Path) -> None:
 def test_changed_folders_are_seen_in_one_process(tmp_path: Path) -> None:
     folder = write(tmp_path / "shop", items_shuffle=products("B01"), items_human_ins={"B01": WISH})
     first = WebShopEnv(data=folder)
-    assert WebShopEnv(data=folder)._shop is first._shop
+    assert WebShopEnv(data=folder).shop is first.shop
     write(folder, items_shuffle=products("B01", "B02"), items_human_ins={"B01": WISH, "B02": WISH})
     second = WebShopEnv(data=folder)
     assert len(second.task_ids()) == 2 and len(first.task_ids()) == 1

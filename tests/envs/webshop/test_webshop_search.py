@@ -159,7 +159,7 @@ def test_leaving_out_early_changes_no_result_of_many_documents() -> None:
         assert index.search(query, 50) == every[:50]
         seen += len(every)
         kept += len(
-            index._candidates({term: n for term, n in Counter(query).items() if index.bounds[term]}, 50)
+            index.candidates({term: n for term, n in Counter(query).items() if index.bounds[term]}, 50)
         )
     assert kept < seen / 10
 

@@ -37,9 +37,9 @@ def main() -> None:
     texts += [catalogue.product(draw.randrange(len(catalogue)))["name"] for _ in range(len(texts))]
     equal = 0
     for text in draw.sample(texts, arguments.searches):
-        found = (catalogue._terms.find(term.encode()) for term in query_terms(text))
+        found = (catalogue.terms.find(term.encode()) for term in query_terms(text))
         equal += catalogue.search(text) == exhaustive(
-            catalogue._index, [term for term in found if term is not None], SEARCH_LIMIT
+            catalogue.index, [term for term in found if term is not None], SEARCH_LIMIT
         )
     print(
         f"{equal} of {arguments.searches} searches in {len(catalogue)} products equal the exhaustive scorer's {SEARCH_LIMIT}"

@@ -10,7 +10,6 @@ import asyncio
 import email.utils
 import json
 import os
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from tstar_envs.bench.agents.pauses import Pauses
 from tstar_envs.bench.failures import EndpointError
 from tstar_envs.bench.usage import Call
 from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
@@ -25,10 +25,6 @@ from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-FIRST_WAIT, LONGEST_WAIT = (
-    0.5,
-    30.0,
-)  # seconds between tries: doubled each time, of which a random half to all is waited
 PATIENCE = 300.0  # seconds that a server may ask for (Retry-After)
 _TRY_AGAIN = frozenset({408, 409, 425, 429})  # and everything from 500
 _TOO_LONG = (
@@ -115,7 +111,7 @@ class Endpoint:
         self._client: openai.AsyncOpenAI | None = (
             None  # made at the first request, in the event loop that it belongs to
         )
-        self._jitter = random.Random()
+        self._pauses = Pauses()
         self._length_field = "max_tokens"
 
     async def close(self) -> None:
@@ -124,7 +120,8 @@ class Endpoint:
         if client is not None:
             await client.close()
 
-    def _shown_url(self) -> str:
+    @property
+    def shown_url(self) -> str:
         """Where requests go, without a name and password that may stand in the address: records hold it."""
         url = urlsplit(str(self._opened().base_url))
         return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path, "", ""))
@@ -157,18 +154,10 @@ class Endpoint:
                 if tries == self.retries + 1 or unusable.final:
                     often = "" if tries == 1 else f" ({tries} tries in {time.perf_counter() - began:.0f} s)"
                     raise EndpointError(
-                        f"{self._shown_url()} model {self.model!r}: {unusable}{often}"
+                        f"{self.shown_url} model {self.model!r}: {unusable}{often}"
                     ) from unusable.__cause__
-                await asyncio.sleep(self._wait(tries, unusable.wait))
+                await asyncio.sleep(self._pauses.after(tries, unusable.wait))
         raise RuntimeError("every request ends in an answer or an error")
-
-    def _wait(self, tries: int, asked_for: float | None) -> float:
-        usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * self._jitter.uniform(0.5, 1.0)
-        return (
-            usual
-            if asked_for is None
-            else asked_for + self._jitter.uniform(0.0, min(1.0, FIRST_WAIT + asked_for / 10))
-        )
 
     async def _send(self, messages: Sequence[dict[str, Any]], max_tokens: int, fields: dict[str, Any]) -> Any:
         openai = self._openai

@@ -22,13 +22,16 @@ class Expert:
         problem: to be played.
         language: its words.
         solver_seconds: bound of a search for a plan.
+
+    Attributes:
+        known: of states on plans that were found, the operators left and the first step; ``MOST_KNOWN`` states at most.
     """
 
     def __init__(self, problem: Problem, language: Language, solver_seconds: float = SOLVER_SECONDS) -> None:
         self._goal = problem.goal
         self._language = language
         self._seconds = solver_seconds
-        self._known: dict[State, tuple[int, Step | None]] = {}
+        self.known: dict[State, tuple[int, Step | None]] = {}
 
     def first_step(self, state: State) -> Step | None:
         """The first step of the optimal plan, None where the goal holds; SolverLimit if the planner gives up."""
@@ -39,17 +42,17 @@ class Expert:
         return self._plan(state)[0]
 
     def _plan(self, state: State) -> tuple[int, Step | None]:
-        found = self._known.get(state)
+        found = self.known.get(state)
         if found is None:
             plan = optimal_plan(state, self._goal, self._seconds)
-            if len(self._known) + len(plan) >= MOST_KNOWN:
-                self._known.clear()
+            if len(self.known) + len(plan) >= MOST_KNOWN:
+                self.known.clear()
             # The plan of a later state is the rest of this one (see the solver), so an episode is planned once.
             passed = state
             for position, step in enumerate(plan):
-                self._known[passed] = (len(plan) - position, step)
+                self.known[passed] = (len(plan) - position, step)
                 passed = apply(passed, step.operator)
-            self._known[passed] = (0, None)
+            self.known[passed] = (0, None)
             found = (len(plan), plan[0] if plan else None)  # another thread may have made room meanwhile
         return found
 

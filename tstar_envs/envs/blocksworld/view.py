@@ -52,6 +52,7 @@ class TaskView:
         task: the task.
         language: its words.
         goal_text: the goal as the agent reads it.
+        shown: states that are remembered as they are shown, ``MOST_STATES`` at most.
     """
 
     def __init__(self, task: Task, options: ViewOptions) -> None:
@@ -67,7 +68,7 @@ class TaskView:
         blocks = len(task.problem.start)
         self._fingerprint = b"(%b)" % (b", ".join([b"%d"] * blocks) if blocks > 1 else b"%d,")
         self._hasher = state_hasher(task.id)
-        self._shown: dict[State, StateView] = {}
+        self.shown: dict[State, StateView] = {}
         # What legal operators do, by state and canonical action.
         self._outcomes: dict[tuple[State, str], Outcome[State]] = {}
 
@@ -96,7 +97,7 @@ class TaskView:
 
     def show(self, state: State) -> StateView:
         """A state as it is shown."""
-        return self._shown.get(state) or self._show(state, self._renderer.towers(state))
+        return self.shown.get(state) or self._show(state, self._renderer.towers(state))
 
     def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does; see ``TextEnv._apply``."""
@@ -107,12 +108,12 @@ class TaskView:
         return (self._fingerprint % state).decode()
 
     def _show(self, state: State, towers: TowerTexts) -> StateView:
-        if len(self._shown) >= MOST_STATES:
-            self._shown.clear()
+        if len(self.shown) >= MOST_STATES:
+            self.shown.clear()
             self._outcomes.clear()
         observation, admissible = self._renderer.render(state, towers)
         shown = observation, admissible, hash_state(self._hasher, self._fingerprint % state), towers
-        self._shown[state] = shown
+        self.shown[state] = shown
         return shown
 
     def _work_out(self, state: State, action: str) -> Outcome[State]:
@@ -131,7 +132,7 @@ class TaskView:
             return Outcome(state, text, action, "", "", True, True, 1.0, admissible=admissible, state_key=key)
         operator = self.language.operator(action)
         after = rules.apply(state, operator)
-        known = self._shown.get(after)
+        known = self.shown.get(after)
         shown = known or self._show(after, self._renderer.towers_after(towers, operator))
         observation, admissible, key, _ = shown
         solved, score = self._holds(after), 0.0

@@ -66,6 +66,7 @@ class TaskView:
     Attributes:
         task: the task.
         options: the options.
+        shown: states that are remembered as they are shown, ``MOST_STATES`` at most.
     """
 
     # Slots: many views are alive at a time, and a garbage collection walks over every dictionary of them.
@@ -79,10 +80,10 @@ class TaskView:
         "_renderer",
         "_room",
         "_show_dead",
-        "_shown",
         "_tasks",
         "_won",
         "options",
+        "shown",
         "task",
     )
 
@@ -97,7 +98,7 @@ class TaskView:
         self._renderer = Renderer(room, options.observation)
         self._hasher = state_hasher(task_id)
         self._hashers: dict[int, hashlib.blake2b] = {}  # of each box layout: what its states' keys start from
-        self._shown: dict[State, StateView] = {}
+        self.shown: dict[State, StateView] = {}
         self._cross, self._names_into = _neighbours(room.width)
 
     def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[LoadedTasks[Task], str, ViewOptions]]:
@@ -115,7 +116,7 @@ class TaskView:
 
     def show(self, state: State) -> StateView:
         """A state as it is shown."""
-        return self._shown.get(state) or self._show(state)
+        return self.shown.get(state) or self._show(state)
 
     def outcome(self, state: State, action: str) -> Outcome[State]:
         """What an action does; see ``TextEnv._apply``."""
@@ -123,7 +124,7 @@ class TaskView:
         if direction is None or self._won:
             return self._read(state, action)
         after, pushed = rules.apply(self._room, state, direction)
-        text, admissible, key, extra = self._shown.get(after) or self._show(after)
+        text, admissible, key, extra = self.shown.get(after) or self._show(after)
         if pushed < 0:
             return Outcome(after, text, action, extra=extra, admissible=admissible, state_key=key)
         return self._push(state, action, after, pushed)
@@ -143,10 +144,10 @@ class TaskView:
             hash_state(self._hashers.get(boxes) or self._hasher_of(boxes), self._player_part(state)),
             {"dead": self.expert.plan(state) is None} if self._show_dead else None,
         )
-        if len(self._shown) >= MOST_STATES:
-            self._shown.clear()
+        if len(self.shown) >= MOST_STATES:
+            self.shown.clear()
             self._hashers.clear()
-        self._shown[state] = shown
+        self.shown[state] = shown
         return shown
 
     def _admissible(self, boxes: int, player: int) -> tuple[str, ...]:

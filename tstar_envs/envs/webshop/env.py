@@ -56,7 +56,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     ``data`` ("auto", "mini", "full" or a folder of the original's files), ``skip_bad`` (False; True: products and goals of a folder that
     cannot be used are left out and counted in ``left_out``), ``observation``, ``seed_prices`` (0; of drawn
     prices and limits), ``page_size`` (products of a results page, 1 to 50; 10 as in the original; fewer make shorter pages), and
-    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``env.unwrapped.shop`` is what they open: products, search
+    and tasks.
 
     ## Tags
     A search, opening a product, choosing an option, going back to the search page and buying modify the state, going back
@@ -118,11 +119,11 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
             )
         if find_spec("rapidfuzz") is None:
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
-        self._shop = shop or load_shop(data, seed_prices, skip_bad)
+        self.shop = shop or load_shop(data, seed_prices, skip_bad)
         self.exact_replies = observation != text.TEXT_OPTIONS  # the others reproduce the original
-        self._conditions = rules.Conditions(self._shop, observation, self.exact_replies)
+        self._conditions = rules.Conditions(self.shop, observation, self.exact_replies)
         self._page_size = page_size
-        self.tier, self.left_out = self._shop.tier, self._shop.left_out
+        self.tier, self.left_out = self.shop.tier, self.shop.left_out
 
     @classmethod
     def survey(
@@ -142,14 +143,14 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
         check_option("split", split or self.split, self.splits)
-        return self._shop.by_split[split or self.split]
+        return self.shop.by_split[split or self.split]
 
     def _load_task(self, task_id: str) -> tuple[ShopTask, str]:
         try:
-            task = self._shop.tasks[task_id]
+            task = self.shop.tasks[task_id]
         except KeyError:
             raise UnknownTask(
-                f"no task {task_id!r} in WebShop ({self._shop.tier}); see env.unwrapped.task_ids(split)"
+                f"no task {task_id!r} in WebShop ({self.shop.tier}); see env.unwrapped.task_ids(split)"
             ) from None
         return task, task.split
 
@@ -161,11 +162,11 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return canonical((task.goal, task.nouns, task.instruction))
 
     def _snapshot_content(self, task: ShopTask) -> str:
-        return f"{self._task_content(task)}\0{len(self._shop.catalogue)}"
+        return f"{self._task_content(task)}\0{len(self.shop.catalogue)}"
 
     def world_digest(self) -> str:
         """See ``TextEnv``: of the products, their prices, and what found the nouns of their titles."""
-        return self._shop.catalogue.digest()
+        return self.shop.catalogue.digest()
 
     def _instruction(self, task: ShopTask) -> str:
         return task.instruction
@@ -174,7 +175,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return self._conditions.extra(state)
 
     def _admissible(self, task: ShopTask, state: ShopState) -> Sequence[str]:
-        return pages.admissible(self._shop.catalogue, state)
+        return pages.admissible(self.shop.catalogue, state)
 
     def _apply(self, task: ShopTask, state: ShopState, action: str) -> Outcome[ShopState]:
         return rules.apply(task, state, action, self._conditions)
@@ -183,10 +184,10 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return state.key()
 
     def _oracle_step(self, task: ShopTask, state: ShopState, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(self._shop.catalogue, task, state, wording)
+        return oracle.next_step(self.shop.catalogue, task, state, wording)
 
     def _mistake(self, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
-        return mistakes.mistake(self._shop.catalogue, task, state, draw)
+        return mistakes.mistake(self.shop.catalogue, task, state, draw)
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
@@ -197,8 +198,8 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
     def _distance(self, task: ShopTask, state: ShopState) -> float | None:
         if state.page == "done":
-            return 0.0 if rules.score_of(self._shop.catalogue, task, state).total == 1.0 else None
-        return oracle.distance(self._shop.catalogue, task, state)
+            return 0.0 if rules.score_of(self.shop.catalogue, task, state).total == 1.0 else None
+        return oracle.distance(self.shop.catalogue, task, state)
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed search and click but turning to the next page and reading."""

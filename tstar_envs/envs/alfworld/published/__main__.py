@@ -32,14 +32,29 @@ def main(arguments: list[str] | None = None) -> int:
     )
     chosen = parser.parse_args(arguments)
     try:
-        return _export(
+        return export_games(
             chosen.out, SPLIT_ALIASES.get(chosen.split, chosen.split), chosen.variant, chosen.tasks
         )
     except (TStarError, OSError) as error:
         parser.exit(2, f"error: {error}\n")
 
 
-def _export(out: Path, split: str, variant: str, count: int | None) -> int:
+def export_games(out: Path, split: str, variant: str, count: int | None) -> int:
+    """Write the shipped games of a variant, and say how many there are of each split.
+
+    Args:
+        out: folder for the tree.
+        split: one of ``SPLITS``, "" for all.
+        variant: one of ``TASK_TYPES``, or "all".
+        count: only the first so many of each split; None for all.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        UnknownOption: no such split or variant, or no count above 0.
+        MissingExtra: the package ``alfworld``, which has domain and grammar, is not installed.
+    """
     check_option("--split", split, ("", *SPLITS))
     check_option("--variant", variant, ("all", *TASK_TYPES))
     if count is not None and count < 1:

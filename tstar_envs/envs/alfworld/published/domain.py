@@ -35,6 +35,11 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
+def operator_digest(operator: Expression) -> str:
+    """A short name of what an operator does: of it without what changes no game (costs, and the order in ``and`` and ``or``)."""
+    return digest(_plain(operator))
+
+
 def check_domain(domain: str, where: str) -> None:
     """Refuse a domain whose operators are not ALFWorld's.
 
@@ -65,13 +70,12 @@ def _fault(domain: str) -> str:
         if name not in operators:
             if name != "help":  # games before ALFWorld 0.4 know no help
                 return f"the domain lacks ALFWorld's operator {name!r}; the rules of this project would play another game"
-        elif digest(_plain(operators[name])) != OPERATORS.get(name):
+        elif operator_digest(operators[name]) != OPERATORS.get(name):
             return f"the domain's operator {name!r:.60} is not ALFWorld's; the rules of this project would play another game"
     return ""
 
 
 def _plain(expression: Expression) -> Expression:
-    """An operator without what changes no game: costs, and the order in ``and`` and ``or``."""
     if not isinstance(expression, list):
         return expression
     inner = [_plain(part) for part in expression if not (isinstance(part, list) and part[:1] == ["increase"])]

@@ -23,7 +23,8 @@ FOLDER_OF = {**{split: split for split in SPLITS}, **{split: alias for alias, sp
 
 
 @lru_cache(maxsize=1)
-def _logic(feature: str) -> tuple[str, str]:
+def game_logic(feature: str) -> tuple[str, str]:
+    """Domain (PDDL) and grammar of every game, as the installed package ``alfworld`` has them; MissingExtra without it."""
     return alfworld_file("data/alfred.pddl", feature), alfworld_file("data/alfred.twl2", feature)
 
 
@@ -38,7 +39,7 @@ def game_data(scene: Scene, name: str, feature: str = "exporting games") -> dict
     Raises:
         MissingExtra: the package ``alfworld``, which has domain and grammar, is not installed.
     """
-    domain, grammar = _logic(feature)
+    domain, grammar = game_logic(feature)
     return {
         "pddl_domain": domain,
         "grammar": grammar.replace("UNKNOWN GOAL", scene.description),

@@ -79,15 +79,15 @@ def read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
     Raises:
         BadData: no such grammar, or one that words an answer in a way that this project does not know; the rule is named.
     """
-    rules = _rules(grammar, where)
-    actions = {name: (template, feedback or "") for name, template, feedback in _ACTION.findall(grammar)}
+    rules = read_rules(grammar, where)
+    actions = read_actions(grammar)
     for name in ("task", "PutObject.feedback"):
         if name not in rules:
             raise BadData(
                 f"{where}: field 'grammar' has no rule {name!r}; expected the grammar of ALFWorld's games"
             )
     for name, expected in COMPARED_RULES.items():
-        if digest(_plain_rule(rules.get(name, []))) != expected:
+        if rule_digest(rules.get(name, [])) != expected:
             raise _differs(where, f"grammar's rule {name!r}", rules.get(name))
     for name, expected in COMPARED_ACTIONS.items():
         if digest(actions.get(name)) != expected:
@@ -101,8 +101,8 @@ def read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
     return _literal(rules, "task", where), Wording(move, answers, help_)
 
 
-def _rules(grammar: str, where: str) -> Rules:
-    """All rules of a grammar, those inside its actions too."""
+def read_rules(grammar: str, where: str) -> Rules:
+    """All rules of a grammar by name, those inside its actions too; BadData (``where`` names the file) if they are none."""
     found: Rules = {}
     for block in _BLOCK.findall(grammar):
         for name, entries in parse_json(block, f"{where}, field 'grammar'", strict=False).items():
@@ -114,6 +114,16 @@ def _rules(grammar: str, where: str) -> Rules:
                 )
             found[name] = entries
     return found
+
+
+def read_actions(grammar: str) -> dict[str, tuple[str, str]]:
+    """The actions of a grammar by name: how the command is written, and the answer ("" where there is none)."""
+    return {name: (template, feedback) for name, template, feedback in _ACTION.findall(grammar)}
+
+
+def rule_digest(entries: list[dict[str, str]]) -> str:
+    """A short name of what a rule says, however its conditions are spaced."""
+    return digest([(" ".join(entry.get("condition", "").split()), entry["rhs"]) for entry in entries])
 
 
 def _sentence(rules: Rules, name: str, variables: dict[str, str], where: str) -> Phrase:
@@ -143,10 +153,6 @@ def _phrase(text: str, variables: dict[str, str], what: str, where: str) -> Phra
 def _literal(rules: Rules, name: str, where: str) -> str:
     """The text of a rule that says the same always."""
     return _phrase(rules[name][0]["rhs"], {}, f"rule {name!r}", where).texts[0] if rules.get(name) else ""
-
-
-def _plain_rule(entries: list[dict[str, str]]) -> list[tuple[str, str]]:
-    return [(" ".join(entry.get("condition", "").split()), entry["rhs"]) for entry in entries]
 
 
 def _differs(where: str, what: str, found: object) -> BadData:

@@ -37,7 +37,11 @@ MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than bo
 
 
 class Search:
-    """One search; see the module. It gives up (SolverLimit) after so many states, or seconds."""
+    """One search; see the module. It gives up (SolverLimit) after so many states, or seconds.
+
+    Attributes:
+        lengths_tried: how many lengths of a solution were tried so far.
+    """
 
     def __init__(self, room: Room, start: State, most_states: int, seconds: float = inf) -> None:
         self._room = room
@@ -48,6 +52,7 @@ class Search:
         self._at_least = 0  # moves of a solution, as far as is known
         self._shortest = LOST
         self._meetings: list[State] = []
+        self.lengths_tried = 0
         self._backward: Frontier | None = None
         entries = room.targets.bit_count() * room.floor.bit_count()
         if entries > MOST_ENTRIES * max(1, most_states // 1_000_000):
@@ -69,6 +74,7 @@ class Search:
             if two_ends and self._backward is None and self.states > ALONE:
                 self._backward = self._other_end()
             back = self._backward
+            self.lengths_tried += 1
             if back is None or len(self._forward.gone) <= len(back.gone):
                 self._expand(self._forward, back, length)
             else:

@@ -16,12 +16,12 @@ from tstar_envs.envs.webshop.catalogue.analysis import analyze
 from tstar_envs.envs.webshop.catalogue.mapped import Blobs, MappedFiles, SortedKeys
 from tstar_envs.envs.webshop.catalogue.postings import Array, Postings
 from tstar_envs.envs.webshop.catalogue.product import Product, asin_key
+from tstar_envs.envs.webshop.catalogue.remembered import Remembered
 
 SEARCH_LIMIT = 50  # products of one search, as in the original
 _READ_AROUND = 1 << 16  # bytes that Linux maps in around one that is read
 _REMEMBERED_PRODUCTS, _REMEMBERED_SEARCHES = 2048, 4096
-# Characters of a query that is remembered: thousands of queries as long as a reply may be would be gigabytes.
-_LONGEST_REMEMBERED = 500
+LONGEST_REMEMBERED = 500  # characters of a query that is remembered
 
 
 class Catalogue:
@@ -36,6 +36,13 @@ class Catalogue:
         tagger: name of what found the nouns of the titles.
         note: called with roughly how many bytes were read.
         by_asin: whether equally good products come in the order of their ASINs, as the original's search has them, else by number.
+
+    Attributes:
+        terms: index term to number.
+        index: the postings.
+        tagger: name of what found the nouns of the titles.
+        product: a product, by number.
+        search_terms: numbers of the best 50 products for an analysed query (``query_terms``).
     """
 
     def __init__(
@@ -50,22 +57,11 @@ class Catalogue:
         by_asin: bool = False,
     ) -> None:
         index = replace(index, order=asins.places()) if by_asin else index
-        self._products, self._asins, self._prices, self._terms, self._index, self._note = (
-            products,
-            asins,
-            prices,
-            terms,
-            index,
-            note,
-        )
+        self._products, self._asins, self._prices, self._note = products, asins, prices, note
+        self.terms, self.index = terms, index
         self.tagger = tagger
         self.product: Callable[[int], Product] = lru_cache(_REMEMBERED_PRODUCTS)(self._decode)
-        self._search_short: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(_REMEMBERED_SEARCHES)(
-            self._search
-        )
-        self._search_long: Callable[[tuple[str, ...]], tuple[int, ...]] = lru_cache(1)(
-            self._search
-        )  # a page asks several times
+        self.search_terms = Remembered(self._search, _characters, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)
 
     def __len__(self) -> int:
         return len(self._products)
@@ -87,17 +83,11 @@ class Catalogue:
         """The best 50 products for a text."""
         return self.search_terms(query_terms(text))
 
-    def search_terms(self, terms: tuple[str, ...]) -> tuple[int, ...]:
-        """The best 50 products for an analysed query."""
-        return (self._search_short if sum(map(len, terms)) <= _LONGEST_REMEMBERED else self._search_long)(
-            terms
-        )
-
     def _search(self, terms: tuple[str, ...]) -> tuple[int, ...]:
-        found = (self._terms.find(term.encode("utf-8", "surrogatepass")) for term in terms)
+        found = (self.terms.find(term.encode("utf-8", "surrogatepass")) for term in terms)
         known = [term for term in found if term is not None]
-        self._note(self._index.size_of(known))
-        return self._index.search(known, SEARCH_LIMIT)
+        self._note(self.index.size_of(known))
+        return self.index.search(known, SEARCH_LIMIT)
 
     def _decode(self, number: int) -> Product:
         self._note(_READ_AROUND)
@@ -124,13 +114,13 @@ class Catalogue:
         )
 
 
-def query_terms(text: str) -> tuple[str, ...]:
-    """The analysed multiset of a query: queries that agree in it find the same."""
-    return _remembered_terms(text) if len(text) <= _LONGEST_REMEMBERED else _terms(text)
+def _characters(terms: tuple[str, ...]) -> int:
+    return sum(map(len, terms))
 
 
 def _terms(text: str) -> tuple[str, ...]:
     return tuple(sorted(analyze(text)))
 
 
-_remembered_terms = lru_cache(_REMEMBERED_SEARCHES)(_terms)
+# The analysed multiset of a query: queries that agree in it find the same.
+query_terms = Remembered(_terms, len, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)

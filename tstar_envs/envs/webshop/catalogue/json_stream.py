@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from tstar_envs.errors import BadData
 
-_CHUNK = 1 << 22  # characters read at a time
+CHUNK = 1 << 22  # characters read at a time
 _MOST = 1 << 28  # characters of one product: beyond this the file is broken
 _STRICT = False  # control characters in texts need not be escaped
 
@@ -24,7 +24,7 @@ class _Reader:
         self._buffer, self._at, self._line = "", 0, 1
 
     def _refill(self) -> bool:
-        more = self._handle.read(max(_CHUNK, len(self._buffer) - self._at))
+        more = self._handle.read(max(CHUNK, len(self._buffer) - self._at))
         if more:
             self._buffer, self._at = self._buffer[self._at :] + more, 0
         return bool(more)
@@ -142,7 +142,7 @@ def _where_not_text(path: Path) -> str:
     decoder, line = getincrementaldecoder("utf-8")(), 1
     with open(path, "rb") as handle:
         while True:
-            block = handle.read(_CHUNK)
+            block = handle.read(CHUNK)
             try:
                 line += decoder.decode(block, final=not block).count("\n")
             except UnicodeDecodeError as error:

@@ -70,7 +70,8 @@ def best_tagger() -> Tagger:
 
 
 @lru_cache(maxsize=1)
-def _pipeline(model: str) -> Callable[[str], Any]:
+def spacy_pipeline(model: str) -> Callable[[str], Any]:
+    """An installed model of spaCy, with no more than its tagger needs."""
     import spacy
 
     pipeline: Callable[[str], Any] = spacy.load(model, disable=["parser", "ner", "lemmatizer"])
@@ -78,4 +79,4 @@ def _pipeline(model: str) -> Callable[[str], Any]:
 
 
 def _spacy_nouns(model: str, title: str) -> list[str]:
-    return [token.text.lower() for token in _pipeline(model)(title) if token.pos_ in ("NOUN", "PROPN")]
+    return [token.text.lower() for token in spacy_pipeline(model)(title) if token.pos_ in ("NOUN", "PROPN")]

@@ -49,7 +49,7 @@ class Postings:
         weights = {
             term: weight for term, weight in list(weights.items())[:MOST_TERMS] if self.bounds[term] > 0
         }
-        found = self._candidates(weights, limit)
+        found = self.candidates(weights, limit)
         scores = np.zeros(len(found), np.float64)
         for term, weight in weights.items():  # in one order for all, so that equal documents have equal sums
             scores += self._looked_up(term, weight, found)
@@ -83,8 +83,13 @@ class Postings:
         sums[documents] = here
         return here
 
-    def _candidates(self, weights: Mapping[int, int], limit: int) -> Array:
-        """Documents, ascending, among which are the best ``limit``; sums are rounded here, so all are kept that come near."""
+    def candidates(self, weights: Mapping[int, int], limit: int) -> Array:
+        """Documents, ascending, among which are the best ``limit``; sums are rounded here, so all are kept that come near.
+
+        Args:
+            weights: how often each term of the query counts, for terms that some document has.
+            limit: how many are wanted.
+        """
         most = {term: float(self.bounds[term]) * weight for term, weight in weights.items()}
         order = sorted(most, key=lambda term: (-most[term], term))
         left = sum(most.values())

@@ -1,4 +1,4 @@
-"""What single turns are fined, beside the advantage that the end of their episode gives them."""
+"""Penalties of single turns, beside the advantage that the end of their episode gives them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tstar_envs import Step
 from tstar_train.config import RolloutConfig
 
 
-def fines(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
+def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
     """What is subtracted from the advantage of each turn of an episode, shape (turns,).
 
     Args:

@@ -1,4 +1,4 @@
-"""Fines of single turns, on episodes that the environment played."""
+"""Penalties of single turns, on episodes that the environment played."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import tstar_envs  # noqa: F401  (registers the ids)
 from tstar_envs import Step
 from tstar_train.config import RolloutConfig
-from tstar_train.rollout.fines import fines
+from tstar_train.rollout.penalties import penalties
 
 # A room with the player at the left end of a corridor of three, and the box out of its way.
 LEVEL = "#######\n#@   ##\n###$###\n### ###\n###.###\n#######\n"
@@ -35,13 +35,13 @@ def steps(tmp_path):
 
 def test_turns_that_lead_back_are_fined(steps):
     turns = steps("Right", "Right", "Left", "Up", "Right", "jump", "Left", "Right", "Down")
-    both = fines(turns, RolloutConfig(invalid_penalty=0.5, revisit_penalty=0.25))
+    both = penalties(turns, RolloutConfig(invalid_penalty=0.5, revisit_penalty=0.25))
     #                        new  new  back  bump  back  invalid back back, and the push is new
     np.testing.assert_array_equal(both, [0, 0, 0.25, 0.25, 0.25, 0.5, 0.25, 0.25, 0])
-    np.testing.assert_array_equal(fines(turns, RolloutConfig()), np.zeros(9))
+    np.testing.assert_array_equal(penalties(turns, RolloutConfig()), np.zeros(9))
 
 
 def test_one_box_more_makes_another_state(steps):
     # To the same cell twice, with a push between.
     turns = steps("Right", "Right", "Down", "Up")
-    np.testing.assert_array_equal(fines(turns, RolloutConfig(revisit_penalty=1.0)), np.zeros(4))
+    np.testing.assert_array_equal(penalties(turns, RolloutConfig(revisit_penalty=1.0)), np.zeros(4))
