@@ -36,7 +36,7 @@ class EnvEntry:
         splits: its splits.
         train_on: for an id without a train split, the id of those whose training carries over to it.
         metric: what its reward is called in results: success, or another name where it is 0 or 1 (EM, exact match); score where it may
-            lie between, so that success is told beside it.
+            lie between, so that success is reported beside it.
     """
 
     id: str

@@ -104,7 +104,7 @@ class Game:
         return True
 
     def _rules(self) -> None:
-        """What the agent is told of the rules."""
+        """Print the rules as the agent reads them."""
         self._console.print(Panel(plain(self._env.prompt()), title=self._name))
 
     def _letters(self) -> str:

@@ -279,8 +279,8 @@ def settings_name(name: str, entry: EnvEntry) -> str:
     """The name of the recipe by which a tiny policy plays an environment (for ``load_recipe``).
 
     It is the recipe that the policy was made with, which its ``config.json`` names and its checkpoints keep, where that is of the
-    environment's family; otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several moves
-    a turn.
+    environment's family; otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several
+    moves a turn.
 
     Args:
         name: ``tiny`` or the path of a policy (see ``is_tiny``).

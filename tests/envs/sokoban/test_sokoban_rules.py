@@ -404,25 +404,25 @@ def spoken_along_the_way(env: SokobanEnv, task: int) -> Iterator[Spoken]:
 
 
 @pytest.fixture(scope="module", params=list(DIFFICULTIES))
-def told(request: pytest.FixtureRequest) -> tuple[str, list[list[Spoken]]]:
+def spoken_episodes(request: pytest.FixtureRequest) -> tuple[str, list[list[Spoken]]]:
     """A difficulty, and what the expert says in forty episodes of it."""
     env = SokobanEnv(difficulty=request.param, split="train")
     return request.param, [[*spoken_along_the_way(env, task)] for task in range(40)]
 
 
-def test_the_wording_of_a_thought_changes_no_move(told) -> None:
-    assert all(len(reply.actions) == 1 for episode in told[1] for reply in episode)
+def test_the_wording_of_a_thought_changes_no_move(spoken_episodes) -> None:
+    assert all(len(reply.actions) == 1 for episode in spoken_episodes[1] for reply in episode)
 
 
-def test_a_thought_knows_where_its_box_and_the_player_are(told) -> None:
-    for reply in chain(*told[1]):
+def test_a_thought_knows_where_its_box_and_the_player_are(spoken_episodes) -> None:
+    for reply in chain(*spoken_episodes[1]):
         assert reply.box in reply.boxes
         assert str(reply.player) in reply.thought or "right behind" in reply.thought
 
 
-def test_the_target_of_a_thought_is_one_and_not_where_the_box_stands(told) -> None:
+def test_the_target_of_a_thought_is_one_and_not_where_the_box_stands(spoken_episodes) -> None:
     """Without a target the box is on one now, and the thought says that it comes back."""
-    difficulty, episodes = told
+    difficulty, episodes = spoken_episodes
     returning = 0
     for reply in chain(*episodes):
         row, column = reply.named or reply.box
@@ -434,9 +434,9 @@ def test_the_target_of_a_thought_is_one_and_not_where_the_box_stands(told) -> No
     assert bool(returning) == (difficulty != "easy"), "one box has no reason to come back"
 
 
-def test_a_thought_says_so_exactly_where_the_push_leads_away_from_the_target(told) -> None:
+def test_a_thought_says_so_exactly_where_the_push_leads_away_from_the_target(spoken_episodes) -> None:
     around = 0
-    for reply in chain(*told[1]):
+    for reply in chain(*spoken_episodes[1]):
         if reply.named:
             away = lone_pushes(reply.room, reply.moved, reply.named) > lone_pushes(
                 reply.room, reply.box, reply.named
@@ -449,8 +449,8 @@ def test_a_thought_says_so_exactly_where_the_push_leads_away_from_the_target(tol
     assert around
 
 
-def test_the_push_that_a_thought_names_comes_next_and_until_then_the_plan_stays(told) -> None:
-    for episode in told[1]:
+def test_the_push_that_a_thought_names_comes_next_and_until_then_the_plan_stays(spoken_episodes) -> None:
+    for episode in spoken_episodes[1]:
         plans = set()
         for reply in episode:
             plans.add((reply.box, reply.way))
@@ -460,8 +460,8 @@ def test_the_push_that_a_thought_names_comes_next_and_until_then_the_plan_stays(
                 plans = set()
 
 
-def test_every_box_that_was_spoken_of_ends_where_the_thoughts_say(told) -> None:
-    for episode in told[1]:
+def test_every_box_that_was_spoken_of_ends_where_the_thoughts_say(spoken_episodes) -> None:
+    for episode in spoken_episodes[1]:
         promised: list[tuple[Cell, Cell]] = []
         for reply in episode:
             if reply.effect:
