@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
@@ -327,20 +328,34 @@ class Spoken(NamedTuple):
         return any(said in self.thought for said in words)
 
 
+def on_the_way(problem: tuple[State, Goal], observation: str, wording: int) -> Iterator[Spoken]:
+    """What the expert says from a state to the goal."""
+    view = view_for(problem, observation)
+    state, goal = problem
+    while (step := view.expert.first_step(state)) is not None:
+        yield Spoken(view, state, step, *view.expert.next_step(state, wording))
+        state = apply(state, step.operator)
+    assert goal.holds(state)
+
+
+# Problems that lead to thoughts which are rare elsewhere: a block between two others, and one that others must be on.
+RARE = [read_problem("a y z x", "a z"), read_problem("y z x", "x y")]
+
+
 @pytest.fixture(scope="module")
 def spoken() -> list[Spoken]:
-    """What the expert says on its way to the goal from any state, in 150 problems that Hypothesis draws."""
-    replies = []
+    """What the expert says on its way to the goal from any state, in 150 problems that Hypothesis draws, and in rare ones."""
+    replies = [
+        reply
+        for problem in RARE
+        for wording in range(WORDINGS)
+        for reply in on_the_way((problem.start, problem.goal), "natural", wording)
+    ]
 
     @settings(max_examples=150, deadline=None)
     @given(problems(most_blocks=7), st.sampled_from(["natural", "compact"]), st.integers(0, WORDINGS - 1))
     def play(problem: tuple[State, Goal], observation: str, wording: int) -> None:
-        view = view_for(problem, observation)
-        state, goal = problem
-        while (step := view.expert.first_step(state)) is not None:
-            replies.append(Spoken(view, state, step, *view.expert.next_step(state, wording)))
-            state = apply(state, step.operator)
-        assert goal.holds(state)
+        replies.extend(on_the_way(problem, observation, wording))
 
     play()
     return replies
