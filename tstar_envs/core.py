@@ -382,24 +382,3 @@ class TextEnv(
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
-
-    # Beyond Gymnasium -----------------------------------------------------------------------------------------------
-
-    @property
-    def task(self) -> Task:
-        """The task that is played, as the family keeps it; it is never changed. ResetNeeded before the first ``reset``."""
-        return self._running()[0]
-
-    @property
-    def state(self) -> State:
-        """The state of the episode as the family's rules take it, never changed in place. ResetNeeded before the first ``reset``."""
-        return self._running()[1]
-
-    @property
-    def over(self) -> bool:
-        """Whether only ``reset`` may come next: no episode has begun, or it was terminated or truncated."""
-        return self._over
-
-    def state_key(self) -> str:
-        """blake2b of the current state: equal exactly for equal states of one task."""
-        return self._state_key(*self._running())

@@ -1,4 +1,4 @@
-"""Snapshots of an episode, what makes one fit an environment, and digests of what tasks hold."""
+"""The episode that is played, its snapshots, what makes one fit an environment, and digests of what tasks hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ State = TypeVar("State")
 
 
 class Restorable(Generic[Task, State]):
-    """The part of ``TextEnv`` that concerns snapshots and what tasks hold.
+    """The part of ``TextEnv`` that shows the episode that is played, keeps it for later, and says what its task holds.
 
     A family may write ``_task_content`` where more decides a task than its instruction, first observation and first state say, and
     ``world_digest`` where its tasks are played in something they share.
@@ -58,6 +58,25 @@ class Restorable(Generic[Task, State]):
 
     @abstractmethod
     def _first_info(self) -> dict[str, Any]: ...
+
+    @property
+    def task(self) -> Task:
+        """The task that is played, as the family keeps it; it is never changed. ResetNeeded before the first ``reset``."""
+        return self._running()[0]
+
+    @property
+    def state(self) -> State:
+        """The state of the episode as the family's rules take it, never changed in place. ResetNeeded before the first ``reset``."""
+        return self._running()[1]
+
+    @property
+    def over(self) -> bool:
+        """Whether only ``reset`` may come next: no episode has begun, or it was terminated or truncated."""
+        return self._over
+
+    def state_key(self) -> str:
+        """blake2b of the current state: equal exactly for equal states of one task."""
+        return self._state_key(*self._running())
 
     def snapshot(self) -> Snapshot[State]:
         """The episode so far, to continue from later with ``restore``."""
