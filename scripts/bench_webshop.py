@@ -28,9 +28,8 @@ from tstar_envs.envs.webshop.catalogue.plan import data_home
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.tasks import load_shop
 
-ORIGINAL_STEPS = (
-    20.4  # per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores)
-)
+# Per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores).
+ORIGINAL_STEPS = 20.4
 HUMAN_GOALS = 12_000
 SEARCHES = 300  # of each kind
 COMMON = ("gift", "home", "friends", "edition", "workshop", "guide", "parts", "season", "small", "black")

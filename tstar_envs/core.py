@@ -32,7 +32,6 @@ LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still 
 Task = TypeVar("Task")
 State = TypeVar("State")
 
-
 # What ``info`` holds after a step beside what it holds on reset.
 _STEP_INFO = {
     "thought": "",
@@ -82,12 +81,10 @@ class TextEnv(
     longest_observation: int = 20_000
     optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
-    answers: bool = (
-        True  # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form)
-    )
-    exact_replies: bool = (
-        False  # True: nothing is taken off an action, as in the original that a mode reproduces
-    )
+    # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form).
+    answers: bool = True
+    # True: nothing is taken off an action, as in the original that a mode reproduces.
+    exact_replies: bool = False
     tools: tuple[Tool, ...] = (
         tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),
     )
@@ -129,10 +126,9 @@ class TextEnv(
         self._state: State | None = None
         self._task_id = ""
         self._task_split = split
-        self._first: dict[str, Any] = {}  # info of the episode at its start,
-        self._later: dict[
-            str, Any
-        ] = {}  # and with the entries of a step: copying these is the fastest way to a fresh dict
+        # ``info`` of the episode at its start, and with the entries of a step: copying these is the fastest way to a fresh dict.
+        self._first: dict[str, Any] = {}
+        self._later: dict[str, Any] = {}
         self._step_count = 0
         self._observation = ""
         self._over = True
@@ -238,11 +234,9 @@ class TextEnv(
         ids = self.task_ids(self.split)
         if not len(ids):
             filled = [split for split in self.splits if len(self.task_ids(split))]
-            advice = (
-                f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
-                if filled
-                else "choose another data tier"
-            )
+            advice = "choose another data tier"
+            if filled:
+                advice = f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
             raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; {advice}")
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]

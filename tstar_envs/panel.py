@@ -27,9 +27,8 @@ from tstar_envs.errors import PanelMismatch, UnknownOption
 from tstar_envs.registry import find_entry
 
 FOLDER = Path(__file__).parent / "panels"
-SHORT = (
-    12  # letters kept of a task's digest, enough to find which task differs; the hash is over whole digests
-)
+# Letters kept of a task's digest, enough to find which task differs; the hash is over whole digests.
+SHORT = 12
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "paper": (

@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 from tstar_envs.data.files import parse_json, regular_file
 from tstar_envs.errors import BadData, TStarError
 
-SCHEMA_VERSION = (
-    2  # 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable
-)
+# 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable.
+SCHEMA_VERSION = 2
 _BLOCK = 65_536  # bytes read at a time, from the end
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -192,6 +193,19 @@ def test_an_agent_that_crashes_in_one_episode_plays_the_others() -> None:
     done = {e.task[-1]: e for e in play_all(chairs, Setting(ENTRY, "n"), keys(4))}
     assert [done[n].failure for n in "0123"] == ["model", "model", AGENT, "model"]
     assert "the agent raised OSError: my bug" in done["2"].error and "test_runner.py" in done["2"].error
+
+
+def test_a_fault_is_shown_at_the_agents_own_line_not_inside_the_library_it_called() -> None:
+    class Unset:
+        def reset(self, observation: str, info: dict[str, Any]) -> None:
+            pass
+
+        def act(self, observation: str, info: dict[str, Any]) -> str:
+            return os.environ["A_VARIABLE_THAT_NOBODY_SETS"]
+
+    (episode,) = play_all([Seat(SokobanEnv(), Unset())], Setting(ENTRY, "n"), keys(1))
+    assert "the agent raised KeyError: 'A_VARIABLE_THAT_NOBODY_SETS'" in episode.error
+    assert "test_runner.py" in episode.error and episode.error.endswith("in act)")
 
 
 def test_what_an_agent_asked_of_a_model_is_recorded_though_it_fails() -> None:

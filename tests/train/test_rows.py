@@ -272,9 +272,8 @@ def test_surgical_gradient_by_finite_differences(temperature):
     parameter = list(model.parameters())[place]
     direction = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     analytic = float((vector.split(sizes)[place].view_as(parameter) * direction).sum())
-    step = (
-        1e-4  # the model's norms compute in single precision, so a smaller step would measure their rounding
-    )
+    # The model's norms compute in single precision, so a smaller step would measure their rounding.
+    step = 1e-4
     with torch.no_grad():
         parameter.add_(step * direction)
         up = loss(model)

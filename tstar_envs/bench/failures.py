@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
+from pathlib import Path
 
 from tstar_envs.errors import TStarError
 from tstar_envs.record import Episode
@@ -17,6 +19,9 @@ KINDS = {
     AGENT: "the agent's code failed",
 }
 SCORED = (MODEL, UNPARSED)
+# Beginnings of file names whose lines say little about what failed: Python's library, installed packages, frozen modules, the harness.
+_INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_BETWEEN = (*_INSTALLED, "<", str(Path(__file__).parent))
 UNREADABLE_SHARE = 0.5  # of an episode's replies; from there on the form of the replies is what failed
 
 
@@ -33,9 +38,10 @@ class EnvironmentFailed(TStarError):
 
 
 def raised(who: str, error: Exception) -> str:
-    """One line on what foreign code raised, and where."""
+    """One line on what foreign code raised, and where: its last line in code that is neither installed nor the harness."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    own = [frame for frame in frames if not frame.filename.startswith(_BETWEEN)] or frames
+    where = f" ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
     return f"{who} raised {type(error).__name__}: {error}{where}"
 
 

@@ -21,6 +21,10 @@ from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import list_envs
 
 FORMAT = 1  # of --json
+COLUMNS = (
+    "interval: bootstrap over tasks (from Wilson's where all differ alike); p: sign flips of the tasks' differences (all of them "
+    f"where at most {EXACT} tasks differ); detectable effect: the true difference that so many tasks find in 80 % of cases"
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ def run(command: CompareCommand, console: Console) -> int:
     if command.json:
         whole = found if all(path.is_dir() for path in command.files) else found[0]
         console.file.write(json.dumps(whole, indent=1) + "\n")
+    else:
+        say(console, COLUMNS, "dim")
     return 0
 
 
@@ -182,12 +188,6 @@ def _show(
     console.print(table)
     for one in compared:
         say(console, f"{_pair(one)}: {_verdict(one)}", "green" if one.decided else "yellow")
-    say(
-        console,
-        "interval: bootstrap over tasks (from Wilson's where all differ alike); p: sign flips of the tasks' differences (all of them "
-        f"where at most {EXACT} tasks differ); detectable effect: the true difference that so many tasks find in 80 % of cases",
-        "dim",
-    )
 
 
 def _pair(one: Comparison) -> str:

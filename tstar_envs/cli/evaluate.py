@@ -205,7 +205,12 @@ def _show_errors(played: Played, console: Console) -> None:
         if played.results is not None
         else "with --out they could be repeated alone"
     )
-    say(console, f"{len(errors)} episodes ended in an error and are in no figure: {again}", "red")
+    episodes = (
+        "1 episode ended in an error and is"
+        if len(errors) == 1
+        else f"{len(errors)} episodes ended in an error and are"
+    )
+    say(console, f"{episodes} in no figure: {again}", "red")
     say(console, f"the last one, on {errors[-1].task}: {errors[-1].error}", "red")
 
 

@@ -17,9 +17,8 @@ except ImportError:  # Windows has neither
     termios = tty = None  # type: ignore[assignment]
 
 ESCAPE, END_OF_INPUT = "\x1b", "\x04"
-_REST_OF_SEQUENCE = (
-    0.05  # seconds; an arrow key sends three bytes at once, a person who presses Escape sends one
-)
+# Seconds; an arrow key sends three bytes at once, a person who presses Escape sends one.
+_REST_OF_SEQUENCE = 0.05
 
 
 def check_terminal() -> None:

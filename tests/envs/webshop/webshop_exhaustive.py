@@ -1,6 +1,6 @@
 """A search that scores every document, to compare the index's search with.
 
-python tests/envs/webshop_exhaustive.py STORE --searches 200    # compares on a large store
+python tests/envs/webshop/webshop_exhaustive.py STORE --searches 200    # compares on a large store
 """
 
 from __future__ import annotations

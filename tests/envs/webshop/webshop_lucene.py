@@ -1,7 +1,7 @@
 """Compares the shop's search with Lucene itself: the same products in the same order, from the analyser of the original's index.
 
     pip download --no-deps pyserini==0.22.1 && unzip pyserini-0.22.1-py3-none-any.whl && pip install JPype1    # and a Java 17
-    python tests/envs/webshop_lucene.py --jar pyserini/resources/jars/anserini-0.22.1-fatjar.jar --data mini
+    python tests/envs/webshop/webshop_lucene.py --jar pyserini/resources/jars/anserini-0.22.1-fatjar.jar --data mini
 
 The original's searcher (Anserini's SimpleSearcher) puts equal scores in the order of the ids, Lucene alone in that of the documents.
 """

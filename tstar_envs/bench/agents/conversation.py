@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 Message = dict[str, Any]
-CHARACTERS_PER_TOKEN = (
-    3.0  # until the endpoint has counted a request; English has about four, so that this is on the safe side
-)
+# Until the endpoint has counted a request; English has about four, so that this is on the safe side.
+CHARACTERS_PER_TOKEN = 3.0
 _OVERHEAD = 6  # tokens around a message
 
 

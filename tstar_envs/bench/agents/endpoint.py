@@ -103,14 +103,13 @@ class Endpoint:
         try:
             import openai
         except ModuleNotFoundError as error:
-            raise MissingExtra("agents that talk to an endpoint", error.name or "openai", "bench") from error
+            raise MissingExtra("an agent behind an endpoint", error.name or "openai", "bench") from error
         self._openai = openai
         self._make = partial(
             openai.AsyncOpenAI, api_key=key or "none", base_url=base_url, timeout=self.timeout, max_retries=0
         )
-        self._client: openai.AsyncOpenAI | None = (
-            None  # made at the first request, in the event loop that it belongs to
-        )
+        # Made at the first request, in the event loop that it belongs to.
+        self._client: openai.AsyncOpenAI | None = None
         self._pauses = Pauses()
         self._length_field = "max_tokens"
 
@@ -178,9 +177,8 @@ class Endpoint:
                 and self._length_field == "max_tokens"
                 and "max_completion_tokens" in text
             ):
-                self._length_field = (
-                    "max_completion_tokens"  # newer models of OpenAI take the limit under this name only
-                )
+                # Newer models of OpenAI take the limit under this name only.
+                self._length_field = "max_completion_tokens"
                 return await self._send(messages, max_tokens, fields)
             if error.status_code in (400, 413, 422) and any(sign in text.lower() for sign in _TOO_LONG):
                 raise TooLong(f"the messages do not fit the model: {text:.300}") from error

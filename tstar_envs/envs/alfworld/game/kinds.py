@@ -95,7 +95,7 @@ class ObjectKind:
     Attributes:
         name: in ALFRED's spelling, ``SoapBar``.
         abilities: predicates of the domain, ``cleanable`` and so on.
-        rooms: letter of a room (``ROOMS``) -> share of such rooms that have the kind.
+        rooms: letter of a room (``House.room``) -> share of such rooms that have the kind.
         places: kinds of receptacles that it can be in.
     """
 
