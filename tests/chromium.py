@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def show(driver: Any, page: Path, width: int = 1400, scheme: str = "light") -> N
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get(page.as_uri())
+
+
+def unlocked(page: Path) -> Path:
+    """The same page without its content security policy: that is a second lock, and the first must hold without it."""
+    found = page.with_name("unlocked.html")
+    text = page.read_text(encoding="utf-8")
+    found.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text), encoding="utf-8")
+    return found
 
 
 def assert_quiet(driver: Any) -> None:

@@ -24,6 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
 
 
+def same_json(first: bytes, second: bytes) -> bool:
+    """Whether both are JSON, and the same."""
+    try:
+        return bool(json.loads(first) == json.loads(second))
+    except ValueError:
+        return False
+
+
 def make_documents(count: int, seed: int = 0, words: int = 25) -> list[Document]:
     """Titles are unique; bodies are drawn from a Zipf-like vocabulary, as prose is."""
     generator = random.Random(seed)

@@ -1,7 +1,6 @@
 """Building: the same bytes streamed or in memory, killed or not; what approximate indexes find; opening without reading."""
 
 import gzip
-import json
 import os
 import random
 import shutil
@@ -11,7 +10,7 @@ from queue import Queue
 
 import numpy as np
 import pytest
-from conftest import folder_contents, make_documents, run_cli
+from conftest import folder_contents, make_documents, run_cli, same_json
 
 from retriever import (
     BadCorpus,
@@ -116,7 +115,7 @@ def test_every_damage_is_refused_by_name(kind: Kind, corpus_file: Path, tmp_path
             )
         for damaged in [*map(bytes, flipped), whole[:-1], whole[: len(whole) // 3], b"", whole + b"\0"]:
             path.write_bytes(damaged)
-            if path.name == "manifest.json" and _same_json(damaged, whole):
+            if path.name == "manifest.json" and same_json(damaged, whole):
                 continue
             for verify in ("before", "behind"):
                 # Below a MiB nothing is left to be verified behind, so both find it at once.
@@ -125,13 +124,6 @@ def test_every_damage_is_refused_by_name(kind: Kind, corpus_file: Path, tmp_path
                 assert str(path) in str(caught.value)
         path.write_bytes(whole)
     load_index(folder)
-
-
-def _same_json(first: bytes, second: bytes) -> bool:
-    try:
-        return bool(json.loads(first) == json.loads(second))
-    except ValueError:
-        return False
 
 
 def test_no_answer_comes_from_a_damaged_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import same_json
 
 from retriever import BadIndex, Bm25Index, Document, HashedIndex, load_index, save_index
 
@@ -39,7 +40,7 @@ def test_every_flipped_bit_is_refused(kind: type[Index], documents: list[Documen
             damaged = bytearray(whole)
             damaged[generator.randrange(len(whole))] ^= 1 << generator.randrange(8)
             path.write_bytes(damaged)
-            if path.name == "manifest.json" and _same_json(bytes(damaged), whole):
+            if path.name == "manifest.json" and same_json(bytes(damaged), whole):
                 continue
             with pytest.raises(BadIndex) as caught:
                 load_index(folder)
@@ -50,13 +51,6 @@ def test_every_flipped_bit_is_refused(kind: type[Index], documents: list[Documen
             load_index(folder)
         path.write_bytes(whole)
     load_index(folder)
-
-
-def _same_json(first: bytes, second: bytes) -> bool:
-    try:
-        return bool(json.loads(first) == json.loads(second))
-    except ValueError:
-        return False
 
 
 def test_missing_and_foreign_files(index_folder: Path, tmp_path: Path) -> None:

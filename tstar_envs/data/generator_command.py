@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,11 @@ def generator_command(description: str | None, seed: int) -> GeneratorCommand:
         description: a docstring, the first line of which is the help text.
         seed: of the shipped files, the default.
     """
-    parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
+    spec = sys.modules["__main__"].__spec__  # of the generator's package, run with -m
+    parser = argparse.ArgumentParser(
+        prog=None if spec is None else f"python -m {spec.parent}",
+        description=description.splitlines()[0] if description else None,
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     parser.add_argument(
         "--seed", type=int, default=seed, help="what the files follow from (default: the shipped ones')"

@@ -21,7 +21,10 @@ from tstar_envs.errors import TStarError, UnknownOption
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m tstar_envs.envs.alfworld.published",
+        description=__doc__.splitlines()[0] if __doc__ else None,
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the tree json_2.1.1/<split>/...")
     parser.add_argument(
         "--split", default="", help=f"one of {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all"
