@@ -83,6 +83,14 @@ def test_tables_pair_by_task_and_by_seed():
     assert "g: other - grpo | +0.500" in claims
 
 
+def test_claims_are_corrected_for_all_that_the_plan_names_run_or_not():
+    tasks = 12  # one sign for all of them: p = 2 / 2**12
+    record = [line("grpo", 0, [0.0] * tasks, [0.0] * tasks), line("other", 0, [2.0] * tasks, [1.0] * tasks)]
+    claims = [{"group": name, "first": "other", "second": "grpo"} for name in ("g", "not yet", "nor this")]
+    alone, corrected = (script.claims_table(record, claims[:many]).splitlines()[-1] for many in (1, 3))
+    assert alone.endswith("| 0.0005 | 0.0005 |") and corrected.endswith("| 0.0005 | 0.0015 |")
+
+
 def test_the_record_that_is_there_gives_tables():
     record = script.read(ROOT / "docs/results/algorithms.jsonl")
     known = {group["name"]: group for group in PLAN["groups"]}
