@@ -102,9 +102,8 @@ def _scripts(name: str, number: int) -> list[Script]:
             _, _, terminated, truncated, _ = env.step(replies[-1])
             over = terminated or truncated
         scripts[task] = Script(task, tuple(replies))
-    return [
-        scripts[found.ids[n % len(scripts)]] for n in range(number)
-    ]  # small splits are played several times
+    # Small splits are played several times.
+    return [scripts[found.ids[n % len(scripts)]] for n in range(number)]
 
 
 def _in_process(name: str, scripts: Sequence[Script]) -> float:

@@ -150,9 +150,8 @@ def group_steps(bench: Bench, draws: list[float]) -> Callable[[], int]:
         done = 0
         while done + ROWS <= len(draws):
             infos = group.reset([numbers.choice(tasks) for _ in range(ROWS)])[1]
-            while all(group.running) and done + ROWS <= len(
-                draws
-            ):  # all rows run, as they do in the other vector environment
+            # All rows run, as they do in the other vector environment.
+            while all(group.running) and done + ROWS <= len(draws):
                 turn = draws[done : done + ROWS]
                 infos = group.step(
                     replies(bench.words, turn, [info["admissible_actions"] for info in infos])

@@ -88,9 +88,8 @@ def main() -> None:
         trainers = [build(config, Alone()) for config in sides.values()]
         spent: list[list[dict[str, float]]] = [[] for _ in trainers]
         for number in range(asked.iterations + 1):
-            for place in range(
-                len(trainers)
-            ):  # whoever comes first finds colder caches, so each does in turn
+            # Whoever comes first finds colder caches, so each does in turn.
+            for place in range(len(trainers)):
                 side = (place + number) % len(trainers)
                 spent[side].append(seconds_of(trainers[side], number))
         for name, seconds in zip(sides, spent, strict=True):

@@ -129,9 +129,8 @@ class Theirs:
                 spent[-1] += time.process_time()
 
         def reward(completions: list[Any], completion_ids: list[list[int]], **columns: object) -> list[float]:
-            return [
-                float(sum(ids) % 7) for ids in completion_ids
-            ]  # differs within a group, so that every token has a gradient
+            # Differs within a group, so that every token has a gradient.
+            return [float(sum(ids) % 7) for ids in completion_ids]
 
         env = cls(**{**entry.kwargs, "split": "train"})
         rules, tasks = env.prompt(), list(env.task_ids("train"))[: TASKS * steps]

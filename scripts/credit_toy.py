@@ -228,9 +228,8 @@ def credits(name: str, group: Sequence[Walk], gamma: float) -> list[Floats]:
             a + b
             for a, b in zip(episode, np.split(step, np.cumsum([len(r) for r in returns])[:-1]), strict=True)
         ]
-    if (
-        name == "paper"
-    ):  # equal states at one depth are equal decisions: the merging that an exact KL would make
+    # Equal states at one depth are equal decisions: the merging that an exact KL would make.
+    if name == "paper":
         return build_tree(group, lambda t, i, j: 0.0, gamma=1.0, history="state").advantages()
     return build_tree(group, None, gamma=gamma, nodes="state", start_key=group[0].start_key).advantages(
         credit="transition"

@@ -72,9 +72,7 @@ def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str,
         one = trainer_of(changed, policy, Alone())
         learner = one.learner
         # No step is taken: both parts are of the same episodes, since seeds say what is drawn.
-        learner.apply = lambda factor, learner=learner, part=part: (
-            found[part].append(learner._gradient) or 0.0
-        )
+        learner.apply = lambda factor, learner=learner, part=part: found[part].append(learner.gradient) or 0.0
         for number in range(iterations):
             learner.discard()
             iterate(one, number)

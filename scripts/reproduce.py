@@ -102,16 +102,14 @@ def more_imitation(
     recipe = recipe_of(entry)
     policy = load_policy("tiny", recipe.name)
     torch.set_num_threads(1)
-    practice = PracticeMix(
-        recipe, entry, only=True
-    )  # the control may specialise on this environment, as the other methods do
+    # The control may specialise on this environment, as the other methods do.
+    practice = PracticeMix(recipe, entry, only=True)
     rows = practice_rows(
         practice, policy.codec, FRESH_PRACTICE + config.seed, recipe.warm_start.demonstrations, recipe.env
     )
     # The rates fall with the seconds: a number of steps planned from the speed of the first ones missed them by a fifth.
-    last = recipe.warm_start.stages[
-        -1
-    ]  # batches as in the warm start, or the control would learn worse than it did
+    # Batches as in the warm start, or the control would learn worse than it did.
+    last = recipe.warm_start.stages[-1]
     schedule = ImitationSchedule(
         seconds=seconds,
         decay=1.0,

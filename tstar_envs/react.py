@@ -83,9 +83,8 @@ def _read(reply: str, exact: bool, answers: bool) -> Reply:
         action = answer_content(action)
     if exact:
         return Reply(thought, action, cue)
-    if (
-        "<" in action or "[" in action
-    ):  # a mark of the reply's own form is no part of a query, and could not be said again
+    # A mark of the reply's own form is no part of a query, and could not be said again.
+    if "<" in action or "[" in action:
         action = _MARKS.sub("", action)
     return Reply(thought, plain_action(action), cue)
 
@@ -191,9 +190,8 @@ def _json_reply(text: str) -> Reply | None:
         if "{" in text
         else ""
     )
-    if (
-        not text.startswith("{") or len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100
-    ):  # deep nesting would raise
+    # Deep nesting would raise.
+    if not text.startswith("{") or len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100:
         return None
     try:
         content, _ = json.JSONDecoder().raw_decode(text)

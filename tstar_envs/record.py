@@ -209,15 +209,8 @@ def _checked(cls: type[Episode] | type[Step], record: Any) -> dict[str, Any]:
     return record
 
 
-_COUNTS = (
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "tries",
-    "dropped",
-    "step",
-    "attempt",
-)  # of a call
+# What is counted of a call.
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "tries", "dropped", "step", "attempt")
 
 
 def _check_parts(record: dict[str, Any]) -> None:

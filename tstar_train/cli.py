@@ -64,9 +64,8 @@ def train_command(arguments: Sequence[str]) -> int:
     torchrun = from_torchrun(_patience(rest))
     try:
         if torchrun is not None and torchrun.rank:
-            follow_torchrun(
-                torchrun
-            )  # the options are the first rank's to read, and it says what is wrong with them
+            # The options are the first rank's to read, and it says what is wrong with them.
+            follow_torchrun(torchrun)
             return 0
         return _lead(known, rest, console, torchrun)
     finally:
@@ -257,9 +256,8 @@ def _no_such_option(given: str, config: Config) -> str:
         for name, _, _ in options(config)
         if name not in ("env", "model", "env_options", "training_options")
     ]
-    near = difflib.get_close_matches(
-        given.partition("=")[0], names, cutoff=0.7
-    )  # a shared "--" alone must not count
+    # A shared "--" alone must not count.
+    near = difflib.get_close_matches(given.partition("=")[0], names, cutoff=0.7)
     listed = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}."
     return f"no option {given!r}; {listed} All with their defaults: python -m tstar_train --help"
 

@@ -37,9 +37,8 @@ def check(config: Config) -> None:
     _check_horizon(config)
     _check_algorithm(config)
     _check_device(config.device)
-    if (
-        config.optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None
-    ):  # only looked for: an import takes seconds
+    # Only looked for: an import takes seconds.
+    if config.optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         raise MissingExtra("--optimizer deepspeed", "deepspeed", "deepspeed")
 
 

@@ -193,9 +193,8 @@ def play_held_out(
             )
             engine.forget()
             batch = [t.episode for t in trajectories]
-            stop_if_most_failed(
-                [e for e in batch if failed(e)], len(batch)
-            )  # early: every batch waits for what is down
+            # Early: every batch waits for what is down.
+            stop_if_most_failed([e for e in batch if failed(e)], len(batch))
             episodes += batch
     return [episode for part in trainer.world.gather(episodes) for episode in part]
 

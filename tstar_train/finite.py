@@ -17,9 +17,8 @@ from tstar_envs import TStarError
 _LIKELY = "a likely cause is a learning rate that is too high for this model (--optim.learning-rate), or a model that is damaged"
 
 
-_LARGEST = math.sqrt(
-    torch.finfo(torch.float32).max
-)  # whose square is a number: the optimizer squares gradients in single precision
+# Whose square is a number: the optimizer squares gradients in single precision.
+_LARGEST = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class NotFinite(TStarError, ArithmeticError):

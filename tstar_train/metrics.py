@@ -72,9 +72,8 @@ def summarize(
             "kl_rejected_early": work.rejected_early,
         }
         for name in ("surgical_loss", "surgical_accuracy", "surgical_margin", "surgical_gradient_norm"):
-            metrics[name] = (
-                _known(getattr(stats, name)) if stats.surgical_steps else None
-            )  # without grafts there is nothing to measure
+            # Without grafts there is nothing to measure.
+            metrics[name] = _known(getattr(stats, name)) if stats.surgical_steps else None
     if config.needs_reference:
         metrics["kl_reference"] = stats.kl_reference
     if config.algo.startswith("dapo"):

@@ -71,9 +71,8 @@ def train(
         if resume and (summary := finished(out, config, checkpoint)) is not None:
             done = summary["iterations"]
             message = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
-            console.print(
-                message, highlight=False, soft_wrap=True
-            )  # a command that is broken into lines cannot be pasted
+            # A command that is broken into lines cannot be pasted.
+            console.print(message, highlight=False, soft_wrap=True)
             if _lacks_report(out):
                 console.print(f"report: {write_report(out)}", highlight=False, soft_wrap=True)
             return summary
@@ -98,9 +97,8 @@ def _run(
     folder: RunFolder | None = None
     try:
         with all_ranks(config, torchrun) as world:
-            trainer = build(
-                config, world, console
-            )  # before the folder is filled: a start that fails must not leave one behind
+            # Before the folder is filled: a start that fails must not leave one behind.
+            trainer = build(config, world, console)
             folder = RunFolder(out, config)
             folder.write("config.json", config.to_json())
             world.in_case(
@@ -112,9 +110,8 @@ def _run(
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
                 order(trainer, "load", checkpoint)
-            folder.cut(
-                progress.iteration if checkpoint is not None else -1
-            )  # without one not even the start's validation stands
+            # Without one not even the start's validation stands.
+            folder.cut(progress.iteration if checkpoint is not None else -1)
             validation = Validation(config, folder, validated, console)
             if checkpoint is not None:
                 console.print(f"resuming after iteration {progress.iteration}", highlight=False)

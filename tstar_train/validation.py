@@ -119,9 +119,8 @@ class Validation:
         self._folder.log_validation(record)
         if best == iteration:
             keep_best(path, iteration)
-        if not iteration and not order(
-            trainer, "finds", best_folder(path)
-        ):  # said now rather than when all is trained
+        # Said now rather than when all is trained.
+        if not iteration and not order(trainer, "finds", best_folder(path)):
             raise UnknownOption(
                 f"--evaluation.validate-every: every process reads {best_folder(path)} in the end, and one does not find it: give an --out "
                 f"that all hosts share, or --evaluation.validate-every 0"

@@ -26,10 +26,8 @@ from tstar_train.watch import Watch
 
 T = TypeVar("T")
 
-_POLL_SECONDS = (
-    5e-5,
-    5e-3,
-)  # first and longest pause between two looks at a call that other ranks have not joined yet
+# First and longest pause between two looks at a call that other ranks have not joined yet.
+_POLL_SECONDS = (5e-5, 5e-3)
 
 
 class RankFailed(TStarError, RuntimeError):

@@ -46,11 +46,8 @@ except ImportError as error:
 SESSIONS, IDLE_SECONDS = 64, 600.0
 PANEL = "v1"
 PANEL_SPLIT = f"panel-{PANEL}"  # the panel's tasks, offered as one more split
-_SPLIT_TYPES = {
-    "train": "train",
-    "test": "test",
-    PANEL_SPLIT: "test",
-}  # as OpenEnv calls them; every other split is its "validation"
+# As OpenEnv calls them; every other split is its "validation".
+_SPLIT_TYPES = {"train": "train", "test": "test", PANEL_SPLIT: "test"}
 
 
 class Served:

@@ -105,9 +105,8 @@ class Rollout:
         try:
             action = tool.text(arguments)
         except BadCall:
-            self._step(
-                f"{tool.name}({json.dumps(arguments, ensure_ascii=False, default=str)})"
-            )  # as `eval --tools` plays it
+            # As `eval --tools` plays it.
+            self._step(f"{tool.name}({json.dumps(arguments, ensure_ascii=False, default=str)})")
             raise
         return self._step(render_reply("", action))
 

@@ -28,10 +28,8 @@ from tstar_envs.stable_random import StableRandom
 
 Infos = list[dict[str, Any]]
 Observations = dict[str, Any]
-REPLIES = {
-    "tags": ("action", "search", "answer"),
-    "react": ("line",),
-}  # form of a reply -> how ``parse_reply`` says that it is marked
+# Form of a reply -> how ``parse_reply`` says that it is marked.
+REPLIES = {"tags": ("action", "search", "answer"), "react": ("line",)}
 
 
 def projection(text_actions: Sequence[str], replies: str = "tags") -> tuple[list[str], list[bool]]:

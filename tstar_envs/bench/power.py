@@ -48,9 +48,8 @@ def tasks_to_decide(
     """
     if difference == 0:
         return None
-    fewest = (
-        math.floor(1 - math.log2(alpha)) + 1
-    )  # so that the smallest p of all sign flips, 2^(1 - n), is below alpha
+    # So that the smallest p of all sign flips, 2^(1 - n), is below alpha.
+    fewest = math.floor(1 - math.log2(alpha)) + 1
     size = abs(difference)
     ratio = (_z(1 - alpha / 2) + _z(power)) * deviation / size
     alike = _z(1 - alpha / 2) ** 2 / size if deviation == 0 else 0.0

@@ -178,9 +178,8 @@ class _Replies:
             last = replayed.steps == len(old.steps)
             if last and _was_over(old):
                 changes += _differing(old, new, ("ended", "reward", "success")) + _differing_figures(old, new)
-            elif not (
-                last and old.ended == "error"
-            ):  # whether a step that ended in an error came after its end is not recorded
+            elif not (last and old.ended == "error"):
+                # Whether a step that ended in an error came after its end is not recorded.
                 changes.append(Change("ended", GOES_ON, new.ended))
         replayed.note(changes)
 
@@ -202,9 +201,8 @@ def _differing_figures(old: Episode, new: Episode) -> list[Change]:
 
 
 def _same(old: Any, new: Any) -> bool:
-    if isinstance(old, float) or isinstance(
-        new, float
-    ):  # sums of fractions may end otherwise on another machine
+    # Sums of fractions may end otherwise on another machine.
+    if isinstance(old, float) or isinstance(new, float):
         return (
             isinstance(old, float | int)
             and isinstance(new, float | int)

@@ -132,9 +132,8 @@ def play_all(
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(
-            _all({*tasks, *players})
-        )  # also asks those for their exceptions that are over
+        # Also asks those for their exceptions that are over.
+        loop.run_until_complete(_all({*tasks, *players}))
         loop.run_until_complete(_close(seats))
         loop.run_until_complete(loop.shutdown_asyncgens())
         table.close()

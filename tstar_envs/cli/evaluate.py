@@ -154,9 +154,8 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
         )
         say(console, f"interrupted: {again}", "yellow")
         if results is not None:
-            played.done = (
-                results.episodes()
-            )  # the signal may have come between the writing of a record and its counting
+            # The signal may have come between the writing of a record and its counting.
+            played.done = results.episodes()
         raise
 
 

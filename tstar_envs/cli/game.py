@@ -205,17 +205,15 @@ class Game:
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
         if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))
-        if (
-            info["step"] or self.draws_anew
-        ):  # the first observation says what is wanted; later it has scrolled away
+        # The first observation says what is wanted; later it has scrolled away.
+        if info["step"] or self.draws_anew:
             self._console.print(
                 plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim")
             )
         self._console.print(text)
         reason = info.get("invalid_reason", "")
-        if (
-            reason and reason not in observation
-        ):  # an agent does not read it: some originals only say that nothing happens
+        # An agent does not read it: some originals only say that nothing happens.
+        if reason and reason not in observation:
             say(self._console, f"({reason})", "red")
         if picture := self._env.picture():
             self._console.print(self._coloured(f"\n{picture}\n"), no_wrap=True, overflow="ignore", crop=False)

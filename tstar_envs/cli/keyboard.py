@@ -58,7 +58,6 @@ def _read_key(terminal: int) -> str:
         return END_OF_INPUT
     if first == b"\x1b" and select.select([terminal], [], [], _REST_OF_SEQUENCE)[0]:
         return (first + os.read(terminal, 2)).decode("ascii", "replace")
-    missing = (
-        3 if first >= b"\xf0" else 2 if first >= b"\xe0" else 1 if first >= b"\xc0" else 0
-    )  # bytes of a character in UTF-8
+    # Bytes of a character in UTF-8.
+    missing = 3 if first >= b"\xf0" else 2 if first >= b"\xe0" else 1 if first >= b"\xc0" else 0
     return (first + (os.read(terminal, missing) if missing else b"")).decode("utf-8", "replace")

@@ -57,20 +57,17 @@ class Limit(NamedTuple):
             )
 
 
-FILE_BYTES = Limit(
-    "TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file"
-)  # a catalogue of a million products has some 5 GB in two files
-TEXT_BYTES = Limit(
-    "TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file"
-)  # levels, problems, games, settings: read at once
+# A catalogue of a million products has some 5 GB in two files.
+FILE_BYTES = Limit("TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file")
+# Levels, problems, games, settings: read at once.
+TEXT_BYTES = Limit("TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file")
 LINES = Limit("TSTAR_MAX_LINES", 50_000_000, "lines in one file")
 JSON_DEPTH = Limit("TSTAR_MAX_JSON_DEPTH", 200, "brackets within one another")
 LEVEL_LINES = Limit("TSTAR_MAX_LEVEL_LINES", 2_000_000, "lines in one file of levels")
 LEVEL_CELLS = Limit("TSTAR_MAX_LEVEL_CELLS", 10_000, "cells in one level")
 PROBLEM_BYTES = Limit("TSTAR_MAX_PROBLEM_BYTES", 4 << 20, "bytes in one problem")
-PROBLEM_OBJECTS = Limit(
-    "TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one problem"
-)  # optimal plans are NP-hard, observations bounded
+# Optimal plans are NP-hard, observations bounded.
+PROBLEM_OBJECTS = Limit("TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one problem")
 GAME_OBJECTS = Limit("TSTAR_MAX_GAME_OBJECTS", 10_000, "objects in one game")
 FILES = Limit("TSTAR_MAX_FILES", 200_000, "files below one folder")
 REPLY_BYTES = Limit("TSTAR_MAX_REPLY_BYTES", 256 << 20, "bytes in one reply of a search service")

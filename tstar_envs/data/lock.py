@@ -51,9 +51,8 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(
-                missing_ok=True
-            )  # while it is held: who opened it meanwhile sees that it is gone (``_taken``)
+            # While it is held: who opened it meanwhile sees that it is gone (``_taken``).
+            path.unlink(missing_ok=True)
 
 
 def _taken(path: Path, what: str, advice: str) -> TextIO:
@@ -102,10 +101,7 @@ def _holder(path: Path) -> str:
     """The holder of a lock, as the lock file names it."""
     try:
         holder = parse_json(path.read_text(encoding="utf-8"), path)
-    except (
-        BadData,
-        OSError,
-        UnicodeDecodeError,
-    ):  # it is just being written; that it is held is known all the same
+    except (BadData, OSError, UnicodeDecodeError):
+        # It is just being written; that it is held is known all the same.
         return "another process"
     return f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-if (
-    TYPE_CHECKING
-):  # the formulas of this package are imported by the tree, which knows nothing of rollouts and runs
+# The formulas of this package are imported by the tree, which knows nothing of rollouts and runs.
+if TYPE_CHECKING:
     from tstar_train.config import Config
     from tstar_train.optim.terms import Term
     from tstar_train.rollout.types import TokenSequence, Trajectory

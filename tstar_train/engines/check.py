@@ -13,11 +13,8 @@ from tstar_train.policy.head import output_logits
 from tstar_train.policy.limit import attention_window, unscaled_positions
 from tstar_train.policy.model import Policy
 
-_LENGTHS = (
-    40,
-    24,
-    96,
-)  # rows of several lengths side by side: a model that goes by the place in the batch is found out
+# Rows of several lengths side by side: a model that goes by the place in the batch is found out.
+_LENGTHS = (40, 24, 96)
 _TAIL = 16  # tokens that are compared, at the end
 _SINGLE, _HALF = 1e-3, 0.25  # nats per token: rounding gives about 1e-5 in single precision and .05 in half
 

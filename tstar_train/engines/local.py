@@ -227,9 +227,8 @@ class LocalEngine:
         ids = torch.tensor([n + [self._pad] * (longest - len(n)) for n in new], device=self._model.device)
         positions, seen = cache.place(longest)
         hidden = hidden_states(self._model, ids, positions, seen, cache)
-        cache.lengths = (
-            cache.lengths + counts
-        )  # padding was written too, and is overwritten by what comes next
+        # Padding was written too, and is overwritten by what comes next.
+        cache.lengths = cache.lengths + counts
         return self._logits(hidden[torch.arange(len(new)), counts - 1])
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -256,10 +255,8 @@ class LocalEngine:
         logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
         lengths = torch.tensor(most)
         bounds = lengths.to(self._model.device)
-        work, live = (
-            cache,
-            torch.arange(rows),
-        )  # the rows still computed, in a smaller cache once half of them have ended
+        # The rows still computed, in a smaller cache once half of them have ended.
+        work, live = cache, torch.arange(rows)
         running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
         for step in range(max_tokens):
             scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)

@@ -224,9 +224,8 @@ def deal(counts: dict[int, int]) -> list[list[int]]:
     ends = [
         n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]
     ]
-    best: dict[int, tuple[int, int]] = {
-        0: (0, 0)
-    }  # (cost, where the last pass begins) of the first so many rows
+    # (cost, where the last pass begins) of the first so many rows.
+    best: dict[int, tuple[int, int]] = {0: (0, 0)}
     for end in ends:
         best[end] = min(
             (best[start][0] + CALL_COST + (end - start) * counts[order[end - 1]], start) for start in best

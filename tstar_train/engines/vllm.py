@@ -108,9 +108,8 @@ class VLLMEngine:
             if self._sleeps
             else {"enforce_eager": True}
         )
-        if (
-            ranks > 1
-        ):  # the ranks' process group is there already: each rank's engine is a world of one inside it
+        # The ranks' process group is there already: each rank's engine is a world of one inside it.
+        if ranks > 1:
             os.environ.setdefault("RANK", str(rank))
             os.environ.setdefault("LOCAL_RANK", str(rank))
             options["distributed_executor_backend"] = "external_launcher"

@@ -50,9 +50,8 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     if len(rows) < 2:
         return [([i], 0) for i in range(len(rows))]
     nodes = _parted(rows)
-    above: list[list[int]] = [
-        [1] for _ in nodes
-    ]  # of which lengths the last beginning above may be; 1 is none
+    # Of which lengths the last beginning above may be; 1 is none.
+    above: list[list[int]] = [[1] for _ in nodes]
     for number in reversed(range(len(nodes))):
         shared, below = nodes[number]
         for n in below:
@@ -70,9 +69,8 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         plain = {begun: sum(cost(n, begun) for n in below) for begun in lengths}
         best.append({b: (p, False) if own is None or p <= own else (own, True) for b, p in plain.items()})
 
-    found: dict[int, list[int]] = defaultdict(
-        list
-    )  # by the number of the node that is the beginning; -1 is none
+    # By the number of the node that is the beginning; -1 is none.
+    found: dict[int, list[int]] = defaultdict(list)
     rest = [(len(nodes) - 1, -1)]
     while rest:
         node, beginning = rest.pop()
@@ -98,9 +96,8 @@ def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
 
     last = -1 - order[0]
     for one, other in pairwise(order):
-        shared = min(
-            _common(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1
-        )  # each keeps a token of its own
+        # Each keeps a token of its own.
+        shared = min(_common(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1)
         while open_ones and open_ones[-1][0] > shared:
             last = closed(last)
         if open_ones and open_ones[-1][0] == shared:

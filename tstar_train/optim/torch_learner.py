@@ -76,9 +76,8 @@ class TorchLearner(PolicyLearner):
     def apply(self, factor: float) -> float:
         """See ``Learner``."""
         norms = self._clipped_whole() if self._whole else self._clipped_parts()
-        if any(
-            norms
-        ):  # else no group had different rewards: a step would only move along the optimizer's old momentum
+        # Else no group had different rewards: a step would only move along the optimizer's old momentum.
+        if any(norms):
             for options, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 options["lr"] = rate * factor
             self._steps += 1

@@ -86,9 +86,8 @@ def update(
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
             for micro in sequence_micros(needed(step.sequences, terms), *batching.rows, share=learner.shares):
                 accumulate(learner, micro, terms, totals, stats, batching.most_loss)
-            if (
-                learner.steps == before
-            ):  # afterwards the policy has moved, and differs from the one that sampled
+            # Afterwards the policy has moved, and differs from the one that sampled.
+            if learner.steps == before:
                 require_agreement(stats.logprob_difference_max, batching.most_difference)
             learner.end_part("base")
         norm = {"base_gradient_norm": learner.reduce("base")}

@@ -36,12 +36,10 @@ class Zero:
         self._world = world
         self._device = device
         options = [{"params": list(group)} for group in groups]
-        client = torch.optim.AdamW(
-            options, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0
-        )  # DeepSpeed's own would be compiled first
-        holder = nn.ParameterList(
-            [p for group in groups for p in group]
-        )  # frozen layers and buffers are left alone
+        # DeepSpeed's own would be compiled first.
+        client = torch.optim.AdamW(options, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)
+        # Frozen layers and buffers are left alone.
+        holder = nn.ParameterList([p for group in groups for p in group])
         with _environment(device):
             deepspeed = import_deepspeed(device)
             if not dist.is_initialized():  # a group of one, so that none is looked for by MPI
@@ -61,9 +59,8 @@ class Zero:
             last: whether ``take`` follows.
         """
         self._engine.set_gradient_accumulation_boundary(last)
-        self._engine.backward(
-            loss * self._world.size, scale_wrt_gas=False
-        )  # DeepSpeed takes the mean over the ranks
+        # DeepSpeed takes the mean over the ranks.
+        self._engine.backward(loss * self._world.size, scale_wrt_gas=False)
 
     def take(self) -> list[Tensor]:
         """Take this rank's part of what was accumulated, and forget it: for each group a vector in single precision."""

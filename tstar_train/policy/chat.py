@@ -13,10 +13,8 @@ from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.encoder import Piece
 from tstar_train.policy.turn_end import closing_token, named_ends
 
-_FIRST, _SECOND = (
-    "\u241etstar\u241f",
-    "\u241ftstar\u241e",
-)  # stand for the words of a message while a template is read
+# Stand for the words of a message while a template is read.
+_FIRST, _SECOND = "\u241etstar\u241f", "\u241ftstar\u241e"
 
 
 class ChatCodec(PlainCodec):
@@ -85,9 +83,8 @@ class ChatCodec(PlainCodec):
 
     def asked(self, context: Sequence[int], text: str) -> list[int]:
         """See ``Codec``; the request is a user's message of its own, or the end of the last one where the template allows no second."""
-        if (
-            list(context[-len(self._header) :]) != self._header
-        ):  # its first token grew together with the words before it
+        # Its first token grew together with the words before it.
+        if list(context[-len(self._header) :]) != self._header:
             return [*context, *self._closing, self.end, *self.observation(text)]
         more = [Piece(self._again, True)] if self._again else [Piece("\n\n", True)]
         said = self._encoder.conversation([*more, Piece(self._words(text)), Piece(self.reply_header, True)])

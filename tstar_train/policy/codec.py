@@ -139,9 +139,8 @@ def thought_length(codec: Codec, reply: Sequence[int]) -> int:
     if cut <= 0 or not text[:cut].strip():
         return 0
     low, high = 0, len(reply)
-    while (
-        low < high
-    ):  # decoding grows with the number of tokens, so the last prefix inside the thought is found by halving
+    # Decoding grows with the number of tokens, so the last prefix inside the thought is found by halving.
+    while low < high:
         middle = (low + high + 1) // 2
         if len(codec.decode(reply[:middle])) <= cut:
             low = middle

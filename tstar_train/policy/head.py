@@ -48,9 +48,8 @@ def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
         Shape (..., vocabulary), in at least single precision.
     """
     logits: Tensor = model.get_output_embeddings()(hidden)
-    logits = logits.to(
-        torch.promote_types(logits.dtype, torch.float32)
-    )  # half precision is too coarse for probabilities
+    # Half precision is too coarse for probabilities.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     config = model.config
     divided, multiplied = getattr(config, "logits_scaling", None), getattr(config, "logit_scale", None)
     if divided:

@@ -27,9 +27,8 @@ def unscaled_positions(config: Any) -> int | None:
     on: keys that were kept from a shorter text are then wrong, and so is the probability of everything sampled before.
     """
     parameters = getattr(config, "rope_parameters", None) or {}
-    kinds = [v for v in parameters.values() if isinstance(v, dict)] or [
-        parameters
-    ]  # one for each kind of layer, or one for all
+    # One for each kind of layer, or one for all.
+    kinds = [v for v in parameters.values() if isinstance(v, dict)] or [parameters]
     changing = [kind for kind in kinds if kind.get("rope_type") in ("longrope", "dynamic")]
     own = getattr(config, "original_max_position_embeddings", None) or getattr(
         config, "max_position_embeddings", None

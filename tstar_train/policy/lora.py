@@ -35,9 +35,8 @@ def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # every rank begins with the same adapters
         try:
-            turned = any(
-                isinstance(module, Conv1D) for module in model.modules()
-            )  # GPT-2 keeps its matrices the other way round
+            # GPT-2 keeps its matrices the other way round.
+            turned = any(isinstance(module, Conv1D) for module in model.modules())
             wanted = LoraConfig(
                 r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0, fan_in_fan_out=turned
             )

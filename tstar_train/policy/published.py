@@ -88,9 +88,8 @@ def save_description(
     """
     described(model).save_pretrained(folder)
     config = read_json(folder / "config.json") | dict(published.rotary)
-    config.pop(
-        "auto_map", None
-    )  # programs that do not lie beside it, and are not needed: none was when the model was loaded
+    # Programs that do not lie beside it, and are not needed: none was when the model was loaded.
+    config.pop("auto_map", None)
     _write(folder / "config.json", config)
     model.generation_config.save_pretrained(folder)
     # Chat templates go into tokenizer_config.json, where every release looks for them: several would be a folder of files.

@@ -37,9 +37,8 @@ def write_report(run: Path) -> Path:
         BadData: a file of the run is damaged; the message names it and the line.
     """
     path = run / "report.html"
-    content = render(read_run(run)).encode(
-        "utf-8", "backslashreplace"
-    )  # names may hold half a surrogate pair
+    # Names may hold half a surrogate pair.
+    content = render(read_run(run)).encode("utf-8", "backslashreplace")
     for left in run.glob(".report.html.*"):  # by writers that were killed
         left.unlink()
     write_whole(path, content)  # a reader sees the old report or the new one

@@ -63,10 +63,11 @@ def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[
     Returns:
         By edge, the four points of a cubic Bezier curve from source to target, rounded to 3 digits.
     """
+    # The short ones first: they have the least choice.
     winding = sorted(
         {(a, b) for a, b in edges if a != b and spots[b][1] - spots[a][1] != 1},
         key=lambda edge: (abs(spots[edge[1]][1] - spots[edge[0]][1]), edge),
-    )  # the short ones first: they have the least choice
+    )
     standing: dict[float, list[tuple[int, float]]] = {}  # the nodes of each row
     for node, (x, row) in spots.items():
         standing.setdefault(row, []).append((node, x))
@@ -107,9 +108,8 @@ def point_at(curve: Curve, share: float) -> Point:
 def _candidates(start: Point, end: Point, extent: tuple[float, float]) -> list[tuple[float, Curve]]:
     """Curves to choose from, each with how far it swings out."""
     (x0, y0), (x1, y1) = start, end
-    if (
-        y0 == y1
-    ):  # an arc: above the row to the right, below it to the left, so that a way and its return part
+    # An arc: above the row to the right, below it to the left, so that a way and its return part.
+    if y0 == y1:
         side = -1.0 if x1 > x0 else 1.0
         flat, inset = (x1 - x0), 0.2
         return [
@@ -127,10 +127,8 @@ def _candidates(start: Point, end: Point, extent: tuple[float, float]) -> list[t
             for height in (0.4, 0.6, 0.8)
         ]
     middle, lift = (x0 + x1) / 2, 0.2 * (y1 - y0)
-    around = [
-        (extent[0] - 0.6 - middle) / 0.75,
-        (extent[1] + 0.6 - middle) / 0.75,
-    ]  # past all nodes, on either side
+    # Past all nodes, on either side.
+    around = [(extent[0] - 0.6 - middle) / 0.75, (extent[1] + 0.6 - middle) / 0.75]
     swings = [sign * swing for swing in SWINGS for sign in (1.0, -1.0)] + around
     if y1 > y0:
         swings.insert(0, 0.0)  # a way down may run straight where nothing stands in between

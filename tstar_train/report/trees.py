@@ -126,9 +126,8 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
         edge["way"] = drawn.curves.get((edge["source"], edge["target"]))
     divergences = [_divergence(d, grafts) for d in tree["divergences"]]
     for end in [d[name] for d in divergences for name in ("node", "best", "worst")]:
-        depths[
-            end
-        ]  # a drawing of a node that is not there is a damaged file, said here and not in the browser
+        # A drawing of a node that is not there is a damaged file, said here and not in the browser.
+        depths[end]
     return {
         "iteration": iteration,
         "task": clipped(task, 200),

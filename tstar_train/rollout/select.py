@@ -76,9 +76,8 @@ def sample_groups(
     while sum(missing) and round_number < config.dapo.rounds:
         tasks = stream.take(cursor + first, sum(missing))
         mine = tasks[sum(missing[: world.rank]) : sum(missing[: world.rank + 1])]
-        again = (
-            f"/again {round_number}" if round_number else ""
-        )  # a task that comes twice is not the same episode twice
+        # A task that comes twice is not the same episode twice.
+        again = f"/again {round_number}" if round_number else ""
         with together(world):
             trajectories = collect(
                 spec,

@@ -229,9 +229,8 @@ def _stage(
             model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average
         )
     except NotFinite as error:
-        if (
-            schedule.processes > 1
-        ):  # what is raised in a process of its own arrives as the text of a traceback
+        # What is raised in a process of its own arrives as the text of a traceback.
+        if schedule.processes > 1:
             write_whole(Path(f"{result}.broken"), json.dumps({"message": str(error), "batch": error.batch}))
         raise
     if rank == 0:

@@ -166,9 +166,8 @@ class Endpoint:
             # All in extra_body: what this version of the client does not know is sent as it is, and messages are not looked through
             # for its types at each request, which took two thirds of the time.
             create = self._opened().chat.completions.create
-            async with asyncio.timeout(
-                self.timeout
-            ):  # the client's own limit begins anew with every byte that trickles in
+            # The client's own limit begins anew with every byte that trickles in.
+            async with asyncio.timeout(self.timeout):
                 return await create(model=self.model, messages=[], extra_body=body)
         except openai.APIStatusError as error:
             text = _text_of(error)

@@ -91,9 +91,8 @@ def _see(game: Game, state: State, receptacle: int) -> str:
 def _look(game: Game, state: State) -> str:
     here = game.here(state)
     if not here:
-        return MIDDLE.format(
-            "nothing"
-        )  # only the intro names the receptacles: the game looks for those at the agent's location
+        # Only the intro names the receptacles: the game looks for those at the agent's location.
+        return MIDDLE.format("nothing")
     beside = [
         o
         for o, places in enumerate(state.lying)

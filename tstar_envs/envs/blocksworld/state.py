@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 TABLE, HAND = -1, -2
-State = tuple[
-    int, ...
-]  # state[block] is what is below it: a block, TABLE, or HAND for the block that is held
+# ``state[block]`` is what is below it: a block, TABLE, or HAND for the block that is held.
+State = tuple[int, ...]
 Towers = tuple[tuple[int, ...], ...]  # from bottom to top
 
 

@@ -64,9 +64,8 @@ class F1Rule(NamedTuple):
     both_empty: float
 
 
-ANY_SET = F1Rule(
-    True, 1.0
-)  # closed answers get no partial credit, and equal texts have 1 whatever is left of them
+# Closed answers get no partial credit, and equal texts have 1 whatever is left of them.
+ANY_SET = F1Rule(True, 1.0)
 
 
 def f1_score(

@@ -27,9 +27,8 @@ def read_game(text: str, where: str) -> Game:
             raise BadData(
                 f"{where}: field {name!r} must be a string; expected a game.tw-pddl file of ALFWorld"
             )
-    if data.get(
-        "pddl_domain"
-    ):  # a file without one leaves open what the game's actions do, and nothing differs
+    # A file without one leaves open what the game's actions do, and nothing differs.
+    if data.get("pddl_domain"):
         check_domain(data["pddl_domain"], where)
     facts, goal = read_problem(data["pddl_problem"], where)
     task, wording = read_grammar(data["grammar"], where)

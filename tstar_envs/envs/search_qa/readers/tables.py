@@ -44,9 +44,8 @@ def read_table(path: Path, delimiter: str, faults: Faults | None) -> Iterator[tu
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines, "")
     header = next(csv.reader([first], delimiter=delimiter), [])
-    if (
-        delimiter == "," and "\t" in first and "question" not in (cell.strip().lower() for cell in header)
-    ):  # DPR's tables end in .csv
+    # DPR's tables end in .csv.
+    if delimiter == "," and "\t" in first and "question" not in (cell.strip().lower() for cell in header):
         delimiter = "\t"
         header = next(csv.reader([first], delimiter=delimiter), [])
     names = _columns(header, path)

@@ -73,9 +73,8 @@ class _Reader:
                         f"{self._where_not_json(error)}: not JSON, or the file is cut off ({_reason(error)})"
                     ) from error
                 continue
-            if (
-                len(self._buffer) - end < 3 and self._refill()
-            ):  # what looks like a whole number may go on ("1" of "1e+5")
+            # What looks like a whole number may go on ("1" of "1e+5").
+            if len(self._buffer) - end < 3 and self._refill():
                 continue
             self._advance(end)
             return value

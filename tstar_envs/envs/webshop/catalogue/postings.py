@@ -102,9 +102,8 @@ class Postings:
             reached = _raised(reached, self._add(term, weights[term], sums), limit)
             left -= most[term]
             done += 1
-        found = np.flatnonzero(sums > max(0.0, reached * NEARLY - left)).astype(
-            np.uint32
-        )  # the rows' type: no row is copied
+        # The rows' type: no row is copied.
+        found = np.flatnonzero(sums > max(0.0, reached * NEARLY - left)).astype(np.uint32)
         kept = sums[found]
         for term in order[done:]:
             if self.starts[term + 1] - self.starts[term] < LOOK_UP_COST * len(found):

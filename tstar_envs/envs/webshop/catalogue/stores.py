@@ -87,9 +87,8 @@ def _build(plan: Plan) -> None:
             )
         for other in plan.store.parent.glob(f"{origin}-*"):
             if not other.name.startswith(f"{origin}-{now}-"):
-                shutil.rmtree(
-                    other, ignore_errors=True
-                )  # a process may have it open where that forbids removing it
+                # A process may have it open where that forbids removing it.
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _write_left_out(plan: Plan, number: int) -> None:

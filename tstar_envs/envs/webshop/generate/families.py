@@ -72,11 +72,8 @@ def _read() -> tuple[Family, ...]:
         for shelf, line in shelves.items():
             for item in line.split("|"):
                 query, _, options = item.partition(": ")
-                path = (
-                    department,
-                    f"{shelf} of the Kind {query.title()}",
-                    query.title(),
-                )  # two parts in common within a family only
+                # Two parts in common within a family only.
+                path = (department, f"{shelf} of the Kind {query.title()}", query.title())
                 found.append(Family(query, category, path, tuple(options.split(", ")) if options else ()))
     return tuple(found)
 

@@ -103,6 +103,7 @@ GENRES: tuple[str, ...] = tuple(
     """.split()
 )
 AWARD_NOUNS: tuple[str, ...] = tuple("Prize Medal Award Order Trophy".split())  # second words of award names
+# Said before a given name.
 NICKNAMES: tuple[str, ...] = tuple(
     "Old Young Tall Quiet Red Grey Bold Little Lucky Wise Silent Merry".split()
-)  # before a given name
+)

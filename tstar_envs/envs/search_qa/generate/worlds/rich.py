@@ -120,9 +120,8 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRan
     for work in works:
         truth[work]["year"] = str(births[truth[work]["creator"]] + draw.choice(MAKER_AGES))
     twins = Counter(world.entities[work].name for work in works)
-    models = [
-        work for work in works if twins[world.entities[work].name] == 1
-    ]  # "based on X" must say which X
+    # "based on X" must say which X.
+    models = [work for work in works if twins[world.entities[work].name] == 1]
     for work, model in zip(share(works, 0.4), draw.shuffled(models), strict=False):
         if int(truth[model]["year"]) < int(truth[work]["year"]):
             truth[work]["based_on"] = model
