@@ -25,9 +25,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from alfworld_lockstep import memoise_original
+
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game.scene import Scene
-from tstar_envs.envs.alfworld.generate.lockstep import memoise_original
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.published.export import game_data, write_scene_files
 from tstar_envs.envs.alfworld.published.game_file import read_game

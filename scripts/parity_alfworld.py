@@ -15,7 +15,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tstar_envs.envs.alfworld.generate.lockstep import Difference, compare, memoise_original
+from alfworld_lockstep import Difference, compare, memoise_original
+
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.published.export import game_data
 

@@ -8,13 +8,13 @@ from collections import deque
 
 import pytest
 
+from scripts.alfworld_lockstep import memoise_original
 from tstar_envs.envs.alfworld.game import commands
 from tstar_envs.envs.alfworld.game.building import build_game
 from tstar_envs.envs.alfworld.game.facts import Facts, Goal
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.transitions import transition
 from tstar_envs.envs.alfworld.game.wording import Wording
-from tstar_envs.envs.alfworld.generate.lockstep import memoise_original
 from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.published.written_problem import write_problem
 from tstar_envs.envs.alfworld.state import State

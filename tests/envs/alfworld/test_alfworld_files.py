@@ -17,9 +17,9 @@ from test_alfworld_data import LOOK, PICK, tree
 from test_alfworld_textworld import small_scenes
 
 import tstar_envs  # noqa: F401 - registers the ids
+from scripts.alfworld_lockstep import compare
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game.wording import ANSWERS, Phrase
-from tstar_envs.envs.alfworld.generate.lockstep import compare
 from tstar_envs.envs.alfworld.published import export
 from tstar_envs.envs.alfworld.published.domain import OPERATORS, digest, operator_digest
 from tstar_envs.envs.alfworld.published.expressions import read_definition

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from alfworld_small_games import remembering_original
 
+from scripts.alfworld_explorer import HARD_TO_REACH
+from scripts.alfworld_lockstep import compare
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game.scene import Scene
-from tstar_envs.envs.alfworld.generate.explorer import HARD_TO_REACH
-from tstar_envs.envs.alfworld.generate.lockstep import compare
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.published import export
 from tstar_envs.envs.alfworld.published.__main__ import main

@@ -13,12 +13,16 @@ from typing import Any, NamedTuple
 from tstar_envs.envs.alfworld import text
 from tstar_envs.envs.alfworld.game.commands import situation
 from tstar_envs.envs.alfworld.game.transitions import transition
-from tstar_envs.envs.alfworld.generate.explorer import INVALID, Explorer
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.published.textworld_game import FEATURE, TextWorldGame
 from tstar_envs.envs.alfworld.state import Answer
 from tstar_envs.errors import MissingExtra
 from tstar_envs.stable_random import StableRandom
+
+try:
+    from scripts.alfworld_explorer import INVALID, Explorer
+except ModuleNotFoundError:  # run as a script of this folder
+    from alfworld_explorer import INVALID, Explorer
 
 
 class Difference(NamedTuple):
