@@ -64,7 +64,6 @@ class Kept(TorchLearner):
     """Keeps the step's gradient and takes no step."""
 
     def apply(self, factor):
-        self.gradient, self._gradient = self._gradient, None
         return 0.0
 
 
