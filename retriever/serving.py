@@ -3,6 +3,7 @@
 import importlib.util
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -142,12 +143,12 @@ def serve(command: Serve, console: Console) -> None:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         say(console, f"listening on http://{shown}:{port}, loading the index")
-        try:
+        # Uvicorn ends by Ctrl-C itself and raises it again, but not where a shell made the program deaf to it.
+        with suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
-        except KeyboardInterrupt:
-            say(console, "stopped")
     if failures:
         raise failures[0]
+    say(console, "stopped")
 
 
 def _is_address(part: str) -> bool:

@@ -35,9 +35,15 @@ class Running:
 
 
 @contextmanager
-def running(index: Path, *arguments: str, files: int | None = None) -> Iterator[Running]:
+def running(index: Path, *arguments: str, files: int | None = None, deaf: bool = False) -> Iterator[Running]:
+    """A server of its own; deaf as what a shell starts in the background, which is made to ignore Ctrl-C."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN if deaf else signal.SIG_DFL)
+        if files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
     command = [sys.executable, "-m", "retriever", "serve", "--port", "0", "--index", str(index), *arguments]
-    limits = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -45,7 +51,7 @@ def running(index: Path, *arguments: str, files: int | None = None) -> Iterator[
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=limits,
+        preexec_fn=prepare,
     ) as process:
         try:
             assert process.stdout is not None
@@ -177,6 +183,14 @@ def test_a_signal_ends_it_while_a_client_holds_half_a_body(
         server.process.send_signal(number)
         server.process.wait(30)
         assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_it_says_that_ctrl_c_stopped_it(index_folder: Path, deaf: bool) -> None:
+    with running(index_folder, deaf=deaf) as server:
+        server.process.send_signal(signal.SIGINT)
+        out, _ = server.process.communicate(timeout=30)
+        assert server.process.returncode == 0 and out.splitlines()[-1] == "stopped"
 
 
 def test_no_flood_of_messages_when_file_handles_are_few(index_folder: Path) -> None:

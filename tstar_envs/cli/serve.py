@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -77,10 +78,10 @@ def run(command: ServeCommand, console: Console) -> int:
         config = uvicorn.Config(
             app, backlog=_BACKLOG, log_level="warning", access_log=False, timeout_graceful_shutdown=3
         )
-        try:
+        # Uvicorn ends by Ctrl-C itself and raises it again, but not where a shell made the program deaf to it.
+        with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            say(console, "stopped")
+        say(console, "stopped")
     return 0
 
 

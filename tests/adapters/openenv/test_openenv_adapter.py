@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -502,16 +503,25 @@ def test_an_environment_of_ones_own_is_served_too(monkeypatch: pytest.MonkeyPatc
         )
 
 
-def command(*arguments: str) -> subprocess.Popen[str]:
+def command(*arguments: str, deaf: bool = False) -> subprocess.Popen[str]:
+    """Start ``serve``; deaf as what a shell starts in the background, which is made to ignore Ctrl-C."""
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_IGN if deaf else signal.SIG_DFL)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "tstar_envs", "serve", *arguments]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_the_command_serves_on_loopback_says_where_and_ends_by_ctrl_c():
-    first = command(
-        "--env", "sokoban-easy", "--split", "train", "--port", "0", "--sessions", "2", "--option", "horizon=7"
+    return subprocess.Popen(
+        line,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heard,
     )
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_the_command_serves_on_loopback_says_where_and_ends_by_ctrl_c(deaf: bool):
+    options = ("--env", "sokoban-easy", "--split", "train", "--port", "0", "--sessions", "2")
+    first = command(*options, "--option", "horizon=7", deaf=deaf)
     assert first.stdout is not None
     said = first.stdout.readline()
     try:
