@@ -126,7 +126,8 @@ class TaskView:
         after, pushed = rules.apply(self._room, state, direction)
         text, admissible, key, extra = self.shown.get(after) or self._show(after)
         if pushed < 0:
-            return Outcome(after, text, action, extra=extra, admissible=admissible, state_key=key)
+            # By place: by name it takes a quarter of a microsecond more, a tenth of a step.
+            return Outcome(after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key)
         return self._push(state, action, after, pushed)
 
     def fingerprint(self, state: State) -> str:
