@@ -6,8 +6,14 @@ A room's floor is what the player can reach if no box were in the way; everythin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tstar_envs.envs.sokoban.state import State
+
+
+@lru_cache(maxsize=64)
+def _offsets(width: int) -> tuple[int, int, int, int]:
+    return -width, width, -1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Room:
     offsets: tuple[int, int, int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "offsets", (-self.width, self.width, -1, 1))
+        object.__setattr__(self, "offsets", _offsets(self.width))
 
     def place(self, cell: int) -> tuple[int, int]:
         """Row and column of a cell, from 0."""

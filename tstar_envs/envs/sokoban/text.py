@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from struct import Struct
 
 from tstar_envs.envs.sokoban.state import State, cells
 from tstar_envs.envs.sokoban.task import Room
@@ -24,13 +25,13 @@ _STYLES = {
 }
 _GRID_ROW = re.compile(f"^[{''.join(_STYLES)}]+$", re.MULTILINE)
 _RUN = re.compile("[#_]+|O+|X+|√+|P|S")
-_FLOOR_SYMBOLS = str.maketrans("01", "#_")
+_FLOOR_SYMBOLS = bytes.maketrans(b"01", b"#_")
 
 
 @lru_cache(maxsize=64)
-def _rows(height: int, width: int) -> tuple[slice, ...]:
-    """Where the rows of a room of a size stand in the row of all its cells."""
-    return tuple(slice(start, start + width) for start in range(0, height * width, width))
+def _rows(height: int, width: int) -> Struct:
+    """Cuts the row of all cells of a room of a size into its rows."""
+    return Struct(f"{width}s" * height)
 
 
 class Renderer:
@@ -41,16 +42,18 @@ class Renderer:
         observation: one of ``OBSERVATIONS``.
     """
 
-    __slots__ = ("_empty", "_fixed", "_layouts", "_observation", "_room", "_shows_grid", "_targets", "_width")
+    __slots__ = ("_empty", "_fixed", "_grids", "_lists", "_observation", "_room", "_targets", "_width")
 
     def __init__(self, room: Room, observation: str) -> None:
         self._room = room
         self._width, self._targets = room.width, room.targets
         self._observation = observation
-        self._shows_grid = observation != "coords"
-        self._layouts: dict[int, tuple[str, str]] = {}  # boxes -> the grid without the player, the lists
-        flat = f"{room.floor:0{room.height * room.width}b}"[::-1].translate(_FLOOR_SYMBOLS)
-        self._empty = bytearray("\n".join([flat[row] for row in _rows(room.height, room.width)]), "ascii")
+        # By boxes: the grid without the player, and the lists of cells without it. Two dicts of plain strings, which the
+        # garbage collector leaves alone.
+        self._grids: dict[int, str] = {}
+        self._lists: dict[int, str] = {}
+        flat = f"{room.floor:0{room.height * room.width}b}"[::-1].encode("ascii").translate(_FLOOR_SYMBOLS)
+        self._empty = bytearray(b"\n".join(_rows(room.height, room.width).unpack(flat)))
         for cell in cells(room.targets):
             self._empty[cell + cell // room.width] = _TARGET  # a line break stands after every row
         self._fixed = ""
@@ -63,29 +66,37 @@ class Renderer:
     def render(self, state: State) -> str:
         """The observation of a state."""
         boxes, player = state
-        grid, lists = self._layouts.get(boxes) or self._lay_out(boxes)
-        if self._shows_grid:
-            position = player + player // self._width
-            symbol = "S" if self._targets >> player & 1 else "P"
-            grid = f"{grid[:position]}{symbol}{grid[position + 1 :]}"
-            if not lists:
-                return grid
-            lists = f"{grid}\n{lists}"
-        return f"{lists}\nPlayer: {place(self._room, player)}"
+        if self._observation == "grid":
+            return self._grid(boxes, player)
+        lists = self._lists.get(boxes) or self._list(boxes)
+        text = f"{lists}\nPlayer: {place(self._room, player)}"
+        return text if self._observation == "coords" else f"{self._grid(boxes, player)}\n{text}"
 
-    def _lay_out(self, boxes: int) -> tuple[str, str]:
-        room, targets = self._room, self._room.targets
+    def _grid(self, boxes: int, player: int) -> str:
+        grid = self._grids.get(boxes) or self._lay_out(boxes)
+        position = player + player // self._width
+        symbol = "S" if self._targets >> player & 1 else "P"
+        return f"{grid[:position]}{symbol}{grid[position + 1 :]}"
+
+    def _lay_out(self, boxes: int) -> str:
+        width, targets = self._width, self._targets
         symbols = self._empty[:]
         for cell in cells(boxes):
-            symbols[cell + cell // room.width] = _BOX_ON if targets >> cell & 1 else _BOX
+            symbols[cell + cell // width] = _BOX_ON if targets >> cell & 1 else _BOX
         grid = symbols.decode("ascii")
         if boxes & targets:
             grid = grid.replace("*", "√")
-        lists = "" if self._observation == "grid" else f"{self._fixed}\nBoxes: {places(room, boxes)}"
-        if len(self._layouts) >= MOST_LAYOUTS:
-            self._layouts.clear()
-        self._layouts[boxes] = grid, lists
-        return grid, lists
+        return _keep(self._grids, boxes, grid)
+
+    def _list(self, boxes: int) -> str:
+        return _keep(self._lists, boxes, f"{self._fixed}\nBoxes: {places(self._room, boxes)}")
+
+
+def _keep(texts: dict[int, str], boxes: int, text: str) -> str:
+    if len(texts) >= MOST_LAYOUTS:
+        texts.clear()
+    texts[boxes] = text
+    return text
 
 
 def highlights(observation: str) -> list[tuple[int, int, str]]:

@@ -6,7 +6,6 @@ All caches are bounded. What a move does is worked out each time: that takes les
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -74,7 +73,6 @@ class TaskView:
         "_cross",
         "_expert",
         "_hasher",
-        "_hashers",
         "_names_into",
         "_region_key",
         "_renderer",
@@ -97,7 +95,6 @@ class TaskView:
         self._expert: Expert | None = None
         self._renderer = Renderer(room, options.observation)
         self._hasher = state_hasher(task_id)
-        self._hashers: dict[int, hashlib.blake2b] = {}  # of each box layout: what its states' keys start from
         self.shown: dict[State, StateView] = {}
         self._cross, self._names_into = _neighbours(room.width)
 
@@ -132,22 +129,23 @@ class TaskView:
 
     def fingerprint(self, state: State) -> str:
         """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
-        return (b"%x/" % state[0] + self._player_part(state)).decode()
+        return self._fingerprint(state).decode()
 
-    def _player_part(self, state: State) -> bytes:
-        return b"%d" % (next(cells(rules.region(self._room, state))) if self._region_key else state[1])
+    def _fingerprint(self, state: State) -> bytes:
+        if self._region_key:
+            state = state[0], next(cells(rules.region(self._room, state)))
+        return b"%x/%d" % state
 
     def _show(self, state: State) -> StateView:
         boxes, player = state
         shown = (
             self._renderer.render(state),
             self._admissible(boxes, player),
-            hash_state(self._hashers.get(boxes) or self._hasher_of(boxes), self._player_part(state)),
+            hash_state(self._hasher, self._fingerprint(state)),
             {"dead": self.expert.plan(state) is None} if self._show_dead else None,
         )
         if len(self.shown) >= MOST_STATES:
             self.shown.clear()
-            self._hashers.clear()
         self.shown[state] = shown
         return shown
 
@@ -158,11 +156,6 @@ class TaskView:
         if boxes >> above & self._cross:
             return _NAMES[rules.admissible_moves(room, (boxes, player))]
         return self._names_into[room.floor >> above & self._cross]
-
-    def _hasher_of(self, boxes: int) -> hashlib.blake2b:
-        hasher = self._hashers[boxes] = self._hasher.copy()
-        hasher.update(b"%x/" % boxes)
-        return hasher
 
     def _read(self, state: State, action: str) -> Outcome[State]:
         """What an action does that is not one move in its canonical form."""

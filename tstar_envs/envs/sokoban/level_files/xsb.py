@@ -12,13 +12,9 @@ from tstar_envs.errors import BadData
 
 _READABLE = frozenset(CONTENTS) | {"#"}
 # Tables from a symbol to 1 or 0: not a wall, box, target, player.
+_KINDS = {"#": (0, 0, 0, 0), **{symbol: (1, *contents) for symbol, contents in CONTENTS.items()}}
 _BITS = [
-    str.maketrans(
-        {
-            symbol: str(bits[kind])
-            for symbol, bits in [("#", (0, 0, 0, 0)), *((s, (1, *c)) for s, c in CONTENTS.items())]
-        }
-    )
+    bytes.maketrans("".join(_KINDS).encode("ascii"), bytes(b"01"[bits[kind]] for bits in _KINDS.values()))
     for kind in range(4)
 ]
 _WRITTEN = {contents: symbol for symbol, contents in reversed(CONTENTS.items())}
@@ -74,7 +70,7 @@ def read_level(text: str) -> tuple[Room, State]:
 
 def _bits(grid: str) -> list[int]:
     """Where a grid has no wall, a box, a target, the player, as bit sets."""
-    backwards = grid[::-1] or "#"
+    backwards = (grid[::-1] or "#").encode("ascii")
     return [int(backwards.translate(table), 2) for table in _BITS]
 
 
