@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from tstar_envs import MissingData, find_entry
+from tstar_envs.wording import counted
 from tstar_train.build import device_of, limit_of, make_env, processes_of, training_tasks, validation_tasks
 from tstar_train.config import Config
 from tstar_train.config_check import check
@@ -194,7 +195,8 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"{config.model}: {made.parameters / 1e6:,.1f}M parameters, {made.trained / 1e6:,.1f}M of them trained"
         + (" (adapters)" if config.lora.rank else ""),
         f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
-        f"{config.rollout.tasks} tasks x {config.rollout.group} episodes over {processes} process{'es' * (processes > 1)}",
+        f"{counted(config.rollout.tasks, 'task')} x {counted(config.rollout.group, 'episode')} "
+        f"over {counted(processes, 'process', 'processes')}",
         *table("held all the time", made.always),
         *table("and while sampling", made.sampling),
         *table("and in the update", made.update),

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tstar_envs import find_entry
+from tstar_envs.wording import counted
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, paired_difference
@@ -112,25 +113,27 @@ def print_result(
     console.print(table)
     if lost := before.failed + after.failed:
         console.print(
-            f"{lost} episodes failed for want of infrastructure and are in no figure",
+            f"{counted(lost, 'episode')} failed for want of infrastructure, counted in no figure",
             style="yellow",
             highlight=False,
         )
     console.print(
         f"{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
         f"(95 % interval {summary['ci_low']:+.1%} to {summary['ci_high']:+.1%}, paired by task), "
-        f"{summary['iterations']} iterations, {summary['seconds'] / 60:.1f} min",
+        f"{counted(summary['iterations'], 'iteration')}, {summary['seconds'] / 60:.1f} min",
         highlight=False,
     )
     if chosen is not None:
         console.print(_chosen(chosen, summary["iterations"]), highlight=False)
     if long := before.overlong + after.overlong:
         console.print(
-            f"{long} episodes outgrew the context and ended there, unsolved", style="yellow", highlight=False
+            f"{counted(long, 'episode')} outgrew the context and ended there, unsolved",
+            style="yellow",
+            highlight=False,
         )
     if len(before.per_task) < FEW_TASKS:
         console.print(
-            f"of {len(before.per_task)} tasks the interval itself is rough: --evaluation.tasks takes more",
+            f"of {counted(len(before.per_task), 'task')} the interval itself is rough: --evaluation.tasks takes more",
             highlight=False,
         )
     if summary["metric"] == "score":
@@ -144,7 +147,7 @@ def print_result(
 
 def _chosen(chosen: dict[str, Any], iterations: int) -> str:
     """Which weights were measured, and why, in a sentence."""
-    of = f"{chosen['tasks']} tasks of the split {chosen['split']}"
+    of = f"{counted(chosen['tasks'], 'task')} of the split {chosen['split']}"
     by = f"by validation ({chosen['mean']:.1%} on {of}, the best of {chosen['candidates']} validations)"
     if not chosen["iteration"]:
         return f"chosen {by}: the start; no later weights did better there, so nothing was gained and the difference is 0"

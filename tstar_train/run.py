@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from tstar_envs import BadData, InfrastructureError, MissingExtra, UnknownOption
+from tstar_envs.wording import counted
 from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks, validation_tasks
 from tstar_train.checkpoint import Progress, latest_checkpoint, read_state
 from tstar_train.claim import claimed
@@ -70,7 +71,9 @@ def train(
         checkpoint, config = resumed(out, config, iterations, console) if resume else (None, config)
         if resume and (summary := finished(out, config, checkpoint)) is not None:
             done = summary["iterations"]
-            message = f"already complete: {done} iterations; to go on: --resume {out} --iterations N"
+            message = (
+                f"already complete: {counted(done, 'iteration')}; to go on: --resume {out} --iterations N"
+            )
             # A command that is broken into lines cannot be pasted.
             console.print(message, highlight=False, soft_wrap=True)
             if _lacks_report(out):
@@ -121,7 +124,7 @@ def _run(
                 if progress.iteration:
                     raise BadData(
                         f"{out / 'evaluation.json'} lacks the measurement of the start, which cannot be made again after "
-                        f"{progress.iteration} iterations: put the file back"
+                        f"{counted(progress.iteration, 'iteration')}: put the file back"
                     )
                 if before is None:
                     before = _measure(trainer, held_out, console, "start")

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from tstar_envs import BadData, UnknownOption, find_entry
+from tstar_envs.wording import counted
 from tstar_train.best import best_folder, keep_best, restore_best, verified_best
 from tstar_train.build import VALIDATION
 from tstar_train.config import Config
@@ -100,7 +101,7 @@ class Validation:
         # goes on from these very weights: it measures them if they are not recorded, and makes ``best`` what the records say in any
         # case. Where they are cut to an earlier checkpoint, its choice is still there (``save_checkpoint``).
         config, path = self._config, self._folder.path
-        with display.busy(f"validating {_named(iteration)} on {len(self._tasks)} tasks"):
+        with display.busy(f"validating {_named(iteration)} on {counted(len(self._tasks), 'task')}"):
             measured: Measurement = order(trainer, "measure", self._tasks, VALIDATION)
         self.means[iteration] = round(measured.mean, _DIGITS)
         best = self.best

@@ -19,6 +19,7 @@ from tstar_envs.bench.sign_flip import EXACT
 from tstar_envs.cli.console import plain, say
 from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import list_envs
+from tstar_envs.wording import counted
 
 FORMAT = 1  # of --json
 COLUMNS = (
@@ -138,7 +139,7 @@ def _show(
     panels = {file.panel for file in files}
     of = f", panel {panels.pop()}" if len(panels) == 1 and "" not in panels else ""
     what = f"{on['env']} ({on['tier']}, rules {on['rules_version']}), split {on['split']}{of}"
-    say(console, f"{what}: {compared[0].tasks} tasks, {metric}")
+    say(console, f"{what}: {counted(compared[0].tasks, 'task')}, {metric}")
     table = Table()
     for column in ("agent", metric, "episodes", "errors (left out)", "options", "file"):
         table.add_column(

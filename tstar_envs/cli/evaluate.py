@@ -23,6 +23,7 @@ from tstar_envs.errors import UnknownOption
 from tstar_envs.panel import panel
 from tstar_envs.record import Episode
 from tstar_envs.registry import find_entry
+from tstar_envs.wording import counted
 
 __all__ = ["EvalCommand", "run"]
 
@@ -113,7 +114,7 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
                     )
                 _show_errors(played, console)
     finally:
-        part = "" if command.tasks is None else f", the first {command.tasks} tasks of each"
+        part = "" if command.tasks is None else f", the first {counted(command.tasks, 'task')} of each"
         console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
         if command.out is not None:
             say(console, f"episodes in {command.out}", "dim")
@@ -219,12 +220,12 @@ def _dry_run(evaluation: Evaluation, console: Console, prices: PriceTable) -> Es
         name, turns = evaluation.command.agent, evaluation.env.horizon
         say(
             console,
-            f"{evaluation.entry.id}: {count} episodes of {turns} turns at most; agent {name} sends no requests",
+            f"{evaluation.entry.id}: {counted(count, 'episode')} of {counted(turns, 'turn')} at most; agent {name} sends no requests",
         )
         return None
     say(
         console,
-        f"{evaluation.entry.id}: {count} episodes of {agent.method} with model {agent.endpoint.model}; nothing is sent",
+        f"{evaluation.entry.id}: {counted(count, 'episode')} of {agent.method} with model {agent.endpoint.model}; nothing is sent",
     )
     found = estimate(evaluation.env, evaluation.entry, agent, evaluation.wanted)
     console.print(estimate_table(found, prices.of_model(agent.endpoint.model), prices))

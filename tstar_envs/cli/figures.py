@@ -13,6 +13,7 @@ from tstar_envs.bench.failures import KINDS, SCORED
 from tstar_envs.bench.prices import Price, PriceTable, money
 from tstar_envs.bench.stats import Summary
 from tstar_envs.cli.console import plain
+from tstar_envs.wording import counted
 
 
 def figures_table(summary: Summary, wanted: int, accounts: Accounts, panel: str) -> Table:
@@ -86,7 +87,7 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         yield "tasks", panel
     yield (
         "episodes",
-        f"{summary.episodes} ({summary.tasks} tasks)"
+        f"{summary.episodes} ({counted(summary.tasks, 'task')})"
         + (f", {wanted - played} not played yet" if played < wanted else ""),
     )
     yield "errors (in no rate)", str(summary.errors)
@@ -105,11 +106,11 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
             yield "no action could be read", f"{summary.unreadable:.1%} of steps"
         yield "out of steps", f"{summary.truncated:.1%} of episodes"
         if summary.progress_unknown:
-            yield "progress unknown", f"{summary.progress_unknown} episodes"
+            yield "progress unknown", counted(summary.progress_unknown, "episode")
         for name, value in summary.extra.items():
             yield f"mean {name}", f"{value:.3f}"
     for kind, count in summary.failures.items():
-        yield KINDS[kind], f"{count} episodes" + ("" if kind in SCORED else " (in no rate)")
+        yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (in no rate)")
 
 
 def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from tstar_envs.errors import BadData, UnknownOption
 from tstar_envs.panel import panel, panel_versions
 from tstar_envs.record import Episode, read_episodes
 from tstar_envs.registry import EnvEntry, find_entry
+from tstar_envs.wording import counted
 
 FORMAT = 1  # of --json
 SIDE_BY_SIDE = 32  # episodes, so that a search service gets few requests
@@ -162,7 +163,7 @@ def _introduce(
     shown = ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
     say(
         console,
-        f"{command.file}: {len(episodes)} episodes of {episodes[0].env} by {agents}; options: {shown} ({origin})",
+        f"{command.file}: {counted(len(episodes), 'episode')} of {episodes[0].env} by {agents}; options: {shown} ({origin})",
     )
 
 

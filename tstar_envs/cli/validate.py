@@ -18,6 +18,7 @@ from tstar_envs.registry import find_entry, list_envs
 from tstar_envs.validation import CHECKS, Grade, openenv_report
 from tstar_envs.validation.finding import ERROR, FAIL, PASS
 from tstar_envs.validation.grade import Result, results_of, subject_of
+from tstar_envs.wording import counted
 
 _COLOURS = {PASS: "green", FAIL: "red", ERROR: "red"}
 
@@ -65,7 +66,7 @@ def run(command: ValidateCommand, console: Console) -> int:
         if not command.json:
             say(
                 console,
-                f"{entry.id}: {len(subject.tasks)} tasks of {subject.split}, rules version {entry.rules_version}",
+                f"{entry.id}: {counted(len(subject.tasks), 'task')} of {subject.split}, rules version {entry.rules_version}",
                 "bold",
             )
         results = []

@@ -15,6 +15,7 @@ from tstar_envs.doctor.finding import BROKEN, MISSING, OK, Finding
 from tstar_envs.errors import MissingExtra, install
 from tstar_envs.panel import panel
 from tstar_envs.registry import EnvEntry, list_envs
+from tstar_envs.wording import counted
 
 
 def examine_environments() -> Iterator[Finding]:
@@ -57,9 +58,9 @@ def _play(entry: EnvEntry) -> tuple[str, str]:
     if not episode.success:
         return (
             BROKEN,
-            f"the expert does not solve task {task!r} in {len(episode.steps)} steps (reward {episode.reward:g})",
+            f"the expert does not solve task {task!r} in {counted(len(episode.steps), 'step')} (reward {episode.reward:g})",
         )
     return (
         OK,
-        f"the expert solves task {task!r} in {len(episode.steps)} steps; the panel's tasks are as they should be",
+        f"the expert solves task {task!r} in {counted(len(episode.steps), 'step')}; the panel's tasks are as they should be",
     )

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tstar_envs import write_whole
+from tstar_envs.wording import counted
 from tstar_train.report.axis import MINUS, NONE, text
 from tstar_train.report.diagrams import diagrams, dropped
 from tstar_train.report.embed import clipped, evenly, script_json
@@ -116,7 +117,7 @@ def _progress(run: Run) -> str:
     done = max((record["iteration"] for record in run.metrics), default=0)
     planned = number((run.config or {}).get("iterations"))
     if run.summary is not None:
-        return f"The run is complete: {done} iterations."
+        return f"The run is complete: {counted(done, 'iteration')}."
     of = f" of {planned:.0f}" if planned is not None else ""
     if not run.metrics:
         return "No iteration is finished yet."

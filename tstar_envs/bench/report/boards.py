@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from tstar_envs.bench.recorded import SAME
 from tstar_envs.bench.report.read import Evaluation
-from tstar_envs.bench.report.text import clean, counted, short_id
+from tstar_envs.bench.report.text import clean, short_id
 from tstar_envs.errors import UnknownOption
 from tstar_envs.panel import panel
 from tstar_envs.registry import ENTRIES
+from tstar_envs.wording import counted
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tstar_envs.bench.paired import Comparison, compare
 from tstar_envs.bench.report.boards import Board, Player, comparable
-from tstar_envs.bench.report.text import counted, short_id
+from tstar_envs.bench.report.text import short_id
+from tstar_envs.wording import counted
 
 METRICS = ("success", "score")
 

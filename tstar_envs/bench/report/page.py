@@ -24,6 +24,7 @@ from tstar_envs.bench.report.published import SOURCE
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import BadData, MissingExtra, WriteFailed
+from tstar_envs.wording import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -144,7 +145,7 @@ def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
         (episodes, "episode"),
         (len(evaluations), "file"),
     )
-    return ", ".join(text.counted(count, noun) for count, noun in counts)
+    return ", ".join(counted(count, noun) for count, noun in counts)
 
 
 def _prices(sums: Sequence[CostRow]) -> str:
@@ -175,7 +176,7 @@ def _environment() -> Environment:
         text.number,
         text.seconds,
         text.points,
-        text.counted,
+        counted,
         text.short_id,
         money,
     )

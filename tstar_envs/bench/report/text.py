@@ -63,11 +63,6 @@ def points(value: float, digits: int = 1) -> str:
     return shown.replace("-", "\N{MINUS SIGN}")
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """``1 task``, ``2 tasks``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
 def short_id(env: str) -> str:
     """``Sokoban-easy`` for ``tstar/Sokoban-easy``."""
     return env.removeprefix("tstar/")
