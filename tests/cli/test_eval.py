@@ -201,7 +201,7 @@ def test_a_level_that_cannot_be_won_is_no_failure_of_the_expert(run: Run, tmp_pa
         done.returncode == 1
         and "the expert knows no way to win task 'levels.txt:0' from here: it cannot be won" in done.stdout
     )
-    assert "1 (1 tasks)" in done.stdout and "100.0%" in done.stdout
+    assert "1 (1 task)" in done.stdout and "100.0%" in done.stdout
 
 
 def test_how_far_episodes_came(run: Run, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_questions_under_any_name(tmp_path: Path) -> None:
     played = subprocess.run(
         command, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
     )
-    assert played.returncode == 0 and "1 (1 tasks)" in played.stdout, played
+    assert played.returncode == 0 and "1 (1 task)" in played.stdout, played
 
 
 def test_a_folder_of_questions_as_the_suite_reads_them(tmp_path: Path) -> None:
