@@ -17,6 +17,7 @@ from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption
 from tstar_envs.registry import find_entry
+from tstar_envs.wording import counted
 
 Infos = list[dict[str, Any] | None]
 
@@ -52,7 +53,7 @@ class GroupEnv:
         if tasks is not None:
             if len(tasks) != len(self.tasks):
                 raise UnknownOption(
-                    f"reset needs {len(self.tasks)} tasks, as many as the group was made for, got {len(tasks)}"
+                    f"reset needs {counted(len(self.tasks), 'task')}, as many as the group was made for, got {len(tasks)}"
                 )
             self.tasks = list(tasks)
         results = [

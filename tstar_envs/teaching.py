@@ -15,6 +15,7 @@ from tstar_envs.errors import UnknownOption
 from tstar_envs.react import render_reply
 from tstar_envs.snapshot import Snapshot
 from tstar_envs.stable_random import StableRandom
+from tstar_envs.wording import counted
 
 Task = TypeVar("Task")
 State = TypeVar("State")
@@ -162,7 +163,7 @@ class Teaching(Generic[Task, State]):
                 else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
             )
             raise UnknownOption(
-                f"{n} demonstrations wanted, but split 'train' of {self._name()} has {len(ids)} tasks{advice}"
+                f"{counted(n, 'demonstration')} wanted, but split 'train' of {self._name()} has {counted(len(ids), 'task')}{advice}"
             )
         kept = self.snapshot() if self._task is not None else None
         try:

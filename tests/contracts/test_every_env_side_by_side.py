@@ -82,7 +82,7 @@ def test_group_refuses_wrong_calls(entry: EnvEntry) -> None:
         group.step(["a", None])
     ids = group.envs[0].task_ids()
     assert [info["task_id"] for info in group.reset([1])[1]] == [ids[1]] * 2
-    with pytest.raises(UnknownOption, match="needs 1 tasks"):
+    with pytest.raises(UnknownOption, match="needs 1 task, as many"):
         group.reset([1, 2])
     for wrong in (0, 2.5, True, "2"):
         with pytest.raises(UnknownOption, match="group_size must be a whole number of at least 1"):

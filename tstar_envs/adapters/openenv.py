@@ -33,6 +33,7 @@ from tstar_envs.panel import panel
 from tstar_envs.registry import EnvEntry, find_entry
 from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import reply_to_call
+from tstar_envs.wording import counted
 
 try:
     from fastapi import FastAPI, Request
@@ -129,7 +130,9 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         tasks = self._served.specs(split)
         with errors_for_client():
             if not 0 <= index < len(tasks):
-                raise UnknownTask(f"index {index} is out of range: split {split!r} has {len(tasks)} tasks")
+                raise UnknownTask(
+                    f"index {index} is out of range: split {split!r} has {counted(len(tasks), 'task')}"
+                )
         return tasks[index]
 
     def get_task_range(
