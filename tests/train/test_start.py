@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import sys
 from io import StringIO
 
 import pytest
 import torch
 from rich.console import Console
+from train_process import TrainProcess
 
 from scripts.small_models import REFUSED, save_small
 from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs, registry
@@ -38,6 +40,37 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
         message = refused(capsys, "--env", name, *split, "--out", tmp_path / "run")
         assert "for evaluation only" in message and f"train with --env {other}" in message
         assert f"python -m tstar_envs eval --env {name} --agent tiny:" in message
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--tree.gamma", "2"], 2), (["--tree.gamma"], 2), (["--model", "tiny", "--dry-run"], 0)],
+)
+def test_where_no_run_begins_the_first_rank_alone_says_why(arguments, code, tmp_path):
+    """As ``torchrun`` starts them; the other rank used to take the first one for dead."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    variables = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    given = ["--env", "hotpotqa", *arguments, "--out", tmp_path / "run"]
+    ranks = [
+        TrainProcess(
+            tmp_path / f"{rank}",
+            *given,
+            environment={**variables, "RANK": f"{rank}", "LOCAL_RANK": f"{rank}"},
+        )
+        for rank in range(2)
+    ]
+    with ranks[0] as first, ranks[1] as second:
+        said, silent = first.done(60), second.done(60)
+    assert said.returncode == code and bool(said.stderr) == bool(code)
+    assert (silent.returncode, silent.stdout, silent.stderr) == (0, "", "")
     assert not (tmp_path / "run").exists()
 
 
