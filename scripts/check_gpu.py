@@ -3,8 +3,9 @@
     python scripts/check_gpu.py [--parts parity,plan] [--out FILE.md] [--minutes 12]
 
 - parity: two built-in policies trained on the CPU and on the GPU from the same seed, in single and in half precision, and resumed.
-- plan: random models of the shapes of Qwen2.5-3B and 0.5B, trained with adapters, whole, and whole with ZeRO-2: the memory that
-  ``--dry-run`` plans beside what PyTorch measures, and seconds by phase. Needs a GPU of 80 GB.
+- plan: a random model of the shape of Qwen2.5-3B, trained with adapters, whole, and whole with ZeRO-2: the memory that ``--dry-run``
+  plans beside what PyTorch measures, and seconds by phase. Needs a GPU of 80 GB.
+- plan-small: the same of Qwen2.5-0.5B, and a run with checkpoint and resume.
 - zero: plain torch beside ``--optimizer deepspeed``, one process (extra deepspeed).
 - ranks: what two processes on one GPU do, and say.
 - vllm: ``--engine vllm`` beside ``--engine local`` (extra vllm): scores, new weights, sleep, seconds.
@@ -34,7 +35,8 @@ HERE = Path(__file__).parent
 # Part -> (its program, the most seconds it may take).
 PARTS = {
     "parity": ("gpu_parts.py", 150),
-    "plan": ("gpu_plan.py", 300),
+    "plan": ("gpu_plan.py", 330),
+    "plan-small": ("gpu_plan.py", 200),
     "zero": ("gpu_parts.py", 90),
     "ranks": ("gpu_parts.py", 120),
     "vllm": ("gpu_vllm.py", 300),

@@ -1,14 +1,15 @@
 """Random models of the published shapes of Qwen2.5 whose nonsense plays: folders as Hugging Face's, made on the spot (``check_gpu.py``).
 
-Nothing can be downloaded where a GPU has no network, and a random model with a real vocabulary says nothing that an environment takes for an
-action: no reward ever differs, no tree is built, and replies never end. Here all 151,936 words have equal chances, and some of them are line
-breaks, actions of a question with the answer yes or no, and ends of a reply. So replies are some hundred tokens of thought with an action,
-half of those that answer are right, and every part of T-STAR has work.
+A GPU machine may have no network, and a random model with a real vocabulary writes nothing that an environment takes for an action: no
+reward ever differs, no tree is built, and replies never end. Here all 151,936 words have equal chances, and some of them are line breaks,
+actions of a question with the answer yes or no, and ends of a reply. So replies are some hundred tokens of thought with an action, half of
+those that answer are right, and every part of T-STAR has work.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -96,3 +97,8 @@ def make(size: str, folder: Path, device: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)  # the configuration comes last of what ``is_file`` asks for
+
+
+if __name__ == "__main__":  # a process of its own, which leaves nothing on the GPU
+    size, folder, device = sys.argv[1:]
+    make(size, Path(folder), device)

@@ -34,31 +34,25 @@ def first_replies(run: Path) -> dict[tuple[str, int, int], str]:
 
 
 def parity(bench: Bench, until: float) -> None:
-    """The same seed on the CPU and on the GPU, then two more iterations from the checkpoint."""
-    iterations = 2 if bench.tiny else 3
-    for env in ("sokoban-easy", "hotpotqa"):
-        ways = {"cpu": ["--device", "cpu"], "gpu": ["--device", bench.device]}
-        runs = {name: bench.folder / f"{env}-{name}" for name in ways}
+    """The same seed on the CPU and on the GPU, then two more iterations from the checkpoint; both environments side by side."""
+    envs, iterations = ("sokoban-easy", "hotpotqa"), 2 if bench.tiny else 3
+    gpu = ["--device", bench.device]
+    stages = ({"cpu": ["--device", "cpu"], "gpu": gpu}, {"gpu, half": [*gpu, "--optim.precision", "half"]})
+    runs = {
+        (env, way): bench.folder / f"{env}-{way[-4:]}" for env in envs for stage in stages for way in stage
+    }
+    for stage in stages:
         started = {
-            name: training(bench, runs[name], *options(env, bench, iterations), *ONE, *way)
-            for name, way in ways.items()
+            (env, way): training(bench, runs[env, way], *options(env, bench, iterations), *ONE, *given)
+            for env in envs
+            for way, given in stage.items()
         }
-        ended = {name: program.done(until - time.monotonic()) for name, program in started.items()}
-        half = bench.folder / f"{env}-half"
-        ended["gpu, half"] = training(
-            bench,
-            half,
-            *options(env, bench, iterations),
-            *ONE,
-            *ways["gpu"],
-            "--optim.precision",
-            "half",
-        ).done(until - time.monotonic())
-        runs["gpu, half"] = half
-        for name, run in runs.items():
-            logged = figures(run, *COMPARED)
-            bench.say(env, on=name, result=ended[name].said, **logged, seconds=seconds(run))
-        own, other = (first_replies(runs[name]) for name in ("cpu", "gpu"))
+        for (env, way), program in started.items():
+            done, run = program.done(until - time.monotonic()), runs[env, way]
+            bench.say(env, on=way, result=done.said, **figures(run, *COMPARED), seconds=seconds(run))
+    resumed = {}
+    for env in envs:
+        own, other = (first_replies(runs[env, way]) for way in ("cpu", "gpu"))
         both = own.keys() & other.keys()
         bench.say(
             "replies of the first iteration, CPU against GPU",
@@ -66,29 +60,36 @@ def parity(bench: Bench, until: float) -> None:
             on_both=len(both),
             equal=sum(own[key] == other[key] for key in both),
             on_one_only=len(own.keys() ^ other.keys()),
-            memory_gib=memory(runs["gpu"]),
-            phases=phases(runs["gpu"]),
+            memory_gib=memory(runs[env, "gpu"]),
+            phases=phases(runs[env, "gpu"]),
         )
-        again = [sys.executable, "-m", "tstar_train", "--resume", runs["gpu"], "--iterations", iterations + 1]
-        done = Program(again, bench.folder / f"{env}-resumed.log").done(until - time.monotonic())
-        bench.say("resumed on the GPU", env=env, result=done.said, **figures(runs["gpu"], *COMPARED[:3]))
+        again = [
+            sys.executable,
+            "-m",
+            "tstar_train",
+            "--resume",
+            runs[env, "gpu"],
+            "--iterations",
+            iterations + 1,
+        ]
+        resumed[env] = Program(again, bench.folder / f"{env}-resumed.log")
+    for env, program in resumed.items():
+        done = program.done(until - time.monotonic())
+        bench.say("resumed on the GPU", env=env, result=done.said, **figures(runs[env, "gpu"], *COMPARED[:3]))
 
 
 def zero(bench: Bench, until: float) -> None:
-    """Plain torch and ZeRO-2, one process each, in turn: NCCL and the optimizer's state are on the same GPU."""
+    """Plain torch and ZeRO-2, one process each."""
+    started = {}
     for optimizer in ("torch", "deepspeed"):
         run = bench.folder / f"zero-{optimizer}"
         given = [*options("sokoban-easy", bench, 3), *ONE, "--device", bench.device, "--optimizer", optimizer]
-        done = training(bench, run, *given).done(until - time.monotonic())
+        started[optimizer] = run, training(bench, run, *given)
+    for optimizer, (run, program) in started.items():
+        done = program.done(until - time.monotonic())
         logged = figures(run, "success", "base_loss", "gradient_norm")
-        bench.say(
-            "sokoban-easy",
-            optimizer=optimizer,
-            result=done.said,
-            **logged,
-            seconds=seconds(run),
-            memory_gib=memory(run),
-        )
+        taken = {"seconds": seconds(run), "memory_gib": memory(run)}
+        bench.say("sokoban-easy", optimizer=optimizer, result=done.said, **logged, **taken)
 
 
 def ranks(bench: Bench, until: float) -> None:
@@ -117,35 +118,56 @@ def ranks(bench: Bench, until: float) -> None:
 
 def tests(bench: Bench, until: float) -> None:
     """tests/train with the GPU in sight, and what failed again without it."""
-    ignored = [f"--ignore={path}" for path in without_selenium()] if not installed("selenium") else []
+    ignored = [] if installed("selenium") else [f"--ignore={path}" for path in of_browsers()]
     chosen = ["tests/train/test_clock.py", "tests/train/test_finite.py"] if bench.tiny else ["tests/train"]
     workers = "1" if bench.tiny else "8"
-    command = [sys.executable, "-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider", "--tb=line"]
-    more = ["-n", workers, "--dist", "worksteal", "-o", "console_output_style=count", *ignored]
-    done = Program([*command, *more, *chosen], bench.folder / "tests.log").done(until - time.monotonic() - 40)
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?", done.printed, re.MULTILINE)
-    summary = [line for line in done.printed.splitlines() if re.search(r"\d+ passed", line)][-1:]
-    summary = summary or done.printed.strip().splitlines()[-1:] or [done.said]
-    bench.say(
-        "with the GPU", ended=done.said[:80], summary=summary[0], failed=len(failed), seconds=done.seconds
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-vv",
+        "-W",
+        "default",
+        "-p",
+        "no:cacheprovider",
+        "--tb=line",
+        "-n",
+        workers,
+    ]
+    done = Program([*command, "--dist", "worksteal", *ignored, *chosen], bench.folder / "tests.log").done(
+        until - time.monotonic() - 40
     )
-    again: set[str] = set()
-    names = [name for name, _ in failed]
-    if names:
-        rest = Program(
-            [*command, "-n", workers, *names[:60]],
-            bench.folder / "again.log",
-            {"CUDA_VISIBLE_DEVICES": ""},
-        ).done(until - time.monotonic())
-        again = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", rest.printed, re.MULTILINE))
-        bench.say("those again without it", ended=rest.said[:80], failed=len(again), seconds=rest.seconds)
-    for name, reason in failed[:40]:
-        bench.say(
-            "what failed",
-            test=name,
-            without_gpu="fails too" if name in again else "passes",
-            reason=reason[:200],
+    ended = results(done.printed)
+    failed = [name for name, how in ended.items() if how in ("FAILED", "ERROR")]
+    counts = {
+        how.lower(): list(ended.values()).count(how) for how in ("PASSED", "FAILED", "ERROR", "SKIPPED")
+    }
+    bench.say("tests", run="with the GPU", ended=done.said[:80], **counts, seconds=done.seconds)
+    again: dict[str, str] = {}
+    if failed:
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
+        rest = Program([*command, *failed[:60]], bench.folder / "again.log", hidden).done(
+            until - time.monotonic()
         )
+        again = results(rest.printed)
+        counts = {
+            how.lower(): list(again.values()).count(how) for how in ("PASSED", "FAILED", "ERROR", "SKIPPED")
+        }
+        bench.say(
+            "tests", run="what failed, without the GPU", ended=rest.said[:80], **counts, seconds=rest.seconds
+        )
+    reasons = dict(re.findall(r"^(?:FAILED|ERROR) (.+?) - (.*)$", done.printed, re.MULTILINE))
+    for name in failed[:40]:
+        without = again.get(name, "not run").lower()
+        bench.say("what failed", test=name, without_the_gpu=without, reason=reasons.get(name, "")[:240])
+
+
+def results(printed: str) -> dict[str, str]:
+    """How each test ended, of what ``pytest -v -n`` printed so far."""
+    found = re.findall(
+        r"^\[gw\d+\] \[ *\d+%\] (PASSED|FAILED|ERROR|SKIPPED) (.*?)\s*$", printed, re.MULTILINE
+    )
+    return {name: how for how, name in found}
 
 
 def installed(name: str) -> bool:
@@ -153,7 +175,7 @@ def installed(name: str) -> bool:
     return find_spec(name) is not None
 
 
-def without_selenium() -> list[str]:
+def of_browsers() -> list[str]:
     """Test files that drive a browser, which cannot be collected without its package."""
     found = (ROOT / "tests/train").glob("test_*.py")
     return [

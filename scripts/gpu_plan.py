@@ -1,4 +1,4 @@
-"""The part ``plan`` of ``check_gpu.py``: planned memory beside measured memory, on random models of the shapes of Qwen2.5."""
+"""The parts ``plan`` and ``plan-small`` of ``check_gpu.py``: planned and measured memory of random models of the shapes of Qwen2.5."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import gzip
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_models import make
 from gpu_parts import bench_of
 from gpu_runs import ROOT, SHORT, Bench, Program, memory, phases, records, training
 
@@ -25,7 +25,7 @@ from tstar_train.rollout.stream import TaskStream
 from tstar_train.world import Alone
 
 GIB = 1 << 30
-TURNS = 2
+TURNS, CASE_SECONDS = 2, 100.0
 QUESTIONS = ROOT / "tstar_envs/envs/search_qa/data/hotpotqa.train.jsonl.gz"
 # Way -> what it trains and how.
 WAYS: dict[str, dict[str, Any]] = {
@@ -158,29 +158,32 @@ def by_command_line(bench: Bench, model: Path, until: float) -> None:
     )
 
 
-def main(bench: Bench, until: float) -> None:
+def compared(bench: Bench, size: str, ways: Sequence[str], until: float) -> None:
     """Each case is a process of its own, since what one leaves behind would be measured in the next."""
-    large_size, small_size = ("tiny", "tiny") if bench.tiny else ("3B", "0.5B")
-    cases = [(large_size, way) for way in WAYS] + [(small_size, "whole"), (small_size, "adapters")]
-    for size in dict.fromkeys((large_size, small_size)):
-        began = time.monotonic()
-        make(size, bench.folder / size, bench.device)
-        print(f"made {size} in {time.monotonic() - began:.0f} s", flush=True)
-    if not bench.tiny:
-        torch.cuda.empty_cache()
-    for size, way in cases:
-        model = bench.folder / size
-        given = [sys.executable, __file__, "--case", model, way, bench.device, str(int(bench.tiny))]
-        done = Program(given, bench.folder / f"plan-{size}-{way}.log".replace(" ", "")).done(
-            min(110.0, until - time.monotonic())
-        )
+    model = bench.folder / size
+    maker = [sys.executable, Path(__file__).with_name("gpu_models.py"), size, model, bench.device]
+    made = Program(maker, bench.folder / f"make-{size}.log").done(until - time.monotonic())
+    bench.say("models", size=size, made=made.said, seconds=made.seconds)
+    for way in ways:
+        given = [sys.executable, __file__, "--case", model, way, bench.device, int(bench.tiny)]
+        log = bench.folder / f"plan-{size}-{way}.log".replace(" ", "")
+        done = Program(given, log).done(min(CASE_SECONDS, until - time.monotonic()))
         row = {"result": done.said}
         if done.code == 0:
             row = json.loads(done.printed.splitlines()[-1])
         happened, spent = row.pop("what_happened", {}), row.pop("seconds", {})
         bench.say("GiB, planned and measured", size=size, way=way, **row)
         bench.say("what the second iteration did", size=size, way=way, **happened, seconds=spent)
-    by_command_line(bench, bench.folder / small_size, until)
+
+
+def main(bench: Bench, until: float) -> None:
+    """See the module."""
+    large_size, small_size = ("tiny", "tiny") if bench.tiny else ("3B", "0.5B")
+    if bench.part == "plan":
+        compared(bench, large_size, list(WAYS), until)
+    else:
+        compared(bench, small_size, ["whole", "adapters"], until)
+        by_command_line(bench, bench.folder / small_size, until)
 
 
 if __name__ == "__main__":
@@ -189,7 +192,7 @@ if __name__ == "__main__":
         for name in ("model", "way", "device", "tiny"):
             case.add_argument(name)
         asked = case.parse_args(sys.argv[2:])
-        found = measure(Path(asked.model), asked.way, asked.device, bool(int(asked.tiny)))
+        found = measure(Path(asked.model), asked.way, asked.device, asked.tiny == "1")
         print(json.dumps(found))
     else:
-        main(*bench_of(["plan"]))
+        main(*bench_of(["plan", "plan-small"]))
