@@ -116,10 +116,24 @@ def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
 
 
 def device_of(config: Config) -> str:
-    """Where the model of this rank is; ``auto`` takes the card that ``torchrun`` gave it, or the first one there is."""
+    """Where the model of this rank is; ``auto`` takes the GPU that ``torchrun`` gave it, or the first one there is.
+
+    Raises:
+        UnknownOption: ``torchrun`` started more processes on this machine than it has GPUs.
+    """
     if config.device != "auto":
         return config.device
-    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not cards:
+        return "cpu"
+    own = int(os.environ.get("LOCAL_RANK", 0))
+    here = max(own + 1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    if here > cards:
+        raise UnknownOption(
+            f"{here} processes of this run are on a machine with {cards} GPU{'s' * (cards > 1)}, and each takes one of its own: start as "
+            f"many as there are GPUs (torchrun --nproc-per-node {cards}), or let all compute on the first one with --device cuda:0"
+        )
+    return f"cuda:{own}"
 
 
 def processes_of(config: Config) -> int:

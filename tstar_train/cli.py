@@ -23,7 +23,7 @@ from tstar_train.config_check import flag, options
 from tstar_train.launch import from_torchrun
 from tstar_train.plan import dry_run
 from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
-from tstar_train.ranks import follow_torchrun
+from tstar_train.ranks import follow_torchrun, leading
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
 from tstar_train.world import World
@@ -67,7 +67,8 @@ def train_command(arguments: Sequence[str]) -> int:
             # The options are the first rank's to read, and it says what is wrong with them.
             follow_torchrun(torchrun)
             return 0
-        return _lead(known, rest, console, torchrun)
+        with leading(torchrun):
+            return _lead(known, rest, console, torchrun)
     finally:
         if torchrun is not None:
             torchrun.close()

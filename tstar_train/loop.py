@@ -12,6 +12,7 @@ from typing import Any
 
 from tstar_train.algorithms.base import Algorithm
 from tstar_train.algorithms.tstar import TStar
+from tstar_train.clock import Clock
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.engines.check import hand_over, most_nats
@@ -65,11 +66,13 @@ class IterationResult:
     Attributes:
         metrics: deterministic figures, by name; on the first rank alone.
         seconds: by phase.
+        memory: on a GPU, by phase, the most GiB that tensors took at once (see ``Clock``); of the rank that took most.
         played: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
     """
 
     metrics: dict[str, Any]
     seconds: dict[str, float]
+    memory: dict[str, float]
     played: Played
 
 
@@ -94,7 +97,7 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
         trainer.world,
         trainer.policy.codec,
     )
-    played, clock = Played(), _Clock(now)
+    played, clock = Played(), Clock(now, trainer.policy.model.device)
     with together(world):
         hand_over(trainer.policy, trainer.engine, learner.weights())
     sampled = share_of_episodes(config, trainer.cursor)
@@ -179,12 +182,12 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     learner.end_iteration()
     clock.phase("update")
 
-    played.seconds = clock.seconds
+    played.seconds, played.memory = clock.seconds, clock.memory
     parts = world.gather(played)
     played = Played.together(parts) if parts else played
     trainer.cursor += world.first(played.tasks)
     if world.rank:
-        return IterationResult({}, played.seconds, played)
+        return IterationResult({}, played.seconds, played.memory, played)
     metrics = summarize(config, played, stats, trainer.grafted)
     kept = {(g.group, g.worst_step) for g in played.grafts.kept}
     trainer.grafted |= {
@@ -193,7 +196,7 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
         for d in g.divergences
         if (g.trajectories[0].group, d.worst_step) in kept
     }
-    return IterationResult(metrics, played.seconds, played)
+    return IterationResult(metrics, played.seconds, played.memory, played)
 
 
 def share_of_episodes(config: Config, tasks: int) -> float:
@@ -213,17 +216,3 @@ def rate(config: Config, number: int, sampled: float = 0.0) -> float:
         return 1.0
     left = min(config.iterations - number, config.iterations * (1 - sampled))
     return min(1.0, left / (config.iterations * config.optim.decay))
-
-
-class _Clock:
-    """A clock of the seconds per phase."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.seconds: dict[str, float] = {}
-        self._now = now
-        self._last = now()
-
-    def phase(self, name: str) -> None:
-        now = self._now()
-        self.seconds[name] = now - self._last
-        self._last = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from tstar_train.evaluate import measure
 from tstar_train.launch import launched
 from tstar_train.loop import Trainer, iterate
 from tstar_train.stopping import SIGNALS
-from tstar_train.world import RankFailed, World
+from tstar_train.world import Distributed, RankFailed, World
 
 # What all ranks do together, by name.
 ORDERS: dict[str, Any] = {
@@ -88,6 +88,20 @@ def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
     torchrun.first(config)
     yield torchrun
     torchrun.first(None)
+
+
+@contextmanager
+def leading(torchrun: World | None) -> Iterator[None]:
+    """Called on the first rank that ``torchrun`` started: where no run begins within a ``with`` block, the others end without a word.
+
+    Without it they would take the first one, which has said what is wrong with the options, for dead.
+    """
+    try:
+        yield
+    finally:
+        if isinstance(torchrun, Distributed) and not torchrun.called:
+            with suppress(RankFailed):
+                torchrun.first(None)
 
 
 def follow_torchrun(world: World) -> None:

@@ -58,7 +58,8 @@ class RunFolder:
     def log(self, number: int, result: IterationResult, seconds: float) -> None:
         """Append an iteration (numbered from 1)."""
         self._append("metrics.jsonl", {"iteration": number, **result.metrics})
-        self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds})
+        memory = {"gpu_memory_peak_gib": result.memory} if result.memory else {}
+        self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
         shown = _most_telling(result.played.groups)
         for group in shown:
             for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
@@ -78,9 +79,7 @@ class RunFolder:
         self._tensorboard(number, result)
         if self._config.wandb is not None:
             figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
-            self._weights_and_biases(
-                self._config.wandb, number, figures | {f"seconds/{k}": v for k, v in result.seconds.items()}
-            )
+            self._weights_and_biases(self._config.wandb, number, figures | _measured(result))
 
     def log_validation(self, record: dict[str, Any]) -> None:
         """Append a validation."""
@@ -240,10 +239,7 @@ class RunFolder:
     def _tensorboard(self, number: int, result: IterationResult) -> None:
         if self._events is None:
             self._events = _event_writer(self.path / "tensorboard", number)
-        for name, value in {
-            **result.metrics,
-            **{f"seconds/{k}": v for k, v in result.seconds.items()},
-        }.items():
+        for name, value in {**result.metrics, **_measured(result)}.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
         self._events.flush()  # else a kill takes up to two minutes of points, which the resumed run does not draw again
@@ -254,6 +250,14 @@ def _event_writer(folder: Path, first: int) -> Any:
     from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
 
     return SummaryWriter(str(folder), purge_step=first)
+
+
+def _measured(result: IterationResult) -> dict[str, float]:
+    """Seconds, and on a GPU memory, by names of curves."""
+    return {
+        **{f"seconds/{phase}": value for phase, value in result.seconds.items()},
+        **{f"gpu_memory_peak_gib/{phase}": value for phase, value in result.memory.items()},
+    }
 
 
 def _drawn(validation: dict[str, Any]) -> list[tuple[str, float]]:

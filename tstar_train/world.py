@@ -111,6 +111,7 @@ class Distributed:
 
     Attributes:
         watch: ends the run where a rank waits too long.
+        called: whether the ranks have done anything together yet.
 
     Args:
         rank: of this process, from 0.
@@ -137,6 +138,7 @@ class Distributed:
     ) -> None:
         self.rank = rank
         self.size = size
+        self.called = False
         self._failure: RankFailed | None = None
         self.watch = Watch(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
         card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
@@ -225,6 +227,7 @@ class Distributed:
         """
         if self._failure is not None:
             raise self._failure
+        self.called = True
         pause, longest = _POLL_SECONDS
         try:
             with self.watch.waiting(what):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import sys
 from io import StringIO
 
 import pytest
+import torch
 from rich.console import Console
+from train_process import TrainProcess
 
 from scripts.small_models import REFUSED, save_small
 from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs, registry
 from tstar_train.__main__ import main
+from tstar_train.build import device_of
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
 from tstar_train.display import Display
@@ -37,6 +41,60 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
         assert "for evaluation only" in message and f"train with --env {other}" in message
         assert f"python -m tstar_envs eval --env {name} --agent tiny:" in message
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--tree.gamma", "2"], 2), (["--tree.gamma"], 2), (["--model", "tiny", "--dry-run"], 0)],
+)
+def test_where_no_run_begins_the_first_rank_alone_says_why(arguments, code, tmp_path):
+    """As ``torchrun`` starts them; the other rank used to take the first one for dead."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    variables = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    given = ["--env", "hotpotqa", *arguments, "--out", tmp_path / "run"]
+    ranks = [
+        TrainProcess(
+            tmp_path / f"{rank}",
+            *given,
+            environment={**variables, "RANK": f"{rank}", "LOCAL_RANK": f"{rank}"},
+        )
+        for rank in range(2)
+    ]
+    with ranks[0] as first, ranks[1] as second:
+        said, silent = first.done(60), second.done(60)
+    assert said.returncode == code and bool(said.stderr) == bool(code)
+    assert (silent.returncode, silent.stdout, silent.stderr) == (0, "", "")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "refused_for"),
+    [
+        (
+            {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+            "2 processes of this run are on a machine with 1 GPU,",
+        ),
+        ({"LOCAL_RANK": "3"}, "4 processes"),  # a scheduler that does not say how many it started
+    ],
+)
+def test_more_processes_than_gpus_are_refused(variables, refused_for, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    message = refused(capsys, "--env", "hotpotqa", "--out", tmp_path / "run")
+    assert refused_for in message and "--nproc-per-node 1" in message and "--device cuda:0" in message
+    assert not (tmp_path / "run").exists()
+    assert device_of(Config(env="hotpotqa", device="cuda:0")) == "cuda:0"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert device_of(Config(env="hotpotqa")) == f"cuda:{variables['LOCAL_RANK']}"
 
 
 @pytest.mark.parametrize(

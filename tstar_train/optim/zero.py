@@ -183,13 +183,17 @@ def _environment(device: torch.device) -> Iterator[None]:
     """What DeepSpeed reads from the environment: which device, and its number on this machine."""
     wanted = {"LOCAL_RANK": str(device.index or 0), "DS_ACCELERATOR": device.type}
     before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update({name: value for name, value in wanted.items() if before[name] is None})
+    # torchrun's number of the process is none of a GPU where processes share one (--device cuda:0).
+    kept = {"DS_ACCELERATOR"} if device.type == "cuda" else set(wanted)
+    os.environ.update({name: v for name, v in wanted.items() if before[name] is None or name not in kept})
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _backend(device: torch.device) -> str:

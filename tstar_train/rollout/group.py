@@ -46,6 +46,7 @@ class Played:
         grafts: kept and dropped.
         work: of the KL estimates.
         seconds: per phase; of all ranks together those of the slowest.
+        memory: per phase, GiB on a GPU; of all ranks together those of the one with most.
     """
 
     groups: list[GroupResult] = field(default_factory=list)
@@ -56,6 +57,7 @@ class Played:
     grafts: Grafts = field(default_factory=Grafts)
     work: KLWork = field(default_factory=KLWork)
     seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def together(cls, parts: Sequence[Played]) -> Played:
@@ -72,8 +74,9 @@ class Played:
             whole.grafts.played_on += part.grafts.played_on
             for name, value in vars(part.work).items():
                 setattr(whole.work, name, getattr(whole.work, name) + value)
-            for phase, seconds in part.seconds.items():
-                whole.seconds[phase] = max(whole.seconds.get(phase, 0.0), seconds)
+            for mine, theirs in ((whole.seconds, part.seconds), (whole.memory, part.memory)):
+                for phase, value in theirs.items():
+                    mine[phase] = max(mine.get(phase, 0.0), value)
         return whole
 
 

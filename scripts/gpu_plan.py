@@ -1,0 +1,200 @@
+"""The parts ``plan`` and ``plan-small`` of ``check_gpu.py``: planned and measured memory of random models of the shapes of Qwen2.5."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_parts import bench_of
+from gpu_runs import ROOT, SHORT, Bench, Program, memory, phases, records, training
+
+from tstar_train.build import build
+from tstar_train.config import Config, LoraConfig
+from tstar_train.loop import Trainer, iterate
+from tstar_train.plan import described_model, plan
+from tstar_train.presets import large
+from tstar_train.rollout.stream import TaskStream
+from tstar_train.world import Alone
+
+GIB = 1 << 30
+TURNS, CASE_SECONDS = 2, 100.0
+QUESTIONS = ROOT / "tstar_envs/envs/search_qa/data/hotpotqa.train.jsonl.gz"
+# Way -> what it trains and how.
+WAYS: dict[str, dict[str, Any]] = {
+    "adapters": {"lora": LoraConfig(rank=32)},
+    "whole": {},
+    "whole, ZeRO-2": {"optimizer": "deepspeed"},
+}
+
+
+def config_of(model: Path, way: str, device: str, tiny: bool) -> Config:
+    """``--preset qwen2.5-3b`` on questions, of as many turns as there is time for."""
+    config = replace(
+        large("tstar/HotpotQA", "qwen2.5-3b", str(model)), device=device, iterations=2, **WAYS[way]
+    )
+    rollout = replace(config.rollout, horizon=TURNS)
+    if tiny:
+        rollout = replace(rollout, tasks=2, group=4, max_tokens=96, context_tokens=1536)
+    return replace(config, rollout=rollout)
+
+
+def yes_or_no() -> list[str]:
+    """Training questions whose answer is yes or no, which chance finds."""
+    content = gzip.decompress(QUESTIONS.read_bytes()).decode().splitlines()
+    return [line["id"] for line in map(json.loads, content) if set(line["golden_answers"]) & {"yes", "no"}]
+
+
+def small_first(trainer: Trainer) -> None:
+    """An iteration of one short turn, after which the optimizer has its state."""
+    config = trainer.config
+    short = replace(config.rollout, horizon=1, max_tokens=64)
+    trainer.config = replace(config, rollout=short)
+    iterate(trainer, 0)
+    trainer.config = config
+
+
+def measure(model: Path, way: str, device: str, tiny: bool) -> dict[str, Any]:
+    """Two iterations in this process, without the run's measurements and checkpoints (a whole one of 3B has 55 GB)."""
+    config = config_of(model, way, device, tiny)
+    made = plan(config, described_model(config), 1)
+    always = sum(made.always.values())
+    row: dict[str, Any] = {
+        "planned_sampling": (always + sum(made.sampling.values())) / GIB,
+        "planned_update": (always + sum(made.update.values())) / GIB,
+        "planned_peak": made.peak / GIB,
+    }
+    try:
+        began = time.perf_counter()
+        trainer = build(config, Alone())
+        trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
+        row |= {"seconds_to_build": time.perf_counter() - began, "held_after_build": held(device)}
+        small_first(trainer)
+        result = iterate(trainer, 1)
+    except torch.OutOfMemoryError as error:
+        return row | {"result": f"out of memory: {str(error).partition(chr(10))[0]:.200}"}
+    sampling = [gib for phase, gib in result.memory.items() if phase != "update"]
+    row["result"] = "ok"
+    row["measured_sampling"] = max(sampling, default=0.0)
+    row["measured_update"] = result.memory.get("update", 0.0)
+    if device != "cpu":
+        free, total = torch.cuda.mem_get_info()
+        row |= {
+            "reserved": torch.cuda.max_memory_reserved() / GIB,
+            "taken_of_gpu": (total - free) / GIB,
+        }
+    names = (
+        "response_tokens",
+        "invalid_rate",
+        "success",
+        "tree_nodes_before",
+        "tree_nodes_after",
+        "tree_divergent_nodes",
+        "kl_scored",
+        "grafts",
+        "grafts_dropped",
+        "surgical_loss",
+        "gradient_norm",
+    )
+    contexts = [
+        len(turn.context) + len(turn.reply)
+        for g in result.played.groups
+        for t in g.trajectories
+        for turn in t.turns
+    ]
+    return row | {
+        "longest_context": max(contexts),
+        "logprob_difference_max": result.metrics["logprob_difference_max"],
+        "what_happened": {name: result.metrics.get(name) for name in names},
+        "seconds": result.seconds,
+    }
+
+
+def held(device: str) -> float:
+    """GiB of tensors."""
+    return torch.cuda.memory_allocated() / GIB if device != "cpu" else 0.0
+
+
+def by_command_line(bench: Bench, model: Path, until: float) -> None:
+    """The command of docs/llm.md with adapters, as short as can be, and one iteration more from its checkpoint."""
+    run = bench.folder / "lora-run"
+    given = [
+        "--env",
+        "hotpotqa",
+        "--preset",
+        "qwen2.5-3b",
+        "--model",
+        model,
+        "--lora.rank",
+        "32",
+        "--device",
+        bench.device,
+    ]
+    given += ["--iterations", "2", "--rollout.horizon", "1", "--env-option", "horizon=1", *SHORT]
+    given += ["--rollout.max-tokens", "64"] if bench.tiny else ["--rollout.max-tokens", "256"]
+    planned = training(bench, bench.folder / "dry", *given, "--dry-run").done(until - time.monotonic())
+    bench.say(
+        "--dry-run of 0.5B with adapters",
+        said=[line for line in planned.printed.splitlines() if line.strip()],
+    )
+    done = training(bench, run, *given).done(until - time.monotonic())
+    again = [sys.executable, "-m", "tstar_train", "--resume", run, "--iterations", 3]
+    resumed = Program(again, bench.folder / "lora-resumed.log").done(until - time.monotonic())
+    bench.say(
+        "python -m tstar_train, 0.5B with adapters",
+        result=done.said,
+        resumed=resumed.said,
+        iterations=len(records(run / "metrics.jsonl")),
+        memory_gib=memory(run),
+        phases=phases(run),
+        whole_run_seconds=done.seconds,
+    )
+
+
+def compared(bench: Bench, size: str, ways: Sequence[str], until: float) -> None:
+    """Each case is a process of its own, since what one leaves behind would be measured in the next."""
+    model = bench.folder / size
+    maker = [sys.executable, Path(__file__).with_name("gpu_models.py"), size, model, bench.device]
+    made = Program(maker, bench.folder / f"make-{size}.log").done(until - time.monotonic())
+    bench.say("models", size=size, made=made.said, seconds=made.seconds)
+    for way in ways:
+        given = [sys.executable, __file__, "--case", model, way, bench.device, int(bench.tiny)]
+        log = bench.folder / f"plan-{size}-{way}.log".replace(" ", "")
+        # A whole model in half precision averages its weights on the CPU.
+        threads = {} if bench.tiny else {"OMP_NUM_THREADS": "8"}
+        done = Program(given, log, threads).done(min(CASE_SECONDS, until - time.monotonic()))
+        row = {"result": done.said}
+        if done.code == 0:
+            row = json.loads(done.printed.splitlines()[-1])
+        happened, spent = row.pop("what_happened", {}), row.pop("seconds", {})
+        bench.say("GiB, planned and measured", size=size, way=way, **row)
+        bench.say("what the second iteration did", size=size, way=way, **happened, seconds=spent)
+
+
+def main(bench: Bench, until: float) -> None:
+    """See the module."""
+    large_size, small_size = ("tiny", "tiny") if bench.tiny else ("3B", "0.5B")
+    if bench.part == "plan":
+        compared(bench, large_size, list(WAYS), until)
+    else:
+        compared(bench, small_size, ["whole", "adapters"], until)
+        by_command_line(bench, bench.folder / small_size, until)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--case"]:
+        case = argparse.ArgumentParser()
+        for name in ("model", "way", "device", "tiny"):
+            case.add_argument(name)
+        asked = case.parse_args(sys.argv[2:])
+        found = measure(Path(asked.model), asked.way, asked.device, asked.tiny == "1")
+        print(json.dumps(found))
+    else:
+        main(*bench_of(["plan", "plan-small"]))
