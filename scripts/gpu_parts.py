@@ -34,48 +34,36 @@ def first_replies(run: Path) -> dict[tuple[str, int, int], str]:
 
 
 def parity(bench: Bench, until: float) -> None:
-    """The same seed on the CPU and on the GPU, then two more iterations from the checkpoint; both environments side by side."""
+    """The same seed on the CPU and on the GPU, then another iteration from the checkpoint; one program at a time on the GPU."""
     envs, iterations = ("sokoban-easy", "hotpotqa"), 2 if bench.tiny else 3
     gpu = ["--device", bench.device]
-    stages = ({"cpu": ["--device", "cpu"], "gpu": gpu}, {"gpu, half": [*gpu, "--optim.precision", "half"]})
-    runs = {
-        (env, way): bench.folder / f"{env}-{way[-4:]}" for env in envs for stage in stages for way in stage
-    }
-    for stage in stages:
-        started = {
-            (env, way): training(bench, runs[env, way], *options(env, bench, iterations), *ONE, *given)
-            for env in envs
-            for way, given in stage.items()
-        }
-        for (env, way), program in started.items():
-            done, run = program.done(until - time.monotonic()), runs[env, way]
-            bench.say(env, on=way, result=done.said, **figures(run, *COMPARED), seconds=seconds(run))
-    resumed = {}
+    ways = {"cpu": ["--device", "cpu"], "gpu": gpu, "gpu, half": [*gpu, "--optim.precision", "half"]}
+    runs = {(env, way): bench.folder / f"{env}-{way[-4:]}" for env in envs for way in ways}
+
+    def start(env: str, way: str) -> Program:
+        return training(bench, runs[env, way], *options(env, bench, iterations), *ONE, *ways[way])
+
+    def end(env: str, way: str, program: Program) -> None:
+        done, run = program.done(until - time.monotonic()), runs[env, way]
+        taken = {"seconds": seconds(run), "phases": phases(run), "memory_gib": memory(run)}
+        bench.say(env, on=way, result=done.said, **figures(run, *COMPARED), **taken)
+
+    on_the_cpu = {env: start(env, "cpu") for env in envs}
     for env in envs:
+        end(env, "gpu", start(env, "gpu"))
+    for env, program in on_the_cpu.items():
+        end(env, "cpu", program)
         own, other = (first_replies(runs[env, way]) for way in ("cpu", "gpu"))
         both = own.keys() & other.keys()
-        bench.say(
-            "replies of the first iteration, CPU against GPU",
-            env=env,
-            on_both=len(both),
-            equal=sum(own[key] == other[key] for key in both),
-            on_one_only=len(own.keys() ^ other.keys()),
-            memory_gib=memory(runs[env, "gpu"]),
-            phases=phases(runs[env, "gpu"]),
-        )
-        again = [
-            sys.executable,
-            "-m",
-            "tstar_train",
-            "--resume",
-            runs[env, "gpu"],
-            "--iterations",
-            iterations + 1,
-        ]
-        resumed[env] = Program(again, bench.folder / f"{env}-resumed.log")
-    for env, program in resumed.items():
-        done = program.done(until - time.monotonic())
+        equal = sum(own[key] == other[key] for key in both)
+        counts = {"on_both": len(both), "equal": equal, "on_one_only": len(own.keys() ^ other.keys())}
+        bench.say("replies of the first iteration, CPU against GPU", env=env, **counts)
+    for env in envs:
+        run = runs[env, "gpu"]
+        again = [sys.executable, "-m", "tstar_train", "--resume", run, "--iterations", iterations + 1]
+        done = Program(again, bench.folder / f"{env}-resumed.log").done(until - time.monotonic())
         bench.say("resumed on the GPU", env=env, result=done.said, **figures(runs[env, "gpu"], *COMPARED[:3]))
+        end(env, "gpu, half", start(env, "gpu, half"))
 
 
 def zero(bench: Bench, until: float) -> None:
@@ -134,9 +122,9 @@ def tests(bench: Bench, until: float) -> None:
         "-n",
         workers,
     ]
-    done = Program([*command, "--dist", "worksteal", *ignored, *chosen], bench.folder / "tests.log").done(
-        until - time.monotonic() - 40
-    )
+    in_sight = {"TSTAR_TEST_ON_GPU": "1"}
+    everything = [*command, "--dist", "worksteal", *ignored, *chosen]
+    done = Program(everything, bench.folder / "tests.log", in_sight).done(until - time.monotonic() - 40)
     ended = results(done.printed)
     failed = [name for name, how in ended.items() if how in ("FAILED", "ERROR")]
     counts = {
@@ -145,10 +133,7 @@ def tests(bench: Bench, until: float) -> None:
     bench.say("tests", run="with the GPU", ended=done.said[:80], **counts, seconds=done.seconds)
     again: dict[str, str] = {}
     if failed:
-        hidden = {"CUDA_VISIBLE_DEVICES": ""}
-        rest = Program([*command, *failed[:60]], bench.folder / "again.log", hidden).done(
-            until - time.monotonic()
-        )
+        rest = Program([*command, *failed[:60]], bench.folder / "again.log").done(until - time.monotonic())
         again = results(rest.printed)
         counts = {
             how.lower(): list(again.values()).count(how) for how in ("PASSED", "FAILED", "ERROR", "SKIPPED")

@@ -17,15 +17,17 @@ from gpu_parts import bench_of
 from gpu_runs import ROOT, SHORT, Bench, Program, memory, phases, records, training
 
 from tstar_train.build import build
+from tstar_train.clock import Clock
 from tstar_train.config import Config, LoraConfig
 from tstar_train.loop import Trainer, iterate
+from tstar_train.optim.batch import Micro
 from tstar_train.plan import described_model, plan
 from tstar_train.presets import large
 from tstar_train.rollout.stream import TaskStream
 from tstar_train.world import Alone
 
 GIB = 1 << 30
-TURNS, CASE_SECONDS = 2, 100.0
+TURNS, MOST_TOKENS, CASE_SECONDS = 2, 256, 90.0  # of an iteration that is timed; a case's time
 QUESTIONS = ROOT / "tstar_envs/envs/search_qa/data/hotpotqa.train.jsonl.gz"
 # Way -> what it trains and how.
 WAYS: dict[str, dict[str, Any]] = {
@@ -52,68 +54,86 @@ def yes_or_no() -> list[str]:
     return [line["id"] for line in map(json.loads, content) if set(line["golden_answers"]) & {"yes", "no"}]
 
 
-def small_first(trainer: Trainer) -> None:
-    """An iteration of one short turn, after which the optimizer has its state."""
-    config = trainer.config
-    short = replace(config.rollout, horizon=1, max_tokens=64)
-    trainer.config = replace(config, rollout=short)
-    iterate(trainer, 0)
-    trainer.config = config
+def at_the_bounds(trainer: Trainer, limit: int) -> Clock:
+    """The largest that the plan reckons with: all rows sampled from behind full contexts, and a row of full length in the update.
+
+    Returns:
+        Phases ``sampling``, ``reference``, ``backward`` and ``step``: seconds of the second time, GiB at once of either.
+    """
+    config, model, learner = trainer.config, trainer.policy.model, trainer.learner
+    numbers, size = torch.Generator().manual_seed(0), int(model.config.vocab_size)
+    rows, replies = config.rollout.tasks * config.rollout.group, 8
+
+    def ids(count: int, length: int) -> torch.Tensor:
+        return torch.randint(0, size, (count, length), generator=numbers)
+
+    clock, most = Clock(time.perf_counter, model.device), dict[str, float]()
+    for turn in range(2):
+        contexts = ids(rows, limit - replies).tolist()
+        trainer.engine.generate(contexts, [f"{turn}/{row}" for row in range(rows)], max_tokens=replies)
+        trainer.engine.release()
+        clock.phase("sampling")
+        row = ids(1, limit).to(model.device)
+        wanted = torch.ones_like(row, dtype=torch.bool)
+        wanted[:, 0] = False
+        micro = Micro(row, wanted)
+        learner.reference(micro)
+        clock.phase("reference")
+        learner.backward(-learner.forward(micro).logprobs.mean())
+        clock.phase("backward")
+        learner.end_part("base")
+        learner.reduce("base")
+        learner.apply(1.0)
+        learner.end_iteration()
+        clock.phase("step")
+        most = {name: max(gib, most.get(name, 0.0)) for name, gib in clock.memory.items()}
+    clock.memory = most
+    return clock
 
 
 def measure(model: Path, way: str, device: str, tiny: bool) -> dict[str, Any]:
-    """Two iterations in this process, without the run's measurements and checkpoints (a whole one of 3B has 55 GB)."""
+    """The bounds, then an iteration, in this process, without a run's checkpoints (a whole one of 3B has 55 GB)."""
     config = config_of(model, way, device, tiny)
     made = plan(config, described_model(config), 1)
     always = sum(made.always.values())
     row: dict[str, Any] = {
+        "planned_always": always / GIB,
         "planned_sampling": (always + sum(made.sampling.values())) / GIB,
         "planned_update": (always + sum(made.update.values())) / GIB,
-        "planned_peak": made.peak / GIB,
     }
     try:
         began = time.perf_counter()
         trainer = build(config, Alone())
         trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
         row |= {"seconds_to_build": time.perf_counter() - began, "held_after_build": held(device)}
-        small_first(trainer)
-        result = iterate(trainer, 1)
+        clock = at_the_bounds(trainer, made.limit)
+        row |= {f"measured_{name}": gib for name, gib in clock.memory.items()}
+        row |= {"held_after_steps": held(device), "seconds_at_the_bounds": clock.seconds}
+        if device != "cpu":
+            row["reserved"] = torch.cuda.max_memory_reserved() / GIB
     except torch.OutOfMemoryError as error:
         return row | {"result": f"out of memory: {str(error).partition(chr(10))[0]:.200}"}
-    sampling = [gib for phase, gib in result.memory.items() if phase != "update"]
-    row["result"] = "ok"
-    row["measured_sampling"] = max(sampling, default=0.0)
-    row["measured_update"] = result.memory.get("update", 0.0)
-    if device != "cpu":
-        free, total = torch.cuda.mem_get_info()
-        row |= {
-            "reserved": torch.cuda.max_memory_reserved() / GIB,
-            "taken_of_gpu": (total - free) / GIB,
-        }
+    print(json.dumps(row | {"result": "the bounds alone"}), flush=True)  # should time run out
+    shorter = min(MOST_TOKENS, config.rollout.max_tokens)
+    trainer.config = replace(config, rollout=replace(config.rollout, max_tokens=shorter))
+    result = iterate(trainer, 1)
     names = (
         "response_tokens",
-        "invalid_rate",
         "success",
         "tree_nodes_before",
         "tree_nodes_after",
         "tree_divergent_nodes",
         "kl_scored",
         "grafts",
-        "grafts_dropped",
-        "surgical_loss",
         "gradient_norm",
+        "logprob_difference_max",
     )
-    contexts = [
-        len(turn.context) + len(turn.reply)
-        for g in result.played.groups
-        for t in g.trajectories
-        for turn in t.turns
-    ]
+    happened = {name: result.metrics.get(name) for name in names}
     return row | {
-        "longest_context": max(contexts),
-        "logprob_difference_max": result.metrics["logprob_difference_max"],
-        "what_happened": {name: result.metrics.get(name) for name in names},
+        "result": "ok",
+        "what_happened": happened,
         "seconds": result.seconds,
+        "memory": result.memory,
     }
 
 
@@ -170,12 +190,12 @@ def compared(bench: Bench, size: str, ways: Sequence[str], until: float) -> None
         # A whole model in half precision averages its weights on the CPU.
         threads = {} if bench.tiny else {"OMP_NUM_THREADS": "8"}
         done = Program(given, log, threads).done(min(CASE_SECONDS, until - time.monotonic()))
-        row = {"result": done.said}
-        if done.code == 0:
-            row = json.loads(done.printed.splitlines()[-1])
-        happened, spent = row.pop("what_happened", {}), row.pop("seconds", {})
+        lines = [line for line in done.printed.splitlines() if line.startswith("{")]
+        row = json.loads(lines[-1]) if lines else {"result": done.said}
+        iteration = {name: row.pop(name) for name in ("what_happened", "seconds", "memory") if name in row}
         bench.say("GiB, planned and measured", size=size, way=way, **row)
-        bench.say("what the second iteration did", size=size, way=way, **happened, seconds=spent)
+        happened = iteration.pop("what_happened", {})
+        bench.say("an iteration", size=size, way=way, result=done.said, **happened, **iteration)
 
 
 def main(bench: Bench, until: float) -> None:
