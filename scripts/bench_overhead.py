@@ -44,10 +44,10 @@ def seconds_of(trainer: Trainer, number: int) -> dict[str, float]:
 def sides_of(config: Config) -> dict[str, Config]:
     """What is compared, the base first."""
     by_state = with_nodes(config, "state")
-    by_state = replace(by_state, tree=replace(by_state.tree, nodes="state", credit="transition"))
+    by_state = replace(by_state, tree=replace(by_state.tree, credit="transition"))
     return {
         "GRPO": replace(config, tstar=False),
-        "T-STAR, the paper's tree": config,
+        "T-STAR, the paper's tree": with_nodes(config, "depth"),
         "T-STAR by state": by_state,
     }
 

@@ -121,7 +121,6 @@ def main() -> None:
         config,
         processes=1,
         rollout=dataclasses.replace(config.rollout, tasks=options.tasks),
-        tree=dataclasses.replace(config.tree, nodes=options.nodes),
         graft=dataclasses.replace(config.graft, enabled=False),
     )
     policy = load_policy("tiny", policy_name(entry))

@@ -26,7 +26,7 @@ from tstar_train.build import build, held_out_tasks, make_env, trainer_of
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference
 from tstar_train.policy.model import load_policy
-from tstar_train.presets import tiny
+from tstar_train.presets import tiny, with_nodes
 from tstar_train.ranks import all_ranks, order
 from tstar_train.recipes.built_in import recipe_of
 from tstar_train.recipes.warm_start import ImitationSchedule
@@ -50,6 +50,7 @@ def measured(path: Path) -> dict[str, Measurement]:
 def preset(options: argparse.Namespace, seed: int = 0) -> Config:
     """The environment's preset, measured as the command line says."""
     config = tiny(find_entry(options.env))
+    config = with_nodes(config, options.nodes or config.tree.nodes)
     own = parse_options(find_entry(options.env), options.env_option, {"split": "--split"})
     wanted = {"split": options.split, "tasks": options.tasks, "samples": options.samples}
     said = {name: value for name, value in wanted.items() if value is not None}
@@ -221,6 +222,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, help="number of held-out tasks (default: the preset's)")
     parser.add_argument(
         "--samples", type=int, help="episodes per task at temperature 1 (default: the preset's)"
+    )
+    parser.add_argument(
+        "--nodes",
+        choices=("depth", "state"),
+        help="what makes a node of T-STAR's tree (default: the preset's)",
     )
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the runs (default: 0 1 2)"

@@ -6,14 +6,14 @@ A preset is only a set of defaults: every option on the command line wins over i
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tstar_envs import EnvEntry, UnknownOption, find_entry
 from tstar_train.algorithms import options_set_by
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.policy.model import has_tiny, is_tiny, settings_name, warmstart_advice
 from tstar_train.recipes.built_in import load_recipe, policy_name
-from tstar_train.tree import GAMMA
+from tstar_train.tree import GAMMA, Credit, Nodes
 
 
 def paper(env: str) -> Config:
@@ -103,15 +103,16 @@ def with_algorithm(config: Config, name: str) -> Config:
 
 
 def with_nodes(config: Config, nodes: str) -> Config:
-    """A preset with what makes a node; by state its discount is that of states, and there are no grafts.
+    """A preset with another kind of node, and what belongs to it.
 
-    Credit by state is small, so that at the weight chosen for the paper's credit the surgical loss would outweigh it
-    (docs/results/algorithms.md).
+    By state that is the discount of states, and no grafts: credit by state is small, so that at the weight chosen for the paper's
+    credit the surgical loss would outweigh it (docs/results/algorithms.md). By depth it is the paper's reading, grafts and all.
     """
     if nodes not in GAMMA or nodes == config.tree.nodes:
         return config
-    tree, graft = replace(config.tree, gamma=GAMMA[nodes]), replace(config.graft, enabled=nodes != "state")
-    return replace(config, tree=tree, graft=graft)
+    credit: Credit = "value" if nodes == "depth" else config.tree.credit
+    tree = replace(config.tree, nodes=cast("Nodes", nodes), credit=credit, gamma=GAMMA[nodes])
+    return replace(config, tree=tree, graft=replace(config.graft, enabled=nodes == "depth"))
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:

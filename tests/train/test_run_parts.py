@@ -89,12 +89,21 @@ def test_a_checkpoint_of_the_tiny_policy_gets_the_tiny_preset(tmp_path):
 
 @pytest.mark.parametrize("model", ["auto", "some/model"])
 def test_nodes_by_state_bring_their_discount_and_no_grafts(model):
-    preset, _ = choose(find_entry("blocksworld-stack"), model)
+    preset, _ = choose(find_entry("sokoban-easy"), model)
     words = ["--tree.nodes", "state"]
     by_state = for_choices(preset, words)
-    assert by_state.tree.gamma == 0.95 and not by_state.graft.enabled
+    assert (by_state.tree.nodes, by_state.tree.gamma, by_state.graft.enabled) == ("state", 0.95, False)
     assert tyro.cli(Config, default=by_state, args=[*words, "--graft.enabled"]).graft.enabled
     assert for_choices(preset, ["--tree.nodes", "depth"]) == preset and preset.graft.enabled
+
+
+def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
+    preset = choose(find_entry("blocksworld-stack"), "auto")[0]
+    assert (preset.tree.nodes, preset.tree.credit, preset.graft.enabled) == ("state", "transition", False)
+    papers = for_choices(preset, ["--tree.nodes", "depth"])
+    assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 0.99)
+    assert papers.graft.enabled and papers.graft.weight == preset.graft.weight
+    assert for_choices(preset, []) == for_choices(preset, ["--tree.nodes", "state"]) == preset
 
 
 @given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))

@@ -17,6 +17,7 @@ from tstar_train.policy.model import Policy
 _LENGTHS = (40, 24, 96)
 _TAIL = 16  # tokens that are compared, at the end
 _SINGLE, _HALF = 1e-3, 0.25  # nats per token: rounding gives about 1e-5 in single precision and .05 in half
+_TENSOR_CORES = 5e-3  # single precision by another program's kernels on a GPU: .003 with vLLM on an H200 (docs/results/gpu.md)
 
 
 class EngineMismatch(TStarError, RuntimeError):
@@ -104,17 +105,19 @@ def hand_over(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tenso
     engine.sync(weights)
     if engine.exact:
         return
-    worst = _largest_difference(policy, engine)
-    if not worst <= _rounding(policy):
+    worst, most = _largest_difference(policy, engine), _rounding(policy, engine.exact)
+    if not worst <= most:
         raise EngineMismatch(
             f"after the weights were handed over, the sampling engine and {policy.name} still differ by up to {worst:.3g} nats per token "
-            f"on a fixed probe (at most {_rounding(policy)} is rounding): the engine has other weights, or computes "
+            f"on a fixed probe (at most {most} is rounding): the engine has other weights, or computes "
             f"{policy.model.config.model_type} otherwise; no step was taken"
         )
 
 
-def _rounding(policy: Policy) -> float:
-    return _SINGLE if policy.model.dtype == torch.float32 else _HALF
+def _rounding(policy: Policy, exact: bool = True) -> float:
+    if policy.model.dtype != torch.float32:
+        return _HALF
+    return _SINGLE if exact or policy.model.device.type == "cpu" else _TENSOR_CORES
 
 
 @torch.no_grad()
