@@ -11,9 +11,10 @@ import torch
 from policies import random_policy, trainer
 from rich.console import Console
 
-from tstar_envs import MissingExtra, find_entry
+from tstar_envs import MissingExtra, UnknownOption, find_entry
 from tstar_train.engines.check import EngineMismatch, hand_over
 from tstar_train.engines.local import LocalEngine
+from tstar_train.engines.vllm import require_device
 from tstar_train.loop import iterate
 from tstar_train.optim.batch import dealt_steps
 from tstar_train.optim.terms import PolicyTerm
@@ -156,3 +157,21 @@ def test_without_vllm_the_command_that_installs_it_is_named(tmp_path):
     ):
         train(config, tmp_path / "run", Console(quiet=True))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "vllms", "said"),
+    [
+        ("cpu", "cuda", r"samples on cuda, and the policy is on cpu; leave out --device cpu, or leave out"),
+        ("cuda", "cpu", r"samples on cpu, and the policy is on cuda; give --device cpu, or leave out"),
+        (
+            "cpu",
+            "",
+            r"finds nothing here that it can sample on, and the policy is on cpu; leave out --engine",
+        ),
+    ],
+)
+def test_the_refusal_says_where_both_are_and_the_way_out(device, vllms, said):
+    with pytest.raises(UnknownOption, match=said):
+        require_device("tiny", device, vllms)
+    require_device("tiny", device, device)

@@ -13,11 +13,13 @@ import torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed; scripts/test_vllm.sh makes an environment with it")
 
-from policies import random_policy
+import vllm
+from policies import HOTPOT, random_policy
 from transformers import AutoModelForCausalLM
 from vllm import _custom_ops
 
 from scripts.small_models import save_small
+from tstar_envs import UnknownOption
 from tstar_train.engines import vllm as subject
 from tstar_train.engines.check import EngineMismatch, check_agreement, hand_over
 from tstar_train.engines.local import LocalEngine
@@ -234,6 +236,26 @@ def test_packed_weights_that_stay_stale_stop_the_run(policy, monkeypatch, kind, 
     freed = kind(policy, batch=8, limit=200, gib=1.0)
     hand_over(policy, freed, weights_of(policy))
     assert check_agreement(policy, freed) < 1e-4
+
+
+def test_it_starts_beside_numba(policy):
+    """bm25s imports numba where there is one, as vLLM's dependencies bring it; the CPU build stumbled over an object of llvmlite's."""
+    HOTPOT.load_class()(retriever="bm25")
+    assert {"bm25s", "llvmlite.binding.ffi"} <= sys.modules.keys()
+    beside = VLLMEngine(policy, batch=8, limit=200, gib=1.0)
+    hand_over(policy, beside, weights_of(policy))
+    assert check_agreement(policy, beside) < 1e-4
+
+
+def test_a_policy_on_another_device_is_refused_before_an_engine_is_made(monkeypatch):
+    monkeypatch.setattr(vllm, "LLM", None)
+    elsewhere = random_policy(0)
+    elsewhere.model.to("meta")
+    with pytest.raises(
+        UnknownOption,
+        match=r"vLLM samples on cpu, and the policy is on meta; give --device cpu, or leave out",
+    ):
+        VLLMEngine(elsewhere, batch=8, limit=200, gib=1.0)
 
 
 def run(tmp_path, name, *more):

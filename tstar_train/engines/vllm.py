@@ -18,6 +18,7 @@ from torch import Tensor
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.engines.base import Sample, require_room, rooms
 from tstar_train.engines.check import EngineMismatch
+from tstar_train.engines.vllm_mends import keep_class_callable, keep_weights_plain, look_through_any_object
 from tstar_train.finite import NotFinite
 from tstar_train.policy.description import described
 from tstar_train.policy.kv import cache_bytes_per_token
@@ -62,7 +63,7 @@ class VLLMEngine:
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnknownOption: it cannot serve this model here.
+        UnknownOption: it cannot serve this model here, or samples on another kind of device than the policy's.
     """
 
     def __init__(
@@ -98,11 +99,14 @@ class VLLMEngine:
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM, SamplingParams, TokensPrompt
+            from vllm.platforms import current_platform
         except ModuleNotFoundError as error:
             raise missing_vllm(device.type, error.name) from error
+        require_device(policy.name, device.type, current_platform.device_type)
         self._params, self._prompt = SamplingParams, TokensPrompt
         if device.type == "cpu":
             keep_weights_plain()
+            look_through_any_object()
         options: dict[str, Any] = (
             {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
             if self._sleeps
@@ -290,26 +294,28 @@ def seed_number(seed: str) -> int:
     return int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def keep_weights_plain() -> None:
-    """Let vLLM's CPU build compute with the weights as they are loaded; called before an ``LLM`` is made.
+def require_device(name: str, device: str, vllms: str) -> None:
+    """Refuse a vLLM that samples on another kind of device than the policy's: what it takes of a GPU and gives back goes by the policy's.
 
-    It packs the weights of linear layers for oneDNN when they are first loaded and computes with the packed copy: weights loaded later
-    change nothing, and some ways of loading them do not say so.
+    Args:
+        name: of the policy.
+        device: kind of the policy's, as torch calls it.
+        vllms: kind that the installed vLLM samples on, ``current_platform.device_type``: "cuda" for ROCm too, as in torch; "" where it
+            finds none.
+
+    Raises:
+        UnknownOption: they differ.
     """
-    from vllm import _custom_ops
-
-    _custom_ops._supports_onednn = False
-
-
-def keep_class_callable(model: torch.nn.Module) -> None:
-    """Let the trainer's model be called after an ``LLM`` was made of its architecture.
-
-    Where vLLM has no class of its own (SmolLM3, GPT-NeoX) it takes transformers' and changes that in place: calls then ask for an
-    attribute that only objects made by vLLM have.
-    """
-    for kind in {type(module) for module in model.modules()}:
-        if kind.__call__.__module__.startswith("vllm."):
-            setattr(kind, "do_not_compile", True)  # noqa: B010  # of ours; vLLM's objects have one of their own
+    if device == vllms:
+        return
+    if not vllms:
+        found, way = "finds nothing here that it can sample on", ""
+    else:
+        found = f"samples on {vllms}"
+        way = "leave out --device cpu, or " if device == "cpu" else f"give --device {vllms}, or "
+    raise UnknownOption(
+        f"--engine vllm cannot serve {name} here: the installed vLLM {found}, and the policy is on {device}; {way}leave out --engine vllm"
+    )
 
 
 def missing_vllm(device: str, package: str | None = None) -> MissingExtra:
