@@ -21,6 +21,7 @@ from tstar_train.build import device_of, limit_of, make_env, processes_of, train
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.optim.torch_learner import PARTS_BELOW
+from tstar_train.policy.activations import activations_of, intermediate_size
 from tstar_train.policy.capability import require_text_config
 from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
 from tstar_train.policy.model import model_source
@@ -105,10 +106,12 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     made.sampling["keys and values"] = min(rows, fitting) * limit * token
     size = int(described.vocab_size)
     made.sampling["logits"] = min(rows, fitting) * size * 16
+    takes = activations_of(model.config, item, bool(rank))
+    made.sampling["activations of contexts"] = takes.most(min(rows, fitting), limit)
     if config.engine == "vllm":  # asleep during the update
         made.sampling["vLLM's copy of the weights"] = parameters * item
 
-    wide = int(getattr(described, "intermediate_size", None) or 4 * described.hidden_size)
+    wide = intermediate_size(described)
     tokens = max(config.optim.micro_tokens, limit)  # a single row may be longer than a micro-batch
     layer = tokens * item * (_KEPT_HIDDEN * described.hidden_size + _KEPT_INTERMEDIATE * wide)
     layers = int(described.num_hidden_layers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,57 @@ update = sum(made.always.values()) + sum(made.update.values()) + sum(made.host.v
 counted = sum(p.numel() for p in model.parameters())
 print(json.dumps({"planned": update, "measured": peak, "parameters": made.parameters, "counted": counted}))
 """
+
+MEASURE_SAMPLING = """
+import dataclasses, json, resource
+from pathlib import Path
+from types import SimpleNamespace
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+from tstar_train.config import Config, RolloutConfig
+from tstar_train.engines.local import LocalEngine
+from tstar_train.plan import plan
+from tstar_train.policy import activations
+from tstar_train.policy.model import Policy
+
+torch.set_num_threads(2)
+activations.BOUND = 1 << 26  # of the real one the same would take minutes
+rows, limit, reply = 6, 1024, 8
+described = Qwen2Config(vocab_size=4000, hidden_size=768, intermediate_size=2560, num_hidden_layers=2, num_attention_heads=12,
+                        num_key_value_heads=4, max_position_embeddings=limit, tie_word_embeddings=True)
+config = Config(env="tstar/Sokoban-easy", model="x",
+                rollout=RolloutConfig(max_tokens=reply, context_tokens=limit, tasks=2, group=rows // 2))
+made = plan(config, described, 1)
+torch.ones(8, 8) @ torch.ones(8, 8)
+import torch._dynamo
+start = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+model = AutoModelForCausalLM.from_config(described, dtype=torch.float32).eval()
+policy = Policy(model, SimpleNamespace(ends=frozenset([1]), end=1, pad=0), None, "x")
+engine = LocalEngine(policy, config.rollout.batch, limit, config.rollout.cache_gib)
+contexts = torch.randint(2, 4000, (rows, limit - reply)).tolist()
+engine.generate(contexts, [f"{row}" for row in range(rows)], max_tokens=reply, keys=list(range(rows)))
+(highest,) = [int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+at_once = rows * activations.activations_of(model.config, 4, False).of_row(limit, limit)
+planned = made.always["weights"] + sum(made.sampling.values())
+print(json.dumps({"planned": planned, "measured": highest - start, "sampling": made.sampling, "at once": at_once,
+                  "capacity": engine._cache.capacity, "limit": limit}))
+"""
+
+
+def test_contexts_at_the_limit_take_what_is_planned():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MEASURE_SAMPLING],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        # What is freed goes back at once: of so small a model the C library keeps nearly half of all for itself.
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["capacity"] == found["limit"], "doubling stops there"
+    assert found["at once"] > 4 * found["sampling"]["activations of contexts"]
+    assert 0.8 < found["measured"] / found["planned"] < 1.1, found
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tstar_train.engines import branching
 from tstar_train.engines.base import Sample, require_room, rooms
+from tstar_train.engines.feed import activations_in, feed
 from tstar_train.engines.noise import inverse_cdf, uniform_noise
 from tstar_train.engines.trie import Text, Trie
 from tstar_train.finite import require_finite
@@ -201,7 +202,7 @@ class LocalEngine:
             rows = {context: number for number, context in enumerate(dict.fromkeys(map(tuple, contexts)))}
             which = torch.tensor([rows[tuple(context)] for context in contexts])
             self._left = []
-            self._cache = RaggedCache(self._model, len(rows), _CAPACITY)
+            self._cache = RaggedCache(self._model, len(rows), _CAPACITY, self._limit)
             logits = self._feed(self._cache, [list(context) for context in rows])
             self._cache.select(which)
             return self._cache, contexts, logits[which]
@@ -222,14 +223,7 @@ class LocalEngine:
 
     def _feed(self, cache: RaggedCache, new: list[list[int]]) -> Tensor:
         """Append ids to each row; the logits after the last, shape (rows, vocabulary)."""
-        longest = max(len(n) for n in new)
-        counts = torch.tensor([len(n) for n in new], device=self._model.device)
-        ids = torch.tensor([n + [self._pad] * (longest - len(n)) for n in new], device=self._model.device)
-        positions, seen = cache.place(longest)
-        hidden = hidden_states(self._model, ids, positions, seen, cache)
-        # Padding was written too, and is overwritten by what comes next.
-        cache.lengths = cache.lengths + counts
-        return self._logits(hidden[torch.arange(len(new)), counts - 1])
+        return self._logits(feed(self._model, activations_in(self._model), cache, new, self._pad))
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return output_logits(self._model, hidden)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tstar_train.engines.feed import activations_in, feed, in_passes
 from tstar_train.policy.head import hidden_states, output_logits
 from tstar_train.policy.kv import RaggedCache
 from tstar_train.policy.tree_cache import Place, TreeCache
@@ -74,7 +75,7 @@ class Trie:
     """
 
     def __init__(self, model: PreTrainedModel, pad: int) -> None:
-        self._model, self._pad = model, pad
+        self._model, self._pad, self._takes = model, pad, activations_in(model)
         self.roots: dict[Ids, Node] = {}  # the last token of each context
         self._caches: list[TreeCache] = []
         self._new: list[Node] = []
@@ -145,8 +146,17 @@ class Trie:
             by_cache[node.cache][node.row].append(node)
         self._new = []
         for cache, rows in by_cache.items():
-            for part in deal({row: len(nodes) for row, nodes in rows.items()}):
-                self._feed(cache, {row: rows[row] for row in part})
+            span = max(node.path[-1] for nodes in rows.values() for node in nodes) + 1
+
+            def fitting(width: int, span: int = span) -> int:
+                return min(_MOST // width, self._takes.rows(width, span))
+
+            at_once = self._takes.tokens(span)
+            for part in deal({row: len(nodes) for row, nodes in rows.items()}, fitting):
+                # A node stands behind those that lead to it, so that what is cut off here sees what came before.
+                for first in range(0, max(len(rows[row]) for row in part), at_once):
+                    now = {row: rows[row][first : first + at_once] for row in part}
+                    self._feed(cache, {row: nodes for row, nodes in now.items() if nodes})
 
     def logits(self, nodes: Sequence[Node]) -> Tensor:
         """The logits of what follows computed nodes, shape (nodes, vocabulary)."""
@@ -154,17 +164,16 @@ class Trie:
 
     def fill(self, cache: TreeCache, own: dict[Ids, int]) -> None:
         """Fill the rows of texts that nobody has computed."""
-        counts = [len(text) for text in own]
-        part = RaggedCache(self._model, len(own), max(counts))
-        ids = torch.tensor(
-            [[*text, *[self._pad] * (max(counts) - len(text))] for text in own], device=self.device
-        )
-        hidden = hidden_states(self._model, ids, *part.place(max(counts)), part)
-        part.lengths = torch.tensor(counts, device=self.device)
-        cache.absorb(torch.tensor(list(own.values()), device=self.device), part)
-        for (text, row), states in zip(own.items(), hidden, strict=True):
-            node = self.roots[text] = Node(cache, row, len(text), (), len(text), text[-1])
-            node.hidden = states[len(text) - 1].clone()  # not the whole text's with it
+        texts = list(own)
+        # In a cache of their own only as many rows at a time as one forward pass computes: they are held twice until they are absorbed.
+        for some in in_passes(self._takes, [len(text) for text in texts], [0] * len(texts)):
+            new = texts[some]
+            part = RaggedCache(self._model, len(new), max(map(len, new)))
+            hidden = feed(self._model, self._takes, part, new, self._pad)
+            cache.absorb(torch.tensor([own[text] for text in new], device=self.device), part)
+            for text, state in zip(new, hidden, strict=True):
+                node = self.roots[text] = Node(cache, own[text], len(text), (), len(text), text[-1])
+                node.hidden = state
 
     def _feed(self, cache: TreeCache, rows: dict[int, list[Node]]) -> None:
         width = max(map(len, rows.values()))
@@ -218,8 +227,15 @@ def _common(one: Ids, other: Ids) -> int:
     )
 
 
-def deal(counts: dict[int, int]) -> list[list[int]]:
-    """Rows over forward passes, so that with padding and passes little is computed."""
+def deal(
+    counts: dict[int, int], fitting: Callable[[int], int] = lambda width: _MOST // width
+) -> list[list[int]]:
+    """Rows over forward passes, so that with padding and passes little is computed.
+
+    Args:
+        counts: tokens of each row.
+        fitting: how many rows of a length one forward pass takes; one it always takes.
+    """
     order = sorted(counts, key=lambda row: counts[row])
     ends = [
         n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]
@@ -233,7 +249,7 @@ def deal(counts: dict[int, int]) -> list[list[int]]:
     found, end = [], len(order)
     while end:
         rows = order[best[end][1] : end]
-        most = max(1, _MOST // counts[rows[-1]])
+        most = max(1, fitting(counts[rows[-1]]))
         found += [sorted(rows[n : n + most]) for n in range(0, len(rows), most)]
         end = best[end][1]
     return found

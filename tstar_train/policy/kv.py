@@ -91,11 +91,13 @@ class RaggedCache(Cache):
         model: whose sizes and dtype are used.
         rows: how many sequences.
         capacity: positions per row; grows by doubling when exceeded.
+        most: positions beyond which it does not double; None: there is no such bound.
     """
 
-    def __init__(self, model: PreTrainedModel, rows: int, capacity: int) -> None:
+    def __init__(self, model: PreTrainedModel, rows: int, capacity: int, most: int | None = None) -> None:
         super().__init__(layers=[])
         config = model.config
+        self._most = most
         self._heads, self._size = _heads(config)
         self.lengths = torch.zeros(rows, dtype=torch.long, device=model.device)
         shape = (rows, self._heads, capacity, self._size)
@@ -104,6 +106,7 @@ class RaggedCache(Cache):
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(layers)]
         self._positions = self.lengths[:, None]
         self._rows = torch.arange(rows, device=model.device)[:, None]
+        self._given = slice(None)  # rows that the attention is given back
         self._span = 0
         self._window = attention_window(config)
 
@@ -112,29 +115,41 @@ class RaggedCache(Cache):
         """Positions per row."""
         return int(self._keys[0].shape[2])
 
-    def place(self, count: int) -> tuple[Tensor, Tensor]:
+    def make_room(self, count: int) -> None:
+        """Make room for ``count`` new tokens per row.
+
+        Raises:
+            UnknownOption: a row is longer than the model's sliding window.
+        """
+        self._reach(int(self.lengths.max()) + count)
+
+    def place(self, count: int, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Announce a forward pass over ``count`` new tokens per row.
+
+        Args:
+            count: tokens.
+            rows: that it computes.
 
         Returns:
             Position ids of shape (rows, count) and the attention mask of shape (rows, 1, count, span), True where seen.
 
         Raises:
-            UnknownOption: a row is longer than the model's sliding window.
+            UnknownOption: as ``make_room``.
         """
-        self._positions = self.lengths[:, None] + torch.arange(count, device=self.lengths.device)
+        numbers = torch.arange(len(self.lengths), device=self.lengths.device)
+        self._rows, self._given = numbers[rows, None], rows
+        self._positions = self.lengths[rows, None] + torch.arange(count, device=self.lengths.device)
         self._span = int(self._positions.max()) + 1
-        if self._window is not None and self._span > self._window:
-            raise UnknownOption(
-                f"a context of {self._span} tokens, but the model attends to the last {self._window} only, which the local engine does "
-                f"not imitate: use a model without a sliding window, or shorter contexts (--rollout.context step)"
-            )
-        if self._span > self.capacity:
-            self._grow(max(self._span, 2 * self.capacity))
+        self._reach(self._span)
         seen = (
             torch.arange(self._span, device=self.lengths.device)[None, None, None, :]
             <= self._positions[:, None, :, None]
         )
         return self._positions, seen
+
+    def advance(self, rows: slice, counts: Tensor) -> None:
+        """Some rows have become longer by ``counts``."""
+        self.lengths[rows] += counts
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -143,7 +158,7 @@ class RaggedCache(Cache):
         keys, values = self._keys[layer_idx], self._values[layer_idx]
         keys[self._rows, :, self._positions] = key_states.transpose(1, 2)
         values[self._rows, :, self._positions] = value_states.transpose(1, 2)
-        return keys[:, :, : self._span], values[:, :, : self._span]
+        return keys[self._given, :, : self._span], values[self._given, :, : self._span]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Longest row; the models ask only when no positions are passed."""
@@ -168,14 +183,16 @@ class RaggedCache(Cache):
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may be repeated."""
         used = max(1, int(self.lengths.max()))
-        self._keys = [_rows_of(tensor, rows, used) for tensor in self._keys]
-        self._values = [_rows_of(tensor, rows, used) for tensor in self._values]
+        for tensors in (self._keys, self._values):
+            for layer, tensor in enumerate(tensors):  # one layer at a time is held twice
+                tensors[layer] = _rows_of(tensor, rows, used)
         self.lengths = self.lengths[rows]
         self._rows = torch.arange(len(rows), device=self.lengths.device)[:, None]
 
     def part(self, rows: Tensor) -> RaggedCache:
         """A copy of some rows, in this order."""
         other = copy.copy(self)
+        other._keys, other._values = list(self._keys), list(self._values)
         other.select(rows)
         return other
 
@@ -188,6 +205,16 @@ class RaggedCache(Cache):
             for whole, tensor in zip(mine, theirs, strict=True):
                 whole[rows, :, :used] = tensor[:, :, :used]
         self.lengths[rows] = part.lengths
+
+    def _reach(self, span: int) -> None:
+        if self._window is not None and span > self._window:
+            raise UnknownOption(
+                f"a context of {span} tokens, but the model attends to the last {self._window} only, which the local engine does "
+                f"not imitate: use a model without a sliding window, or shorter contexts (--rollout.context step)"
+            )
+        if span > self.capacity:
+            doubled = 2 * self.capacity if self._most is None else min(2 * self.capacity, self._most)
+            self._grow(max(span, doubled))
 
     def _grow(self, capacity: int) -> None:
         for tensors in (self._keys, self._values):
