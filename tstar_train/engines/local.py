@@ -270,6 +270,7 @@ class LocalEngine:
             if left <= _SHRINK_BELOW * len(live):
                 if work is not cache:
                     cache.absorb(live, work)
+                    work = cache  # else the old part would be held beside the new one
                 live, token = live[running.cpu()], token[running]
                 work, running = cache.part(live), running[running]
             positions, seen = work.place(1)
