@@ -77,7 +77,12 @@ def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, his
     entry = find_entry(env)
     config = tiny(entry)
     tree = replace(
-        config.tree, kl_samples=K, kl_symmetry=symmetry, history=history, statistics_everywhere=True
+        config.tree,
+        nodes="depth",
+        kl_samples=K,
+        kl_symmetry=symmetry,
+        history=history,
+        statistics_everywhere=True,
     )
     # A turn of history gives equal states different contexts, about which the policy is asked.
     config = replace(config, tree=tree, rollout=replace(config.rollout, horizon=6, history=1))

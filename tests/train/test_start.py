@@ -45,7 +45,11 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["--tree.gamma", "2"], 2), (["--tree.gamma"], 2), (["--model", "tiny", "--dry-run"], 0)],
+    [
+        (["--tree.gamma", "2"], 2),
+        pytest.param(["--tree.gamma"], 2, marks=pytest.mark.slow),
+        (["--model", "tiny", "--dry-run"], 0),
+    ],
 )
 def test_where_no_run_begins_the_first_rank_alone_says_why(arguments, code, tmp_path):
     """As ``torchrun`` starts them; the other rank used to take the first one for dead."""
