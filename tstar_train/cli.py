@@ -34,7 +34,7 @@ _USAGE = """python -m tstar_train --env ENV [options]
 
 _BY_STATE = (
     "tree: nodes by state, which asks the policy nothing: --tree.eps-kl, --tree.kl-*, --tree.history, --tree.same-parent and "
-    "--tree.baseline are not used; and no grafts unless --graft.enabled asks for them"
+    "--tree.baseline are not used; and no grafts unless --graft.enabled asks for them (--tree.nodes depth is the paper's tree)"
 )
 
 
