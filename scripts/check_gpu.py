@@ -75,7 +75,7 @@ def main() -> int:
         description=(__doc__ or "").split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--parts", default=",".join(PARTS), help="parts, in their order, with commas (default: all)"
+        "--parts", default=",".join(PARTS), help=f"which, with commas, of {', '.join(PARTS)} (default: all)"
     )
     parser.add_argument(
         "--out", type=Path, default=Path("check_gpu.md"), help="where the tables go (default: check_gpu.md)"
