@@ -138,7 +138,7 @@ def test_contexts_at_the_limit_take_what_is_planned():
         pytest.param(False, False, 0, marks=pytest.mark.slow, id="single"),
         pytest.param(True, True, 0, marks=pytest.mark.slow, id="half, recomputed"),
         pytest.param(False, True, 0, marks=pytest.mark.slow, id="single, recomputed"),
-        pytest.param(True, True, 16, id="adapters on half, recomputed"),
+        pytest.param(True, True, 16, marks=pytest.mark.slow, id="adapters on half, recomputed"),
     ],
 )
 def test_what_is_planned_is_what_it_takes(half, recompute, rank):
