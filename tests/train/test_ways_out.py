@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patient_rank import patient
 from train_process import TrainProcess
 
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.launch import launched
 from tstar_train.stopping import stop_signals
-from tstar_train.world import RankFailed, World
+from tstar_train.world import RankFailed
 
 RUN = (
     "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 "
@@ -96,11 +97,6 @@ def test_who_started_it_with_nohup_is_obeyed() -> None:
             assert not stop.asked
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def patient(world: World) -> None:
-    """A rank that waits for the first one."""
-    world.first(None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,10 @@
+"""A helper's work in a module of its own: what is imported beside it in a test's module takes seconds in each process."""
+
+from __future__ import annotations
+
+from tstar_train.world import World
+
+
+def patient(world: World) -> None:
+    """Wait for the first rank."""
+    world.first(None)
