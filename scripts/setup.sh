@@ -16,5 +16,11 @@ if [ "$(cat "$mark" 2>/dev/null)" != "$sum" ]; then
   echo "installing tstar[$extras] into .venv (the first time takes some minutes) ..." >&2
   # Compiling every module of every package took longer than half of the installation; Python compiles what is imported.
   .venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+  # Where Python may write no bytecode, as in many containers, each start would compile torch anew and take twice as long.
+  if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'from importlib import import_module, util
+for module, needs in ("tstar_envs.cli.main", "gymnasium"), ("tstar_train.run", "torch"), ("retriever.app", "fastapi"):
+    if util.find_spec(needs): import_module(module)'
+  fi
   printf '%s\n' "$sum" >"$mark"
 fi

@@ -4,6 +4,7 @@
 # A package that cannot be installed here is skipped by name; the exit status says whether a test failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE  # see test.sh
 # NAME: packages, in the versions that the adapter was tested with; constraints.txt says the rest, but for what is named here.
 table='
 openenv: openenv==0.10.0

