@@ -80,3 +80,15 @@ class SlowAsync:
     async def act(self, observation: str, info: dict[str, Any]) -> str:
         await asyncio.sleep(0.02)
         return "Left"
+
+
+class Sleeping:
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        time.sleep(60)
+        return "Left"
+
+
+class AsleepAsync:
+    async def act(self, observation: str, info: dict[str, Any]) -> str:
+        await asyncio.sleep(60)
+        return "Left"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tstar_envs.bench.agents.protocol import Agent
 from tstar_envs.bench.failures import AgentError, EnvironmentFailed, failure, raised
+from tstar_envs.bench.interrupts import Interrupts
 from tstar_envs.bench.results import Key
 from tstar_envs.bench.steps import StepsTogether
 from tstar_envs.bench.workers import Workers
@@ -118,26 +119,29 @@ def play_all(
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_report)
-    table = _Table(setting, len(seats))
-    players: list[asyncio.Task[None]] = []
-    try:
-        ended: asyncio.Queue[Episode] = asyncio.Queue()
-        left = iter(wanted)
-        players = [loop.create_task(table.sit(seat, left, ended)) for seat in seats[: len(wanted)]]
-        for _ in wanted:
-            yield loop.run_until_complete(_next(ended, players))
-            ended.task_done()
-        loop.run_until_complete(_all(players))
-    finally:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        # Also asks those for their exceptions that are over.
-        loop.run_until_complete(_all({*tasks, *players}))
-        loop.run_until_complete(_close(seats))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        table.close()
-        loop.close()
+    with Interrupts(loop) as interrupts:
+        table = _Table(setting, len(seats), interrupts)
+        players: list[asyncio.Task[None]] = []
+        try:
+            ended: asyncio.Queue[Episode] = asyncio.Queue()
+            left = iter(wanted)
+            players = [loop.create_task(table.sit(seat, left, ended)) for seat in seats[: len(wanted)]]
+            for _ in wanted:
+                episode = loop.run_until_complete(_next(ended, players, interrupts))
+                with interrupts.handing_over():
+                    yield episode
+                ended.task_done()
+            loop.run_until_complete(_all(players))
+        finally:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            # Also asks those for their exceptions that are over.
+            loop.run_until_complete(_all({*tasks, *players}))
+            loop.run_until_complete(_close(seats))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            table.close()
+            loop.close()
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -146,17 +150,18 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-async def _next(ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[None]]) -> Episode:
+async def _next(
+    ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[None]], interrupts: Interrupts
+) -> Episode:
     """The next episode that ends; a player that raised ends the run with what it raised."""
     waiting = asyncio.ensure_future(ended.get())
     while not waiting.done():
+        interrupts.check()
         for player in players:
             if player.done():
                 player.result()
-        await asyncio.wait(
-            [waiting, *(player for player in players if not player.done())],
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        still: list[asyncio.Future[Any]] = [player for player in players if not player.done()]
+        await asyncio.wait([waiting, interrupts.asked, *still], return_when=asyncio.FIRST_COMPLETED)
     return waiting.result()
 
 
@@ -175,12 +180,12 @@ async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
 class _Table:
     """The seats' common part: threads for what blocks, and the steps taken together."""
 
-    def __init__(self, setting: Setting, seats: int) -> None:
+    def __init__(self, setting: Setting, seats: int, interrupts: Interrupts) -> None:
         several = seats > 1
         self._setting = setting
         # One thread for all environments: families share caches and connections that know of no other.
-        self._environments = Workers(1 if several else 0)
-        self._agents = Workers(seats if several else 0)
+        self._environments = Workers(1 if several else 0, interrupts.expected)
+        self._agents = Workers(seats if several else 0, interrupts.expected)
         self._steps = StepsTogether(self._environments)
 
     def close(self) -> None:

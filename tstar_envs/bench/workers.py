@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -17,9 +18,11 @@ class Workers:
 
     Args:
         count: how many calls may run at the same time; 0 runs them where they are made.
+        around: makes the ``with`` block in which a call runs that is run where it is made.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, around: Callable[[], AbstractContextManager[None]]) -> None:
+        self._around = around
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._count = count
         for _ in range(count):
@@ -28,7 +31,8 @@ class Workers:
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function and wait for it; what it raises is raised."""
         if not self._count:
-            return function(*args)
+            with self._around():
+                return function(*args)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
         self._jobs.put((loop, answer, function, args))
