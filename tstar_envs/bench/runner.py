@@ -160,8 +160,9 @@ async def _next(
         for player in players:
             if player.done():
                 player.result()
-        still: list[asyncio.Future[Any]] = [player for player in players if not player.done()]
-        await asyncio.wait([waiting, interrupts.asked, *still], return_when=asyncio.FIRST_COMPLETED)
+        events: list[asyncio.Future[Any]] = [waiting, interrupts.asked]
+        events += [player for player in players if not player.done()]
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
     return waiting.result()
 
 
