@@ -21,7 +21,8 @@ from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
 from tstar_train.loop import iterate
-from tstar_train.policy.model import Policy, load_policy, settings_name
+from tstar_train.policy.model import Policy, load_policy
+from tstar_train.policy.shipped import settings_name
 from tstar_train.presets import tiny
 from tstar_train.recipes.built_in import load_recipe
 from tstar_train.warmstart.build import PracticeMix

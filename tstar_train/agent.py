@@ -11,7 +11,8 @@ from tstar_envs import ResetNeeded, TextEnv, UnknownOption, find_entry
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.chat import SearchR1Codec
 from tstar_train.policy.limit import ContextTooLong, position_limit
-from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, is_tiny, load_policy, settings_name
+from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, load_policy
+from tstar_train.policy.shipped import is_tiny, settings_name
 from tstar_train.recipes.built_in import load_recipe, policy_name
 from tstar_train.recipes.recipe import EnvRecipe
 from tstar_train.rollout.transcript import Transcript

@@ -25,10 +25,10 @@ from tstar_train.policy.model import (
     ONE_THREAD_BELOW,
     Policy,
     has_few_parameters,
-    is_tiny,
     load_policy,
     recompute_layers,
 )
+from tstar_train.policy.shipped import is_tiny
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.rollout.stream import TaskStream

@@ -1,4 +1,7 @@
-"""The commands' options: tyro over the configuration dataclasses, on top of a preset."""
+"""The commands' options: tyro over the configuration dataclasses, on top of a preset.
+
+What imports torch is imported where it is called: that takes seconds, and help and mistyped options need none of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import tyro
 from rich.console import Console
@@ -20,13 +23,10 @@ from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_
 from tstar_train.claim import new_folder, remove_unused
 from tstar_train.config import Config
 from tstar_train.config_check import flag, options
-from tstar_train.launch import from_torchrun
-from tstar_train.plan import dry_run
 from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
-from tstar_train.ranks import follow_torchrun, leading
-from tstar_train.run import resume_run, train
-from tstar_train.warmstart.build import build_weights
-from tstar_train.world import World
+
+if TYPE_CHECKING:
+    from tstar_train.world import World
 
 _USAGE = """python -m tstar_train --env ENV [options]
        python -m tstar_train --resume RUN [--iterations N]
@@ -61,14 +61,26 @@ def train_command(arguments: Sequence[str]) -> int:
         _print_help(first, known, rest)
         return 0
     console = Output()
+    if "RANK" in os.environ:
+        _take_rank(known, rest, console)
+    else:
+        _lead(known, rest, console, None)
+    return 0
+
+
+def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:
+    """The same where ``torchrun`` started this process, and others beside it."""
+    from tstar_train.launch import from_torchrun
+    from tstar_train.ranks import follow_torchrun, leading
+
     torchrun = from_torchrun(_patience(rest))
     try:
         if torchrun is not None and torchrun.rank:
             # The options are the first rank's to read, and it says what is wrong with them.
             follow_torchrun(torchrun)
-            return 0
-        with leading(torchrun):
-            return _lead(known, rest, console, torchrun)
+        else:
+            with leading(torchrun):
+                _lead(known, rest, console, torchrun)
     finally:
         if torchrun is not None:
             torchrun.close()
@@ -85,11 +97,11 @@ def _patience(arguments: Sequence[str]) -> float:
     return Config.helper_minutes
 
 
-def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: World | None) -> int:
+def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: World | None) -> None:
     """What a run's first rank does, which in most runs is the only process of the user's."""
     if known.resume is not None:
         _resume(known, rest, console, torchrun)
-        return 0
+        return
     if known.env is None:
         raise UnknownOption(
             f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)"
@@ -116,11 +128,15 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
         training_options={**config.training_options, **further},
     )
     if known.dry_run:
+        from tstar_train.plan import dry_run
+
         dry_run(config, console)
-        return 0
+        return
+    from tstar_train.run import train
+
     if known.out is not None:
         train(config, known.out, console, torchrun=torchrun)
-        return 0
+        return
     algo = config.algo.rpartition(":")[2].lower()
     method = f"tstar-{algo}" if config.tstar else algo
     out = new_folder(
@@ -130,7 +146,6 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
         train(config, out, console, torchrun=torchrun)
     finally:
         remove_unused(out)
-    return 0
 
 
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
@@ -237,6 +252,8 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, to
         iterations.isascii() and iterations.isdigit() and len(iterations) < 10
     ):
         raise UnknownOption(f"--iterations must be a whole number, got {iterations!r:.40}")
+    from tstar_train.run import resume_run
+
     resume_run(known.resume, console, None if iterations is None else int(iterations), torchrun)
 
 
@@ -290,5 +307,7 @@ def warmstart_command(arguments: Sequence[str]) -> int:
     options = parser.parse_args(list(arguments))
     if options.steps is not None and options.steps < 1:
         raise UnknownOption(f"--steps must be 1 or more, got {options.steps}")
+    from tstar_train.warmstart.build import build_weights
+
     build_weights(find_entry(options.env), options.out, options.seed, options.steps, Output())
     return 0

@@ -9,8 +9,6 @@ import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-import torch
-
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
 from tstar_train.config import Config
@@ -117,6 +115,8 @@ def expected(hint: Any) -> str:
 def _check_device(name: str) -> None:
     if name == "auto":
         return
+    import torch  # takes seconds, and the command line's help needs this module
+
     try:
         usable = torch.zeros(1, device=name).device.type != "meta"  # which has shapes but no numbers
         cause = "it holds no numbers"

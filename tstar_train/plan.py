@@ -24,7 +24,7 @@ from tstar_train.optim.torch_learner import PARTS_BELOW
 from tstar_train.policy.activations import activations_of, intermediate_size
 from tstar_train.policy.capability import require_text_config
 from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
-from tstar_train.policy.model import model_source
+from tstar_train.policy.shipped import model_source
 from tstar_train.recipes.built_in import policy_name
 
 # Bytes that the loss holds for each wanted token and word of the vocabulary at its peak: logits in single precision, scaled, their

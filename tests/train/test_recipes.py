@@ -21,7 +21,7 @@ from tstar_envs import BadData, MissingData, TStarError, find_entry, list_envs
 from tstar_train.config import Config
 from tstar_train.config_check import options
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.model import WEIGHTS
+from tstar_train.policy.shipped import WEIGHTS
 from tstar_train.presets import tiny
 from tstar_train.recipes.built_in import FOLDER, load_recipe, policy_name, recipe_of
 from tstar_train.recipes.reading import policy_names, read_recipe

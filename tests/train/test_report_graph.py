@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from train_process import run as train
 
-from tstar_train.policy.model import has_tiny
+from tstar_train.policy.shipped import has_tiny
 from tstar_train.report import write_report
 
 SCREENS = [(1400, "light"), (1400, "dark"), (390, "dark"), (320, "light")]

@@ -19,7 +19,8 @@ from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.policy.chat_template import render
 from tstar_train.policy.limit import context_limit, position_limit
-from tstar_train.policy.model import WEIGHTS, load_policy
+from tstar_train.policy.model import load_policy
+from tstar_train.policy.shipped import WEIGHTS
 from tstar_train.report import write_report
 
 RUN = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+import subprocess
 import sys
 from io import StringIO
 
@@ -41,6 +42,24 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
         assert "for evaluation only" in message and f"train with --env {other}" in message
         assert f"python -m tstar_envs eval --env {name} --agent tiny:" in message
     assert not (tmp_path / "run").exists()
+
+
+def test_help_and_mistyped_options_do_not_wait_for_torch():
+    program = """
+import sys
+from tstar_train.__main__ import main
+given = [["--help"], ["--env", "hotpotqa", "--algo", "dapo", "--help"], ["--env", "hotpotqa", "--tree.histroy", "1"], [], ["--env", "x"]]
+def code(arguments):
+    try:
+        return main(arguments)
+    except SystemExit as error:  # of tyro's help
+        return error.code
+codes = [code(arguments) for arguments in given]
+assert codes == [0, 0, 2, 2, 2], codes
+assert not {"torch", "transformers"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and "did you mean --tree.history?" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

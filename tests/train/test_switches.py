@@ -20,7 +20,8 @@ from tstar_envs import find_entry
 from tstar_train.build import make_env
 from tstar_train.config import DAPOConfig
 from tstar_train.loop import iterate
-from tstar_train.policy.model import has_tiny, load_policy
+from tstar_train.policy.model import load_policy
+from tstar_train.policy.shipped import has_tiny
 from tstar_train.presets import tiny, with_algorithm
 from tstar_train.rollout import select
 from tstar_train.tree.history import history_keys

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tstar_envs import list_envs
 from tstar_train.config import EvaluationConfig
-from tstar_train.policy.model import has_tiny
+from tstar_train.policy.shipped import has_tiny
 from tstar_train.presets import choose
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.run import train

@@ -16,7 +16,8 @@ from rich.console import Console
 from tstar_envs import find_entry, parse_reply
 from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.model import WEIGHTS, load_policy, load_tokenizer, new_tiny
+from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny
+from tstar_train.policy.shipped import WEIGHTS
 from tstar_train.recipes.built_in import load_recipe
 from tstar_train.recipes.warm_start import ImitationSchedule
 from tstar_train.warmstart import build

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tstar_train.cli", "tstar_train.__main__"])
+_CONTEXT.set_forkserver_preload(["tstar_train.cli", "tstar_train.run", "tstar_train.plan"])
 
 
 def _kill_at(name: str, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from tstar_envs import BadData, EnvEntry, MissingData, TStarError, UnknownOption, list_envs, read_json
+from tstar_envs import BadData, MissingData, TStarError, UnknownOption, read_json
 from tstar_train.policy.capability import require_text_model
 from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.claims import check_claims, check_weights
@@ -32,16 +31,12 @@ from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.description import described
 from tstar_train.policy.look_back import look_back
 from tstar_train.policy.published import VOCABULARIES, Published, read_published
-from tstar_train.policy.tokenizer import END, PAD
+from tstar_train.policy.shipped import END, PAD, model_source
 from tstar_train.policy.turn_end import named_ends
-from tstar_train.recipes.built_in import policy_name
 from tstar_train.recipes.recipe import ModelRecipe
 
-WEIGHTS = Path(__file__).parent / "weights"
 # Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
 ONE_THREAD_BELOW = 5_000_000
-# Of a tiny model's configuration: by which settings it learnt to play.
-POLICY_FIELD = "tstar_policy"
 _OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
@@ -202,33 +197,6 @@ def recompute_layers(model: PreTrainedModel) -> None:
                 setattr(module, name, 0.0)
 
 
-def model_source(name: str, built_in: str) -> str | Path:
-    """The folder that a name means, or the name itself if it can only be a Hugging Face one."""
-    if name == "tiny":
-        if not has_tiny(built_in):
-            trained = sorted(p.name for p in WEIGHTS.iterdir()) if WEIGHTS.is_dir() else []
-            env = next((e.name for e in list_envs() if policy_name(e) == built_in), built_in)
-            raise MissingData(
-                f"the tiny model has no weights for {built_in!r} (it has: {', '.join(trained) or 'none'}); "
-                f"make them with: {warmstart_advice(env)}"
-            )
-        return WEIGHTS / built_in
-    path = Path(name).expanduser()
-    if not path.exists():
-        # Hugging Face names look like owner/name, which is also how a path may look.
-        if name.startswith(("/", ".", "~")) or (os.sep in name and path.parent.exists()):
-            raise MissingData(f"no model at {name}: there is no such folder")
-        return name
-    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
-        inside = (
-            " (a run keeps its policies in checkpoints/NUMBER)" if (path / "checkpoints").is_dir() else ""
-        )
-        raise MissingData(
-            f"no model at {name}: a model is a folder with config.json, *.safetensors and a tokenizer{inside}"
-        )
-    return path
-
-
 def has_few_parameters(name: str, built_in: str) -> bool:
     """Whether a model in a folder is so small that one thread computes it fastest, without loading it; a mere name may be of any size."""
     source = model_source(name, built_in)
@@ -239,11 +207,6 @@ def has_few_parameters(name: str, built_in: str) -> bool:
         with safe_open(path, framework="pt") as file:
             count += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118  # no mapping
     return count < ONE_THREAD_BELOW
-
-
-def warmstart_advice(env: str) -> str:
-    """The commands that make a tiny policy for an environment and then use it."""
-    return f"python -m tstar_train warmstart --env {env} --out FOLDER, and then name it: --model FOLDER (eval: --agent tiny:FOLDER)"
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
@@ -267,41 +230,3 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         return tokenizer
     chosen: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     return chosen
-
-
-def is_tiny(name: str) -> bool:
-    """Whether a name is ``tiny`` or the path of a policy of that kind (a checkpoint, or what ``warmstart`` wrote)."""
-    record = _record(name, "tokenizer_config.json")
-    return name == "tiny" or (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
-
-
-def settings_name(name: str, entry: EnvEntry) -> str:
-    """The name of the recipe by which a tiny policy plays an environment (for ``load_recipe``).
-
-    It is the recipe that the policy was made with, which its ``config.json`` names and its checkpoints keep, where that is of the
-    environment's family; otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several
-    moves a turn.
-
-    Args:
-        name: ``tiny`` or the path of a policy (see ``is_tiny``).
-        entry: the environment to be played.
-    """
-    own = policy_name(entry)
-    made_as = own if name == "tiny" else _record(name, "config.json").get(POLICY_FIELD)
-    return next(
-        (policy_name(e) for e in list_envs() if e.family == entry.family and policy_name(e) == made_as), own
-    )
-
-
-def _record(folder: str, file: str) -> dict[str, Any]:
-    """What a JSON file of a policy's folder holds; empty where it cannot be read (``load_policy`` says what is wrong with it)."""
-    try:
-        record: dict[str, Any] = read_json(Path(folder).expanduser() / file)
-    except (TStarError, RuntimeError):  # RuntimeError: a home folder that there is not
-        return {}
-    return record
-
-
-def has_tiny(built_in: str) -> bool:
-    """Whether the package ships tiny weights of this name (see ``recipes.built_in.policy_name``)."""
-    return (WEIGHTS / built_in / "model.safetensors").is_file()

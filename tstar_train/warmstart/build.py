@@ -24,7 +24,8 @@ from tstar_train.finite import NotFinite
 from tstar_train.policy.checksums import sha256_of
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.limit import position_limit
-from tstar_train.policy.model import POLICY_FIELD, WEIGHTS, load_policy, load_tokenizer, new_tiny, save_tiny
+from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
+from tstar_train.policy.shipped import POLICY_FIELD, WEIGHTS
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.recipes.built_in import recipe_of
 from tstar_train.recipes.recipe import Recipe
