@@ -30,7 +30,7 @@ class Interrupts:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.asked: asyncio.Future[None] = loop.create_future()
         self._loop = loop
-        self._pending = self._expected = self._replaced = False
+        self._heard_before = self._pending = self._expected = self._replaced = False
 
     def __enter__(self) -> Interrupts:
         own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -53,30 +53,27 @@ class Interrupts:
             raise KeyboardInterrupt
 
     @contextmanager
-    def expected(self) -> Iterator[None]:
-        """Around what may take long and is not ours: there it is raised at once, and what waits is raised before or after it."""
+    def handing_over(self) -> Iterator[None]:
+        """Around a ``yield``: here it is raised at once, and what waited is raised after it, so that what is handed over is not lost."""
         self._expected = True
         try:
-            self.check()
             yield
         finally:
             self._expected = False
         self.check()
 
     @contextmanager
-    def handing_over(self) -> Iterator[None]:
-        """The same around a ``yield``: what waits is raised after it, so that what is handed over is not lost."""
-        self._expected = True
-        try:
+    def expected(self) -> Iterator[None]:
+        """Around what may take long and is not ours: the same, but that what waited is raised before it."""
+        with self.handing_over():
+            self.check()
             yield
-        finally:
-            self._expected = False
-        self.check()
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
-        first, self._pending = not self._pending, True
-        if self._expected or not first:
+        again, self._heard_before = self._heard_before, True
+        if self._expected or again:
             raise KeyboardInterrupt
+        self._pending = True
         with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self._loop.call_soon_threadsafe(self._ask)
 
