@@ -282,15 +282,18 @@ def methods_of(lines: list[dict[str, Any]], group: str) -> dict[str, Method]:
 
 
 def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
-    """Markdown: a row a method, compared with the group's first."""
+    """Markdown: a row a method, compared with the group's first, and T-STAR on an algorithm with that algorithm too."""
     methods = methods_of(lines, group["name"])
     if not methods:
         return f"{group['name']}: no run is complete"
     base = group.get("against", next(iter(group["methods"])))
+    alone = {name: name.removeprefix("tstar-") for name in methods}
+    stands_on = {name: other for name, other in alone.items() if other != name and other in methods}
+    further = " minus its algorithm alone |" if stands_on else ""
     rows = [
-        f"| {group['name']} | seeds | episodes | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |"
+        f"| {group['name']} | seeds | episodes | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |{further}"
     ]
-    rows.append("|---" * 9 + "|")
+    rows.append("|---" * (9 + bool(further)) + "|")
     for name, method in methods.items():
         sampled, greedy = method.outcomes("after", "sampled"), method.outcomes("after", "greedy")
         cells = ["", "", ""]
@@ -311,6 +314,10 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
             f"| {name} | {len(method.seeds)} | {episodes:,} | {sampled.mean():.3f} | {cells[0]} | {cells[1]} | {greedy.mean():.3f} | "
             f"{cells[2]} | {minutes:.1f} |"
         )
+        if name in stands_on:
+            rows[-1] += f" {interval(paired(method, methods[stands_on[name]], 'sampled'))} |"
+        elif further:
+            rows[-1] += " |"
     before = next(iter(methods.values()))
     start = f"start {before.outcomes('before', 'sampled').mean():.3f} (greedy {before.outcomes('before', 'greedy').mean():.3f})"
     tasks = len(before.lines[0]["after"]["greedy"])

@@ -83,6 +83,20 @@ def test_tables_pair_by_task_and_by_seed():
     assert "g: other - grpo | +0.500" in claims
 
 
+def test_tstar_on_an_algorithm_is_compared_with_that_algorithm_too():
+    one, other, both = [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]
+    record = [line("grpo", 0, one, one), line("dapo", 0, other, other), line("tstar-dapo", 0, both, both)]
+    grpo, dapo, tstar = script.group_table(
+        record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
+    ).splitlines()[-3:]
+    assert dapo.endswith("| 1.0 | |") and grpo.endswith("| 1.0 | |")
+    assert "| +0.000 (" in tstar and "| 1.0 | -0.500 (" in tstar
+    alone = script.group_table(
+        record[:2], {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
+    )
+    assert "algorithm alone" not in alone
+
+
 def test_claims_are_corrected_for_all_that_the_plan_names_run_or_not():
     tasks = 12  # one sign for all of them: p = 2 / 2**12
     record = [line("grpo", 0, [0.0] * tasks, [0.0] * tasks), line("other", 0, [2.0] * tasks, [1.0] * tasks)]
