@@ -101,6 +101,8 @@ class Options:
     """Add complete runs to the record."""
     table: bool = False
     """Print the tables of the record."""
+    compare: tuple[str, str, str] | None = None
+    """Print how two methods of the record differ: GROUP FIRST SECOND."""
 
 
 def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:
@@ -327,6 +329,24 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     )
 
 
+def comparison(lines: list[dict[str, Any]], group: str, first: str, second: str) -> str:
+    """How two methods of a group differ, at temperature 1 and greedy.
+
+    Raises:
+        UnknownOption: the record has no such method in that group.
+    """
+    methods = methods_of(lines, group)
+    for name in (first, second):
+        if name not in methods:
+            raise UnknownOption(
+                f"no runs of {name!r} in group {group!r}; it has: {', '.join(methods) or 'none'}"
+            )
+    sampled, greedy = (
+        interval(paired(methods[first], methods[second], how)) for how in ("sampled", "greedy")
+    )
+    return f"{group}: {first} - {second}: T=1 {sampled}, greedy {greedy}"
+
+
 def claims_table(lines: list[dict[str, Any]], claims: list[dict[str, str]]) -> str:
     """Markdown: the comparisons named in the plan, with sign-flip p values corrected by Holm for all of them.
 
@@ -386,6 +406,8 @@ def main() -> None:
         for group in plan["groups"]:
             print(group_table(lines, group), costs_table(lines, group["name"]), sep="\n\n", end="\n\n")
         print(claims_table(lines, plan["claims"]))
+    if options.compare is not None:
+        print(comparison(read(options.record), *options.compare))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ def paper(env: str) -> Config:
     return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20, context_tokens=4096))
 
 
+# The discount by depth of the built-in policies' presets (recipes/_tiny.toml).
+TINY_GAMMA = 1.0
 # The models of the paper by the names of their presets. Both are trained in half precision with recomputed layers.
 LARGE = {"qwen2.5-3b": "Qwen/Qwen2.5-3B-Instruct", "phi-4-mini": "microsoft/Phi-4-mini-instruct"}
 
@@ -106,12 +108,14 @@ def with_nodes(config: Config, nodes: str) -> Config:
     """A preset with another kind of node, and what belongs to it.
 
     By state that is the discount of states, and no grafts: credit by state is small, so that at the weight chosen for the paper's
-    credit the surgical loss would outweigh it (docs/results/algorithms.md). By depth it is the paper's reading, grafts and all.
+    credit the surgical loss outweighed it on Blocksworld (docs/results/algorithms.md). By depth it is the paper's reading, grafts and all,
+    with the discount of the preset's kind.
     """
     if nodes not in GAMMA or nodes == config.tree.nodes:
         return config
     credit: Credit = "value" if nodes == "depth" else config.tree.credit
-    tree = replace(config.tree, nodes=cast("Nodes", nodes), credit=credit, gamma=GAMMA[nodes])
+    gamma = TINY_GAMMA if nodes == "depth" and is_tiny(config.model) else GAMMA[nodes]
+    tree = replace(config.tree, nodes=cast("Nodes", nodes), credit=credit, gamma=gamma)
     return replace(config, tree=tree, graft=replace(config.graft, enabled=nodes == "depth"))
 
 

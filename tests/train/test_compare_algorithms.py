@@ -81,6 +81,9 @@ def test_tables_pair_by_task_and_by_seed():
     )
     claims = script.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
     assert "g: other - grpo | +0.500" in claims
+    assert "g: grpo - other: T=1 -0.500 (" in script.comparison(record, "g", "grpo", "other")
+    with pytest.raises(UnknownOption, match="it has: grpo, other"):
+        script.comparison(record, "g", "grpo", "another")
 
 
 def test_tstar_on_an_algorithm_is_compared_with_that_algorithm_too():

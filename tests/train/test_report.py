@@ -470,7 +470,7 @@ def test_a_run_by_state_is_drawn_with_what_its_credits_give(tmp_path: Path) -> N
         )  # there are loops in it
         for edge in tree["edges"]:
             assert (edge["way"] is None) == (rows[edge["target"]] - rows[edge["source"]] == 1)
-        assert sorted(tree["credits"]) == ["grpo", "state_transition", "state_value"]
+        assert len(tree["credits"]) == 5
         for name, trajectories in tree["credits"].items():
             for shown, true in zip(trajectories, source["credits"][name], strict=True):
                 assert shown == pytest.approx(true, abs=1e-4)

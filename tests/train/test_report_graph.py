@@ -19,6 +19,7 @@ from train_process import run as train
 
 from tstar_train.policy.shipped import has_tiny
 from tstar_train.report import write_report
+from tstar_train.report.credits import CREDITS
 
 SCREENS = [(1400, "light"), (1400, "dark"), (390, "dark"), (320, "light")]
 # Ratio of the luminances of a thing's fill and of the page behind it (WCAG 2.2, 1.4.11 asks for 3).
@@ -108,12 +109,14 @@ def reads_as_written(driver: Any, page: Path, width: int, scheme: str) -> None:
     picker = Select(driver.find_element(By.CSS_SELECTOR, "#tree-credits select"))
     for i in {0, len(tree["rewards"]) - 1}:
         picker.select_by_value(str(i))
-        expected = [tree["credits"][name][i] for name in ("grpo", "state_value", "state_transition")]
+        expected = [tree["credits"][name][i] for name in CREDITS]
         assert credits_table(driver) == [
             pytest.approx(step, abs=5.1e-3) for step in zip(*expected, strict=True)
         ]
     words = " ".join(driver.find_element(By.ID, "tree-credits").text.split())
-    assert "The paper's column is missing" in words and "state, gain (this run's):" in words
+    assert (
+        "equal states at a depth stand for equal decisions" in words and "state, gain (this run's):" in words
+    )
     boxes = driver.execute_script("""
         const outer = document.getElementById("tree-credits").getBoundingClientRect();
         return [...document.querySelectorAll("#tree-credits .credit, #tree-credits select")].every((cell) => {

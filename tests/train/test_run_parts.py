@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from policies import HOTPOT, Given, random_policy, trainer
 from rich.console import Console
 
-from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry
+from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry, list_envs
 from tstar_envs.bench.runner import play_episode
 from tstar_train import evaluate
 from tstar_train.build import make_env
@@ -101,7 +101,9 @@ def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
     preset = choose(find_entry("blocksworld-stack"), "auto")[0]
     assert (preset.tree.nodes, preset.tree.credit, preset.graft.enabled) == ("state", "transition", False)
     papers = for_choices(preset, ["--tree.nodes", "depth"])
-    assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 0.99)
+    assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 1.0)
+    tiny = [choose(entry, "tiny")[0].tree for entry in list_envs() if "train" in entry.splits]
+    assert {tree.gamma for tree in tiny if tree.nodes == "depth"} == {papers.tree.gamma}
     assert papers.graft.enabled and papers.graft.weight == preset.graft.weight
     assert for_choices(preset, []) == for_choices(preset, ["--tree.nodes", "state"]) == preset
 

@@ -1,4 +1,4 @@
-"""Credit by state (TSTAR_SPEC 10): values pooled over depths, loops, leaves, both credits, divergences and grafts on the graph."""
+"""Credit by state (docs/tstar.md): values pooled over depths, loops, leaves, both credits, divergences and grafts on the graph."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from tstar_train.tree import Divergence, Tree, build_trees
 
 class TStar:
     """Every turn is compared by the value of the tree's node that it leads to with the mean reward of its group: turns that the policy
-    cannot tell apart are one node, and share what their episodes earned (TSTAR_SPEC 3 and 4). Beyond the paper, a node may be a state,
-    and a turn be credited with what it gained over the state that it was taken in (TSTAR_SPEC 10).
+    cannot tell apart are one node, and share what their episodes earned (docs/tstar.md). Beyond the paper, a node may be a state,
+    and a turn be credited with what it gained over the state that it was taken in.
 
     Args:
         config: the run's options.

@@ -76,7 +76,7 @@ def step_advantages(
 def gained_advantages(
     before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], rewards: Sequence[float], eps: float
 ) -> list[NDArray[np.float64]]:
-    """A(t) = (value after step t - value before) / (std R + eps) for every step (TSTAR_SPEC 10).
+    """A(t) = (value after step t - value before) / (std R + eps) for every step (docs/tstar.md).
 
     Args:
         before: per trajectory, what each step is compared with, [T_i]: the value of where it was taken, or of the start.

@@ -122,13 +122,16 @@ def credits_of(
     """What each way to credit a group's steps gives, one number per step and trajectory, to be read side by side.
 
     `grpo` is the episode's; of a tree by depth `depth_value` is the paper's and `depth_transition` what a step gains in it;
-    `state_value` and `state_transition` are those of states with gamma .95, left out where steps have no state key.
+    `state_value` and `state_transition` are those of states with gamma .95, left out where steps have no state key. A run by state
+    asks for no KL: there the tree by depth merges equal states.
     """
     rewards = [float(trajectory.reward) for trajectory in group]
     episode = grpo(rewards, [0] * len(rewards))
     found = {"grpo": [[float(a)] * len(t.steps) for a, t in zip(episode, group, strict=True)]}
     trees = {tree.by: tree}
-    if tree.by == "depth" and all(step.state_key for trajectory in group for step in trajectory.steps):
+    if tree.by == "state":
+        trees = {"depth": build_tree(group, lambda t, i, j: 0.0, history="state"), **trees}
+    elif all(step.state_key for trajectory in group for step in trajectory.steps):
         trees["state"] = build_tree(
             group, None, nodes="state", start_key=getattr(group[0], "start_key", None)
         )

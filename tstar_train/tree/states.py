@@ -1,4 +1,4 @@
-"""The graph of a group by state (TSTAR_SPEC 10): a node is a state, whatever the depth at which it was met.
+"""The graph of a group by state (docs/tstar.md): a node is a state, whatever the depth at which it was met.
 
 A visit is the moment before a step. The state that an ending step reaches is no visit: its leaf is the trajectory's own.
 """

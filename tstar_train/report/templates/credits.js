@@ -37,11 +37,13 @@ function showCredits(tree) {
   fill();
 }
 
-// Why a column is not there.
+// Why a column is not there, or not quite what its name says.
 function absent(tree) {
   const has = (by) => CREDITS.some(([name]) => name.startsWith(by) && tree.credits[name]);
   if (!has("grpo")) return ["This tree was written before credits were kept with it."];
   const sentences = [];
+  if (has("depth") && tree.by === "state")
+    sentences.push("A run by state asks for no KL: for the columns by depth, equal states at a depth stand for equal decisions.");
   if (!has("depth")) sentences.push("The paper's column is missing: its tree merges steps by the policy's KL, and a run by state asks for none.");
   if (!has("state")) sentences.push("The columns by state are missing: steps of this environment have no state key.");
   if (new Set(tree.rewards).size === 1) sentences.push("All rewards of the group are equal, so every credit is 0.");
