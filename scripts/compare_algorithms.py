@@ -17,7 +17,7 @@ import shlex
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,7 @@ import torch
 import tyro
 from rich.console import Console
 
-from tstar_envs import UnknownOption, cluster_bootstrap, find_entry
-from tstar_envs.bench.holm import holm
-from tstar_envs.bench.sign_flip import sign_flip_p
+from tstar_envs import UnknownOption, find_entry
 from tstar_train.build import build, held_out_tasks, make_env
 from tstar_train.cli import for_choices
 from tstar_train.config import Config
@@ -39,8 +37,12 @@ from tstar_train.recipes.built_in import recipe_of
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
 
+try:
+    from scripts.compared_tables import PHASES, claims_table, comparison, costs_table, group_table
+except ModuleNotFoundError:  # run as a script of this folder
+    from compared_tables import PHASES, claims_table, comparison, costs_table, group_table
+
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 STATISTICS = (
     "success",
     "entropy",
@@ -239,154 +241,6 @@ def collect(plan: dict[str, Any], folder: Path, record: Path) -> None:
         if (line := result(run, folder)) is not None:
             known[run.group, run.method, run.seed] = line
     record.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in known.values()))
-
-
-@dataclass
-class Method:
-    """The runs of a method in the record; arrays are (seeds, tasks)."""
-
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    def outcomes(self, when: str, how: str, seeds: Sequence[int] | None = None) -> np.ndarray:
-        """Mean reward of each task."""
-        chosen = [line for line in self.lines if seeds is None or line["seed"] in seeds]
-        return np.array([line[when][how] for line in chosen]) / (
-            chosen[0]["samples"] if how == "sampled" else 1
-        )
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of the recorded runs."""
-        return [line["seed"] for line in self.lines]
-
-
-def paired(first: Method, second: Method, how: str) -> np.ndarray:
-    """Per task, the difference of the means over the seeds that both have."""
-    seeds = [seed for seed in first.seeds if seed in second.seeds]
-    return first.outcomes("after", how, seeds).mean(axis=0) - second.outcomes("after", how, seeds).mean(
-        axis=0
-    )
-
-
-def interval(differences: np.ndarray) -> str:
-    """A mean with its 95 % interval over tasks."""
-    low, high = cluster_bootstrap([[value] for value in differences.tolist()])
-    return f"{differences.mean():+.3f} ({low:+.3f} to {high:+.3f})"
-
-
-def methods_of(lines: list[dict[str, Any]], group: str) -> dict[str, Method]:
-    """The methods of a group that have been run, in the record's order."""
-    found: dict[str, Method] = {}
-    for line in lines:
-        if line["group"] == group:
-            found.setdefault(line["method"], Method()).lines.append(line)
-    return found
-
-
-def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
-    """Markdown: a row a method, compared with the group's first, and T-STAR on an algorithm with that algorithm too."""
-    methods = methods_of(lines, group["name"])
-    if not methods:
-        return f"{group['name']}: no run is complete"
-    base = group.get("against", next(iter(group["methods"])))
-    alone = {name: name.removeprefix("tstar-") for name in methods}
-    stands_on = {name: other for name, other in alone.items() if other != name and other in methods}
-    further = " minus its algorithm alone |" if stands_on else ""
-    rows = [
-        f"| {group['name']} | seeds | episodes | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |{further}"
-    ]
-    rows.append("|---" * (9 + bool(further)) + "|")
-    for name, method in methods.items():
-        sampled, greedy = method.outcomes("after", "sampled"), method.outcomes("after", "greedy")
-        cells = ["", "", ""]
-        if name != base and base in methods:
-            seeds = [s for s in method.seeds if s in methods[base].seeds]
-            each = method.outcomes("after", "sampled", seeds).mean(axis=1) - methods[base].outcomes(
-                "after", "sampled", seeds
-            ).mean(axis=1)
-            by_seed = " ".join(f"{value:+.3f}" for value in each)
-            cells = [
-                interval(paired(method, methods[base], "sampled")),
-                by_seed,
-                interval(paired(method, methods[base], "greedy")),
-            ]
-        episodes = round(np.mean([line["episodes"] for line in method.lines]))
-        minutes = np.mean([line["cpu_seconds"] for line in method.lines]) / 60
-        rows.append(
-            f"| {name} | {len(method.seeds)} | {episodes:,} | {sampled.mean():.3f} | {cells[0]} | {cells[1]} | {greedy.mean():.3f} | "
-            f"{cells[2]} | {minutes:.1f} |"
-        )
-        if name in stands_on:
-            rows[-1] += f" {interval(paired(method, methods[stands_on[name]], 'sampled'))} |"
-        elif further:
-            rows[-1] += " |"
-    before = next(iter(methods.values()))
-    start = f"start {before.outcomes('before', 'sampled').mean():.3f} (greedy {before.outcomes('before', 'greedy').mean():.3f})"
-    tasks = len(before.lines[0]["after"]["greedy"])
-    return (
-        f"{group['env']}, {tasks} tasks of {group['split']} x {before.lines[0]['samples']}: {start}\n\n"
-        + "\n".join(rows)
-    )
-
-
-def comparison(lines: list[dict[str, Any]], group: str, first: str, second: str) -> str:
-    """How two methods of a group differ, at temperature 1 and greedy.
-
-    Raises:
-        UnknownOption: the record has no such method in that group.
-    """
-    methods = methods_of(lines, group)
-    for name in (first, second):
-        if name not in methods:
-            raise UnknownOption(
-                f"no runs of {name!r} in group {group!r}; it has: {', '.join(methods) or 'none'}"
-            )
-    sampled, greedy = (
-        interval(paired(methods[first], methods[second], how)) for how in ("sampled", "greedy")
-    )
-    return f"{group}: {first} - {second}: T=1 {sampled}, greedy {greedy}"
-
-
-def claims_table(lines: list[dict[str, Any]], claims: list[dict[str, str]]) -> str:
-    """Markdown: the comparisons named in the plan, with sign-flip p values corrected by Holm for all of them.
-
-    One that has not been run counts in the correction with a p of 1, so that the others' only fall when it is.
-    """
-    made = []
-    for claim in claims:
-        methods = methods_of(lines, claim["group"])
-        if claim["first"] in methods and claim["second"] in methods:
-            made.append((claim, paired(methods[claim["first"]], methods[claim["second"]], "sampled")))
-    values = [sign_flip_p(differences.tolist()) for _, differences in made]
-    rows = ["| comparison at T=1 | difference (95 % interval) | p | p by Holm |", "|---|---|---|---|"]
-    adjusted_values = holm([*values, *[1.0] * (len(claims) - len(made))])
-    for (claim, differences), p, adjusted in zip(made, values, adjusted_values, strict=False):
-        rows.append(
-            f"| {claim['group']}: {claim['first']} - {claim['second']} | {interval(differences)} | {p:.4f} | {adjusted:.4f} |"
-        )
-    return "\n".join(rows)
-
-
-def costs_table(lines: list[dict[str, Any]], group: str) -> str:
-    """Markdown: seconds by phase and tree statistics, means over iterations and seeds."""
-    names = (
-        "tree_nodes_before",
-        "tree_nodes_after",
-        "tree_merge_ratio",
-        "tree_divergent_nodes",
-        "tree_p_div",
-        "grafting_coverage",
-    )
-    rows = [f"| {group} | " + " | ".join((*PHASES, *(name.removeprefix("tree_") for name in names))) + " |"]
-    rows.append("|---" * (1 + len(PHASES) + len(names)) + "|")
-    for name, method in methods_of(lines, group).items():
-        phases = [np.mean([line["seconds"][phase] or 0 for line in method.lines]) for phase in PHASES]
-        figures = [[line["statistics"][n] for line in method.lines if n in line["statistics"]] for n in names]
-        cells = [f"{value:.2f}" for value in phases] + [
-            f"{np.mean(values):.3g}" if values else "" for values in figures
-        ]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(rows)
 
 
 def main() -> None:

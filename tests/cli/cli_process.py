@@ -47,3 +47,10 @@ def call_main(capture: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
     """Exit code, stdout and stderr of the same without a process."""
     code = main(arguments)
     return code, *capture.readouterr()
+
+
+def require_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
+    """What is refused is refused in one line on stderr, with exit code 2."""
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "") and message in err
+    assert err.startswith("error: ") and err.count("\n") == 1

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_here, run_process
+from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, require_one_line, run_here, run_process
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, read_episodes
@@ -364,9 +364,7 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
-    code, out, err = call(*arguments)
-    assert (code, out) == (2, "") and message in err
-    assert err.startswith("error: ") and err.count("\n") == 1
+    require_one_line(call, arguments, message)
 
 
 def test_tiny_plays_or_says_what_is_missing(run: Run) -> None:

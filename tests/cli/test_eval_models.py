@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import Raw, completion, serving
-from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_here, run_process
+from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, require_one_line, run_here, run_process
 
 import tstar_envs
 from tstar_envs import read_episodes
@@ -318,5 +318,4 @@ def test_a_program_plays(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
-    code, _, err = call("eval", *arguments)
-    assert code == 2 and err.startswith("error: ") and message in err and err.count("\n") == 1
+    require_one_line(call, ("eval", *arguments), message)

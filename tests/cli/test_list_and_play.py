@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, run_process
+from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, require_one_line, run_process
 
 from tstar_envs import list_envs
 
@@ -189,9 +189,7 @@ def test_a_game_survives_a_dead_search_service(run: Run) -> None:
     ],
 )
 def test_bad_input_gives_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
-    code, out, err = call(*arguments)
-    assert (code, out) == (2, "") and message in err
-    assert err.startswith("error: ") and err.count("\n") == 1
+    require_one_line(call, arguments, message)
 
 
 @pytest.mark.parametrize(

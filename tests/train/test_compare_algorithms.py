@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from scripts import compare_algorithms as script
+from scripts import compared_tables as tables
 from tstar_envs import UnknownOption
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,9 +70,9 @@ def test_tables_pair_by_task_and_by_seed():
         line("other", 1, [1.0, 1.0], [1.0, 0.0]),
         line("other", 2, [0.0, 0.0], [0.0, 0.0]),  # a seed that the base has not: not in the difference
     ]
-    methods = script.methods_of(record, "g")
-    assert np.allclose(script.paired(methods["other"], methods["grpo"], "sampled"), [0.25, 0.75])
-    text = script.group_table(
+    methods = tables.methods_of(record, "g")
+    assert np.allclose(tables.paired(methods["other"], methods["grpo"], "sampled"), [0.25, 0.75])
+    text = tables.group_table(
         record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": "", "other": ""}}
     )
     assert (
@@ -79,22 +80,22 @@ def test_tables_pair_by_task_and_by_seed():
         and "| other | 3 | 10 | 0.500 | +0.500" in text
         and "+0.500 +0.500" in text
     )
-    claims = script.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
+    claims = tables.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
     assert "g: other - grpo | +0.500" in claims
-    assert "g: grpo - other: T=1 -0.500 (" in script.comparison(record, "g", "grpo", "other")
+    assert "g: grpo - other: T=1 -0.500 (" in tables.comparison(record, "g", "grpo", "other")
     with pytest.raises(UnknownOption, match="it has: grpo, other"):
-        script.comparison(record, "g", "grpo", "another")
+        tables.comparison(record, "g", "grpo", "another")
 
 
 def test_tstar_on_an_algorithm_is_compared_with_that_algorithm_too():
     one, other, both = [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]
     record = [line("grpo", 0, one, one), line("dapo", 0, other, other), line("tstar-dapo", 0, both, both)]
-    grpo, dapo, tstar = script.group_table(
+    grpo, dapo, tstar = tables.group_table(
         record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
     ).splitlines()[-3:]
     assert dapo.endswith("| 1.0 | |") and grpo.endswith("| 1.0 | |")
     assert "| +0.000 (" in tstar and "| 1.0 | -0.500 (" in tstar
-    alone = script.group_table(
+    alone = tables.group_table(
         record[:2], {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
     )
     assert "algorithm alone" not in alone
@@ -104,7 +105,7 @@ def test_claims_are_corrected_for_all_that_the_plan_names_run_or_not():
     tasks = 12  # one sign for all of them: p = 2 / 2**12
     record = [line("grpo", 0, [0.0] * tasks, [0.0] * tasks), line("other", 0, [2.0] * tasks, [1.0] * tasks)]
     claims = [{"group": name, "first": "other", "second": "grpo"} for name in ("g", "not yet", "nor this")]
-    alone, corrected = (script.claims_table(record, claims[:many]).splitlines()[-1] for many in (1, 3))
+    alone, corrected = (tables.claims_table(record, claims[:many]).splitlines()[-1] for many in (1, 3))
     assert alone.endswith("| 0.0005 | 0.0005 |") and corrected.endswith("| 0.0005 | 0.0015 |")
 
 
@@ -113,4 +114,4 @@ def test_the_record_that_is_there_gives_tables():
     known = {group["name"]: group for group in PLAN["groups"]}
     assert record and all(entry["group"] in known for entry in record)
     for name in {entry["group"] for entry in record}:
-        assert "| 0." in script.group_table(record, known[name])
+        assert "| 0." in tables.group_table(record, known[name])

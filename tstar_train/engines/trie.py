@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from tstar_train.engines.feed import activations_in, feed, in_passes
 from tstar_train.policy.head import hidden_states, output_logits
 from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.prefix import common_prefix
 from tstar_train.policy.tree_cache import Place, TreeCache
 
 Ids = tuple[int, ...]
@@ -201,7 +202,7 @@ def _arranged(
     chosen: list[tuple[Ids, Text | Ids, int]] = []
     for context in sorted(contexts, key=len, reverse=True):
         place = bisect_left(names, context)
-        near = [(_common(names[n], context), n) for n in (place - 1, place) if 0 <= n < len(names)]
+        near = [(common_prefix(names[n], context), n) for n in (place - 1, place) if 0 <= n < len(names)]
         shared, which = max(near, default=(0, 0))
         shared = min(shared, len(context) - 1)  # its last token is computed here: it is asked what follows
         if len(context) - shared <= _TAIL and shared:
@@ -219,12 +220,6 @@ def _arranged(
             whole.append(text)
         found[context] = rows[id(text)], shared
     return whole, found
-
-
-def _common(one: Ids, other: Ids) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
 
 
 def deal(

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from tstar_train.policy.prefix import common_prefix
+
 # A row's copy of the keys and values of a beginning's token takes this share of what is kept of a token that is computed: 2 to 2.5 times
 # the hidden size of 22 times or more.
 COPIED = 0.125
@@ -97,7 +99,7 @@ def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
     last = -1 - order[0]
     for one, other in pairwise(order):
         # Each keeps a token of its own.
-        shared = min(_common(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1)
+        shared = min(common_prefix(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1)
         while open_ones and open_ones[-1][0] > shared:
             last = closed(last)
         if open_ones and open_ones[-1][0] == shared:
@@ -148,12 +150,6 @@ def _fit(batch: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> bo
 
 def _fits(beginnings: int, shared: int, rows: int, longest: int, most_tokens: int) -> bool:
     return beginnings * shared + rows * longest + COPIED * rows * shared <= most_tokens
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
 
 
 def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, most_tokens: int) -> list[Chunk]:

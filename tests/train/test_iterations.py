@@ -1,4 +1,4 @@
-"""Parts of a run: options, task order, intervals, the run folder, and equalities between methods."""
+"""One iteration, what is measured around it, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import resource
 import numpy as np
 import pytest
 import torch
-import tyro
-from hypothesis import given
-from hypothesis import strategies as st
 from policies import HOTPOT, Given, random_policy, trainer
 from rich.console import Console
 
-from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry, list_envs
+from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry
 from tstar_envs.bench.runner import play_episode
 from tstar_train import evaluate
 from tstar_train.build import make_env
@@ -28,22 +25,20 @@ from tstar_train.checkpoint import (
     read_state,
     save_checkpoint,
 )
-from tstar_train.cli import for_choices
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
 from tstar_train.launch import launched
-from tstar_train.loop import iterate, rate, share_of_episodes
+from tstar_train.loop import iterate
 from tstar_train.optim.reference import CopiedReference
 from tstar_train.optim.torch_learner import TorchLearner
-from tstar_train.policy.model import load_policy, save_tiny
-from tstar_train.presets import choose, tiny, with_algorithm
+from tstar_train.policy.model import load_policy
+from tstar_train.presets import tiny, with_algorithm
 from tstar_train.ranks import order
 from tstar_train.recipes.built_in import policy_name
 from tstar_train.result import summarized
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
-from tstar_train.rollout.stream import TaskStream
 from tstar_train.run import resume_run, train
 from tstar_train.tracking import RunFolder
 from tstar_train.world import Alone
@@ -56,83 +51,6 @@ SMALL = Config(
     tree=TreeConfig(kl_samples=3, statistics_everywhere=True),
     graft=GraftConfig(),
 )
-
-
-def test_config_round_trip(tmp_path):
-    config = dataclasses.replace(tiny(HOTPOT), seed=3, graft=GraftConfig(weight=0.2))
-    (tmp_path / "config.json").write_text(config.to_json())
-    assert Config.from_json(tmp_path / "config.json") == config
-    record = json.loads(config.to_json()) | {"unknown": 1}
-    (tmp_path / "config.json").write_text(json.dumps(record))
-    with pytest.raises(UnknownOption, match="unknown"):
-        Config.from_json(tmp_path / "config.json")
-
-
-def test_presets_say_what_they_chose():
-    config, reason = choose(HOTPOT, "some/model")
-    assert (
-        config.graft.weight == 0.15
-        and config.tree.gamma == 0.99
-        and config.tree.kl_samples == 16
-        and config.rollout.horizon == 20
-    )
-    assert config.optim.learning_rate == 5e-6 and "paper" in reason
-    assert choose(HOTPOT, "auto")[0].model == "tiny"
-
-
-def test_a_checkpoint_of_the_tiny_policy_gets_the_tiny_preset(tmp_path):
-    policy = random_policy()
-    save_tiny(policy.model, policy.tokenizer, tmp_path)
-    config, reason = choose(HOTPOT, str(tmp_path))
-    assert config == dataclasses.replace(tiny(HOTPOT), model=str(tmp_path)) and str(tmp_path) in reason
-
-
-@pytest.mark.parametrize("model", ["auto", "some/model"])
-def test_nodes_by_state_bring_their_discount_and_no_grafts(model):
-    preset, _ = choose(find_entry("sokoban-easy"), model)
-    words = ["--tree.nodes", "state"]
-    by_state = for_choices(preset, words)
-    assert (by_state.tree.nodes, by_state.tree.gamma, by_state.graft.enabled) == ("state", 0.95, False)
-    assert tyro.cli(Config, default=by_state, args=[*words, "--graft.enabled"]).graft.enabled
-    assert for_choices(preset, ["--tree.nodes", "depth"]) == preset and preset.graft.enabled
-
-
-def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
-    preset = choose(find_entry("blocksworld-stack"), "auto")[0]
-    assert (preset.tree.nodes, preset.tree.credit, preset.graft.enabled) == ("state", "transition", False)
-    papers = for_choices(preset, ["--tree.nodes", "depth"])
-    assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 1.0)
-    tiny = [choose(entry, "tiny")[0].tree for entry in list_envs() if "train" in entry.splits]
-    assert {tree.gamma for tree in tiny if tree.nodes == "depth"} == {papers.tree.gamma}
-    assert papers.graft.enabled and papers.graft.weight == preset.graft.weight
-    assert for_choices(preset, []) == for_choices(preset, ["--tree.nodes", "state"]) == preset
-
-
-@given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))
-def test_each_pass_shows_every_task_at_most_once(seed, count, size):
-    stream = TaskStream([f"t{i}" for i in range(count)], size, seed)
-    usable = count // size * size
-    for turn in (0, 1):
-        one = stream.take(turn * usable, usable)
-        assert len(one) == len(set(one)) == usable
-    # However many are taken at once, the stream is the same: resampling and resuming are one thing.
-    assert stream.take(0, 2 * usable) == stream.take(0, size) + stream.take(size, 2 * usable - size)
-
-
-def test_learning_rate_falls_at_the_end():
-    config = dataclasses.replace(SMALL, iterations=100, optim=dataclasses.replace(SMALL.optim, decay=0.5))
-    assert (
-        rate(config, 0) == rate(config, 50) == 1.0 and rate(config, 75) == 0.5 and 0 < rate(config, 99) < 0.03
-    )
-    assert rate(SMALL, 1) == 1.0
-
-
-def test_rate_and_temperature_follow_the_episodes_where_they_are_counted():
-    config = dataclasses.replace(
-        SMALL, iterations=100, episodes=800, optim=dataclasses.replace(SMALL.optim, decay=0.5)
-    )
-    assert share_of_episodes(config, 100) == 0.5 and share_of_episodes(SMALL, 100) == 0.0  # groups of 4
-    assert rate(config, 10, 0.5) == 1.0 and rate(config, 10, 0.75) == 0.5 and rate(config, 75, 0.1) == 0.5
 
 
 def test_dynamic_sampling_ends_with_the_episodes_that_it_sampled(tmp_path):

@@ -1,0 +1,66 @@
+"""Where a run's defaults come from, and which of them a choice on the command line brings along."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import tyro
+from policies import HOTPOT, random_policy
+
+from tstar_envs import UnknownOption, find_entry, list_envs
+from tstar_train.cli import for_choices
+from tstar_train.config import Config, GraftConfig
+from tstar_train.policy.model import save_tiny
+from tstar_train.presets import choose, tiny
+
+
+def test_config_round_trip(tmp_path):
+    config = dataclasses.replace(tiny(HOTPOT), seed=3, graft=GraftConfig(weight=0.2))
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert Config.from_json(tmp_path / "config.json") == config
+    record = json.loads(config.to_json()) | {"unknown": 1}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    with pytest.raises(UnknownOption, match="unknown"):
+        Config.from_json(tmp_path / "config.json")
+
+
+def test_presets_say_what_they_chose():
+    config, reason = choose(HOTPOT, "some/model")
+    assert (
+        config.graft.weight == 0.15
+        and config.tree.gamma == 0.99
+        and config.tree.kl_samples == 16
+        and config.rollout.horizon == 20
+    )
+    assert config.optim.learning_rate == 5e-6 and "paper" in reason
+    assert choose(HOTPOT, "auto")[0].model == "tiny"
+
+
+def test_a_checkpoint_of_the_tiny_policy_gets_the_tiny_preset(tmp_path):
+    policy = random_policy()
+    save_tiny(policy.model, policy.tokenizer, tmp_path)
+    config, reason = choose(HOTPOT, str(tmp_path))
+    assert config == dataclasses.replace(tiny(HOTPOT), model=str(tmp_path)) and str(tmp_path) in reason
+
+
+@pytest.mark.parametrize("model", ["auto", "some/model"])
+def test_nodes_by_state_bring_their_discount_and_no_grafts(model):
+    preset, _ = choose(find_entry("sokoban-easy"), model)
+    words = ["--tree.nodes", "state"]
+    by_state = for_choices(preset, words)
+    assert (by_state.tree.nodes, by_state.tree.gamma, by_state.graft.enabled) == ("state", 0.95, False)
+    assert tyro.cli(Config, default=by_state, args=[*words, "--graft.enabled"]).graft.enabled
+    assert for_choices(preset, ["--tree.nodes", "depth"]) == preset and preset.graft.enabled
+
+
+def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
+    preset = choose(find_entry("blocksworld-stack"), "auto")[0]
+    assert (preset.tree.nodes, preset.tree.credit, preset.graft.enabled) == ("state", "transition", False)
+    papers = for_choices(preset, ["--tree.nodes", "depth"])
+    assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 1.0)
+    tiny = [choose(entry, "tiny")[0].tree for entry in list_envs() if "train" in entry.splits]
+    assert {tree.gamma for tree in tiny if tree.nodes == "depth"} == {papers.tree.gamma}
+    assert papers.graft.enabled and papers.graft.weight == preset.graft.weight
+    assert for_choices(preset, []) == for_choices(preset, ["--tree.nodes", "state"]) == preset

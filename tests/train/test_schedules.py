@@ -1,0 +1,41 @@
+"""What changes in the course of a run: tasks in order, learning rate and temperature."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tstar_train.config import Config, RolloutConfig
+from tstar_train.loop import rate, share_of_episodes
+from tstar_train.rollout.stream import TaskStream
+
+SMALL = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks=2, group=4))
+
+
+@given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))
+def test_each_pass_shows_every_task_at_most_once(seed, count, size):
+    stream = TaskStream([f"t{i}" for i in range(count)], size, seed)
+    usable = count // size * size
+    for turn in (0, 1):
+        one = stream.take(turn * usable, usable)
+        assert len(one) == len(set(one)) == usable
+    # However many are taken at once, the stream is the same: resampling and resuming are one thing.
+    assert stream.take(0, 2 * usable) == stream.take(0, size) + stream.take(size, 2 * usable - size)
+
+
+def test_learning_rate_falls_at_the_end():
+    config = dataclasses.replace(SMALL, iterations=100, optim=dataclasses.replace(SMALL.optim, decay=0.5))
+    assert (
+        rate(config, 0) == rate(config, 50) == 1.0 and rate(config, 75) == 0.5 and 0 < rate(config, 99) < 0.03
+    )
+    assert rate(SMALL, 1) == 1.0
+
+
+def test_rate_and_temperature_follow_the_episodes_where_they_are_counted():
+    config = dataclasses.replace(
+        SMALL, iterations=100, episodes=800, optim=dataclasses.replace(SMALL.optim, decay=0.5)
+    )
+    assert share_of_episodes(config, 100) == 0.5 and share_of_episodes(SMALL, 100) == 0.0  # groups of 4
+    assert rate(config, 10, 0.5) == 1.0 and rate(config, 10, 0.75) == 0.5 and rate(config, 75, 0.1) == 0.5
