@@ -13,7 +13,8 @@ LENGTHS = {
 
 
 def test_no_module_has_more_than_400_lines() -> None:
-    assert not {name: lines for name, lines in LENGTHS.items() if lines > 400}
+    scripts = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "scripts").glob("*.py")}
+    assert len(scripts) > 30 and not {name: n for name, n in {**LENGTHS, **scripts}.items() if n > 400}
 
 
 def test_the_median_module_has_fewer_than_120_lines() -> None:
