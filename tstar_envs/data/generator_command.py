@@ -29,7 +29,10 @@ def generator_command(description: str | None, seed: int) -> GeneratorCommand:
     )
     parser.add_argument("--out", type=Path, required=True, help="Folder that the files are written to.")
     parser.add_argument(
-        "--seed", type=int, default=seed, help="Seed that the files are made from; default: that of the shipped files."
+        "--seed",
+        type=int,
+        default=seed,
+        help="Seed that the files are made from; default: that of the shipped files.",
     )
     arguments = parser.parse_args()
     return GeneratorCommand(arguments.out, arguments.seed)

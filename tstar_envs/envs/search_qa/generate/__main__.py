@@ -22,7 +22,9 @@ def main() -> None:
         prog="python -m tstar_envs.envs.search_qa.generate",
         description="Builds a part of the mini tier, proves it, and writes it.",
     )
-    parser.add_argument("name", choices=NAMES, help="Question set to build; rich: the corpus of the rich world.")
+    parser.add_argument(
+        "name", choices=NAMES, help="Question set to build; rich: the corpus of the rich world."
+    )
     parser.add_argument("--out", type=Path, required=True, help="Folder that the files are written to.")
     parser.add_argument("--seed", type=int, help="Seed of the world; default: that of the shipped one.")
     arguments = parser.parse_args()
