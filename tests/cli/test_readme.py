@@ -1,4 +1,4 @@
-"""What the README and docs/benchmark.md show works as it stands: an agent against a real chat endpoint, queries, the first episode."""
+"""What the README shows works as it stands: the first episode, the agent (the one of docs/benchmark.md), queries, links."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ import tstar_envs  # noqa: F401 - registers the ids
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BENCHMARK = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
+
+
+def block(page: str, holds: str) -> str:
+    """The one Python block of a page that holds a text."""
+    [found] = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if holds in code]
+    return found
 
 
 class Chat(QuietHandler):
@@ -46,12 +52,16 @@ def endpoint() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-def test_the_agent_of_the_page_on_benchmarks_plays(endpoint: str, tmp_path: Path) -> None:
-    code = next(
-        block
-        for block in re.findall(r"```python\n(.*?)```", BENCHMARK, re.DOTALL)
-        if "class ChatAgent" in block
-    )
+def test_the_episode_is_won(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(block(README, "env.oracle()"), {})
+    printed = capsys.readouterr().out
+    assert gym.make("tstar/HotpotQA", split="test").unwrapped.prompt() in printed
+    assert printed.count("Action: search[") > 1 and printed.splitlines()[-1] == "1.0"
+
+
+def test_the_agent_plays(endpoint: str, tmp_path: Path) -> None:
+    code = block(README, "class ChatAgent")
+    assert code == block(BENCHMARK, "class ChatAgent")
     assert len([line for line in code.splitlines() if line.strip()]) <= 14
     (tmp_path / "my_agent.py").write_text(code)
     chosen = "--env sokoban-easy --agent my_agent:ChatAgent --tasks 2 --out o.jsonl"

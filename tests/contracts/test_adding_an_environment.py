@@ -10,10 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adding_an_environment.md").read_text()
-# Contracts that the suite's families keep beyond what the page asks for.
+# Contracts that the suite's families keep beyond what the page asks for; the page names them.
 LEFT_OUT = (
     "practice_shares_no_task",  # by default practice is the train split itself
-    "a_damaged_snapshot",  # which states there are is the environment's to know
     "options_that_a_state_depends_on",  # a table of the families' options
     "processes_agree",  # in a process that knows the suite alone
 )

@@ -27,9 +27,12 @@ def generator_command(description: str | None, seed: int) -> GeneratorCommand:
         prog=None if spec is None else f"python -m {spec.parent}",
         description=description.splitlines()[0] if description else None,
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--out", type=Path, required=True, help="Folder that the files are written to.")
     parser.add_argument(
-        "--seed", type=int, default=seed, help="what the files follow from (default: the shipped ones')"
+        "--seed",
+        type=int,
+        default=seed,
+        help="Seed that the files are made from; default: that of the shipped files.",
     )
     arguments = parser.parse_args()
     return GeneratorCommand(arguments.out, arguments.seed)

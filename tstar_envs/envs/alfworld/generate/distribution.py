@@ -109,9 +109,11 @@ def main() -> None:
         "--paths",
         type=Path,
         required=True,
-        help="JSON: a list of paths, or an object whose values are such lists",
+        help="JSON file: a list of paths, or an object whose values are such lists.",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for distribution.json")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="Folder that distribution.json is written to."
+    )
     arguments = parser.parse_args()
     data = json.loads(arguments.paths.read_text(encoding="utf-8"))
     lists = data.values() if isinstance(data, dict) else [data]

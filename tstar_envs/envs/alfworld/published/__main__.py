@@ -25,13 +25,19 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tstar_envs.envs.alfworld.published",
         description=__doc__.splitlines()[0] if __doc__ else None,
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the tree json_2.1.1/<split>/...")
     parser.add_argument(
-        "--split", default="", help=f"one of {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all"
+        "--out", type=Path, required=True, help="Folder that the tree json_2.1.1/<split>/... is written to."
     )
-    parser.add_argument("--variant", default="all", help=f"one of {', '.join(TASK_TYPES)}; default: all")
     parser.add_argument(
-        "--tasks", type=int, default=None, help="the first N tasks of each split; default: all"
+        "--split", default="", help=f"Split to export: {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all."
+    )
+    parser.add_argument(
+        "--variant",
+        default="all",
+        help=f"Type of the tasks to export: {', '.join(TASK_TYPES)}; default: all.",
+    )
+    parser.add_argument(
+        "--tasks", type=int, default=None, help="Export only the first N tasks of each split; default: all."
     )
     chosen = parser.parse_args(arguments)
     try:

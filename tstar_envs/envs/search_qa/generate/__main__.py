@@ -22,9 +22,11 @@ def main() -> None:
         prog="python -m tstar_envs.envs.search_qa.generate",
         description="Builds a part of the mini tier, proves it, and writes it.",
     )
-    parser.add_argument("name", choices=NAMES, help="a question set, or 'rich' for the rich world's corpus")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--seed", type=int, help="seed of the world (default: the shipped one's)")
+    parser.add_argument(
+        "name", choices=NAMES, help="Question set to build; rich: the corpus of the rich world."
+    )
+    parser.add_argument("--out", type=Path, required=True, help="Folder that the files are written to.")
+    parser.add_argument("--seed", type=int, help="Seed of the world; default: that of the shipped one.")
     arguments = parser.parse_args()
     seed = own_seed(arguments.name) if arguments.seed is None else arguments.seed
     contents = build(arguments.name, seed)
