@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
 def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sources: Stamped) -> Shop:
     """``load_shop`` once the files are known."""
     catalogue, tasks, left_out = open_plan(_plan(tier, folder, seed, skip_bad))
-    return replace(make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad), left_out=left_out)
+    return make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad, left_out=left_out)
 
 
 def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
