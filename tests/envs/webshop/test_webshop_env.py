@@ -11,7 +11,7 @@ import pytest
 from webshop_folder import PRODUCT, open_folder
 from webshop_folder import own_stores as own_stores
 
-from tstar_envs import UnknownOption
+from tstar_envs import UnknownOption, UnknownTask
 from tstar_envs.envs.webshop.actions import parse_action
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.generate.families import FAMILIES
@@ -274,6 +274,14 @@ def test_state_is_small() -> None:
         env.step(env.oracle() or "")
     assert len(pickle.dumps(env.snapshot().state)) < 1000
     assert len(pickle.dumps(env.shop)) < 1000, "the catalogue travels by how it is opened"
+
+
+def test_an_unknown_task_is_named_with_the_shop() -> None:
+    env = WebShopEnv(data="mini")
+    with pytest.raises(
+        UnknownTask, match=r"^no task 'nope' in WebShop \(mini\); see env\.unwrapped\.task_ids"
+    ):
+        env.reset(options={"task": "nope"})
 
 
 def test_mini_tier_holds_what_it_promises() -> None:

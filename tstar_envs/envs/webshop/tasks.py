@@ -11,7 +11,7 @@ from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.locate import PathLike, Published, Stamped, existing, stamped
+from tstar_envs.data.locate import PathLike, Published, Stamped, choose_tier, existing, stamped
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
 from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
 from tstar_envs.envs.webshop.catalogue.stores import open_plan
@@ -40,12 +40,10 @@ def find_tier(data: PathLike) -> tuple[str, Path]:
         MissingData: nothing there.
         BadData: a pipe, a device, or a name that the system refuses.
     """
-    full = data_home()
-    if data == "auto":
-        data = "full" if _products_in(full) else "mini"
-    if data in ("mini", "full"):
-        return str(data), MINI_FOLDER if data == "mini" else full
-    return "path", existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
+    tier = choose_tier(data, lambda: published_products().found is not None)
+    if tier == "path":
+        return tier, existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
+    return tier, MINI_FOLDER if tier == "mini" else data_home()
 
 
 def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
