@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.data.files import write_whole
+
 MANIFEST = "MANIFEST.json"
 
 
@@ -24,10 +26,10 @@ def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_b
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
-        (folder / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
+        write_whole(folder / f"{name}.gz", gzip.compress(data, mtime=0))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = {"what": what, "made_by": made_by, **more, "sha256_uncompressed": sums}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def read_shipped(path: Path) -> list[str]:
