@@ -1,8 +1,12 @@
 """Reading files that somebody else may have made, and writing ours whole.
 
-Everything is read through here: only regular files (a pipe or a device could be read without end), no more than a limit
-(``limits``; of a packed file what it unpacks to counts), in one way of decoding, and JSON through one parser that turns whatever
-is wrong with it into one sentence that names the file.
+Levels, problems, games, questions and shipped files are read through here: only regular files (a pipe or a device could be read
+without end), no more than a limit (``limits``; of a packed file what it unpacks to counts), in one way of decoding, and JSON from
+outside through one parser that turns whatever is wrong with it into one sentence that names the file.
+
+These have readers of their own: WebShop's original files, of several GB (``webshop.catalogue.json_stream``: a value at a time),
+passages that are indexed (the package ``retriever``, which stands alone), records of episodes (``tstar_envs.record``: a line at a
+time), tables of prices (``bench.prices``: TOML), and stores that this machine built.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.data.files import write_whole
+from tstar_envs.data.files import read_lines, read_text, write_whole
+from tstar_envs.data.limits import FILE_BYTES
 
 MANIFEST = "MANIFEST.json"
 
@@ -33,5 +34,18 @@ def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_b
 
 
 def read_shipped(path: Path) -> list[str]:
-    """The lines of a shipped text file; ``path`` with ``.gz``."""
-    return gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+    """The lines of a shipped text file; ``path`` with ``.gz``.
+
+    Raises:
+        MissingData, BadData: the installed package is damaged.
+    """
+    return read_text(path, FILE_BYTES).splitlines()
+
+
+def read_shipped_records(path: Path) -> list[Any]:
+    """The records of a shipped ``.jsonl.gz``, one on each line.
+
+    Raises:
+        MissingData, BadData: the installed package is damaged.
+    """
+    return [json.loads(line) for _, line in read_lines(path)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
+from tstar_envs.data.files import read_json
 from tstar_envs.data.locate import PathLike, Published, Stamped, choose_tier, existing, stamped
+from tstar_envs.data.shipped import MANIFEST, read_shipped_records
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
 from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
 from tstar_envs.envs.webshop.catalogue.stores import open_plan
@@ -19,6 +18,7 @@ from tstar_envs.envs.webshop.shop import Shop, make_shop
 from tstar_envs.envs.webshop.task import task_from_record
 
 MINI_FOLDER = Path(__file__).parent / "data"
+PRODUCTS, GOALS = MINI_FOLDER / "products.jsonl.gz", MINI_FOLDER / "goals.jsonl.gz"
 
 
 def _products_in(folder: Path) -> Path | None:
@@ -88,23 +88,17 @@ def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
 
 
 def _mini_plan() -> Plan:
-    manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
+    manifest = read_json(MINI_FOLDER / MANIFEST)
     return Plan(
         store_folder("mini", [], manifest["sha256_uncompressed"]),
-        lambda: read_lines(MINI_FOLDER / "products.jsonl.gz"),
+        lambda: read_shipped_records(PRODUCTS),
         lambda product: float(product["pricing"][0]),
         LEXICON,
-        lambda catalogue: [task_from_record(record) for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")],
+        lambda catalogue: [task_from_record(record) for record in read_shipped_records(GOALS)],
     )
-
-
-def read_lines(path: Path) -> list[Any]:
-    """The records of a shipped ``.jsonl.gz``."""
-    with gzip.open(path, "rt", encoding="utf-8") as handle:
-        return [json.loads(line) for line in handle]
 
 
 def survey_mini() -> dict[str, int]:
     """How many tasks each shipped split has, without building the catalogue."""
-    splits = [record["split"] for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")]
+    splits = [record["split"] for record in read_shipped_records(GOALS)]
     return {split: splits.count(split) for split in SPLITS}
