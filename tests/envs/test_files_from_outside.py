@@ -21,7 +21,7 @@ from tstar_envs import (
     read_json,
     write_whole,
 )
-from tstar_envs.data.files import find_files, read_bytes, read_lines, read_text, regular_file
+from tstar_envs.data.files import find_files, read_bytes, read_lines, read_text, regular_file, whole_file
 from tstar_envs.data.limits import FILES, JSON_DEPTH, LINES, TEXT_BYTES
 
 
@@ -130,6 +130,18 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         write_whole(tmp_path / "folder", "x")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "folder"]
+
+
+def test_a_file_written_in_pieces_has_its_name_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    with whole_file(path) as handle:
+        handle.writelines([b"one ", b"two"])
+        assert not path.exists()
+    assert path.read_bytes() == b"one two"
+    with pytest.raises(KeyError), whole_file(path) as handle:
+        handle.write(b"three")
+        raise KeyError
+    assert path.read_bytes() == b"one two" and [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
 
 HOLD = """

@@ -1,8 +1,12 @@
 """Reading files that somebody else may have made, and writing ours whole.
 
-Everything is read through here: only regular files (a pipe or a device could be read without end), no more than a limit
-(``limits``; of a packed file what it unpacks to counts), in one way of decoding, and JSON through one parser that turns whatever
-is wrong with it into one sentence that names the file.
+Levels, problems, games, questions and shipped files are read through here: only regular files (a pipe or a device could be read
+without end), no more than a limit (``limits``; of a packed file what it unpacks to counts), in one way of decoding, and JSON from
+outside through one parser that turns whatever is wrong with it into one sentence that names the file.
+
+These have readers of their own: WebShop's original files, of several GB (``webshop.catalogue.json_stream``: a value at a time),
+passages that are indexed (the package ``retriever``, which stands alone), records of episodes (``tstar_envs.record``: a line at a
+time), tables of prices (``bench.prices``: TOML), and stores that this machine built.
 """
 
 from __future__ import annotations
@@ -14,8 +18,9 @@ import re
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from tstar_envs.data.limits import FILE_BYTES, FILES, JSON_DEPTH, LINES, TEXT_BYTES, Limit
 from tstar_envs.errors import BadData, MissingData
@@ -248,12 +253,22 @@ def write_whole(path: Path, content: bytes | str) -> None:
     Raises:
         OSError: it cannot be written; what stood there before still does.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    with whole_file(path) as handle:
+        handle.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write piece by piece, as ``write_whole`` writes one at once: it takes its name when the block ends without an error.
+
+    Raises:
+        OSError: it cannot be written; what stood there before still does.
+    """
     # One name for all writers of a file (``lock`` keeps a second one out), so that what a killed one left is written over.
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with open(temporary, "wb") as handle:
-            handle.write(data)
+            yield handle
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -35,6 +35,21 @@ class Published(NamedTuple):
     fetch: str
 
 
+def choose_tier(data: PathLike, full_is_there: Callable[[], bool]) -> str:
+    """The tier that an environment's ``data`` option means.
+
+    Args:
+        data: ``mini`` (shipped), ``full`` (published), ``auto`` (full if it is there, else mini), or a path.
+        full_is_there: looks for the published data; asked only for ``auto``.
+
+    Returns:
+        ``mini``, ``full`` or ``path``.
+    """
+    if data == "auto":
+        return "full" if full_is_there() else "mini"
+    return str(data) if data in ("mini", "full") else "path"
+
+
 def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike | None:
     """The file or folder to play, None for the shipped tasks.
 
@@ -49,11 +64,12 @@ def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike 
     for name, value in (("data", data), (option, path)):
         if value is not None and not isinstance(value, str | os.PathLike):
             raise UnknownOption(f"{name} must be a path, got {value!r}")
-    if data == "full":
+    tier = choose_tier(data, lambda: False)
+    if tier == "full":
         raise UnknownOption(
             f"data='full': this family has no full tier; data='mini' is shipped, and {option}=PATH plays public files"
         )
-    if data in ("auto", "mini"):
+    if tier == "mini":
         return path
     if path is not None:
         raise UnknownOption(

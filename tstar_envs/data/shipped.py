@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.data.files import read_lines, read_text, write_whole
+from tstar_envs.data.limits import FILE_BYTES
+
 MANIFEST = "MANIFEST.json"
 
 
@@ -24,12 +27,25 @@ def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_b
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
-        (folder / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
+        write_whole(folder / f"{name}.gz", gzip.compress(data, mtime=0))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = {"what": what, "made_by": made_by, **more, "sha256_uncompressed": sums}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def read_shipped(path: Path) -> list[str]:
-    """The lines of a shipped text file; ``path`` with ``.gz``."""
-    return gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+    """The lines of a shipped text file; ``path`` with ``.gz``.
+
+    Raises:
+        MissingData, BadData: the installed package is damaged.
+    """
+    return read_text(path, FILE_BYTES).splitlines()
+
+
+def read_shipped_records(path: Path) -> list[Any]:
+    """The records of a shipped ``.jsonl.gz``, one on each line.
+
+    Raises:
+        MissingData, BadData: the installed package is damaged.
+    """
+    return [json.loads(line) for _, line in read_lines(path)]

@@ -11,6 +11,8 @@ from tstar_envs import BadData, MissingData, UnknownTask
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.folders import MINI_FOLDER
 from tstar_envs.envs.search_qa.readers.entries import read_entries
+from tstar_envs.envs.search_qa.search.corpus import corpus_digest, first_contents
+from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "qa"
@@ -324,3 +326,31 @@ def test_real_samples_in_other_forms(name: str, count: int | None, first: str | 
     assert entries and all(e.question.strip() and e.answers for e in entries)
     assert count in (None, len(entries)) and first in (None, entries[0].id)
     assert len({e.id for e in entries}) == len(entries)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz"])
+def test_a_corpus_has_the_digest_of_its_index_whatever_its_form(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"corpus.{ending}"
+    records = [{**record, "id": str(record["id"])} for record in CORPUS]
+    write(path, records)
+    assert corpus_digest(path) == EmbeddedSearcher(path).digest()
+    assert first_contents(path, 2) == (CORPUS[0]["contents"], CORPUS[1]["contents"])
+    digests = {corpus_digest(path)}
+    for odd in (
+        "[" * 200_000,
+        '{"id": "9"}',
+        "no JSON",
+    ):  # a line that cannot be read as a passage counts as it is
+        write(path, [*records, odd])
+        digests.add(corpus_digest(path))
+    assert len(digests) == 4
+
+
+def test_the_first_passages_of_a_damaged_corpus_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl.gz"
+    write(path, [CORPUS[0], "[" * 200_000])
+    with pytest.raises(BadData, match=r"corpus\.jsonl\.gz, line 2: .*brackets within one another"):
+        first_contents(path)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(BadData, match=r"corpus\.jsonl\.gz: a damaged archive"):
+        first_contents(path)

@@ -11,7 +11,8 @@ import pytest
 from webshop_folder import PRODUCT, open_folder
 from webshop_folder import own_stores as own_stores
 
-from tstar_envs import UnknownOption
+from tstar_envs import UnknownOption, UnknownTask
+from tstar_envs.data.shipped import read_shipped_records
 from tstar_envs.envs.webshop.actions import parse_action
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.generate.families import FAMILIES
@@ -20,7 +21,7 @@ from tstar_envs.envs.webshop.generate.goals import GOALS, NEAR_MISSES, RANKS, ch
 from tstar_envs.envs.webshop.generate.products import collect, make_drafts
 from tstar_envs.envs.webshop.generate.proof import met, prove
 from tstar_envs.envs.webshop.practice import practice_shop
-from tstar_envs.envs.webshop.tasks import MINI_FOLDER, load_shop, read_lines
+from tstar_envs.envs.webshop.tasks import MINI_FOLDER, PRODUCTS, load_shop
 from tstar_envs.envs.webshop.text import OBSERVATIONS
 from tstar_envs.stable_random import StableRandom
 
@@ -276,8 +277,16 @@ def test_state_is_small() -> None:
     assert len(pickle.dumps(env.shop)) < 1000, "the catalogue travels by how it is opened"
 
 
+def test_an_unknown_task_is_named_with_the_shop() -> None:
+    env = WebShopEnv(data="mini")
+    with pytest.raises(
+        UnknownTask, match=r"^no task 'nope' in WebShop \(mini\); see env\.unwrapped\.task_ids"
+    ):
+        env.reset(options={"task": "nope"})
+
+
 def test_mini_tier_holds_what_it_promises() -> None:
-    products = [{**p, "Title": p["name"]} for p in read_lines(MINI_FOLDER / "products.jsonl.gz")]
+    products = [{**p, "Title": p["name"]} for p in read_shipped_records(PRODUCTS)]
     shop = load_shop("mini")
     families = {split: {shop.tasks[t].goal["query"] for t in ids} for split, ids in shop.by_split.items()}
     assert len(products) == 1000
@@ -302,7 +311,7 @@ def test_mini_tier_has_500_goals() -> None:
 
 
 def test_practice_is_fresh_and_winnable() -> None:
-    shipped = {p["name"] for p in read_lines(MINI_FOLDER / "products.jsonl.gz")}
+    shipped = {p["name"] for p in read_shipped_records(PRODUCTS)}
     held_out = {t.goal["query"] for t in load_shop("mini").tasks.values() if t.split != "train"}
     env = WebShopEnv.practice("a")
     for task in env.task_ids():

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.files import read_text
-from tstar_envs.data.locate import PathLike, Stamped, existing
+from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.scene import scene_game
 from tstar_envs.envs.alfworld.published.folders import (
     GAME_FILE,
     game_files,
-    has_games,
     published_folder,
     published_folders,
+    published_games,
     read_tasks,
 )
 from tstar_envs.envs.alfworld.published.game_file import read_game
@@ -67,14 +67,13 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTa
         BadData: games that cannot be used; all are named.
     """
     check_skip_bad(skip_bad)
-    if data == "mini":
+    tier = choose_tier(data, lambda: published_games().found is not None)
+    if tier == "mini":
         return _shipped_set(variant)
-    if data in ("full", "auto"):
+    if tier == "full":
         found = published_folder()
-        if found is not None and (data == "full" or has_games(found)):
+        if found is not None:
             return _published_set(*game_files(found), variant, skip_bad)
-        if data == "auto":
-            return _shipped_set(variant)
         looked = ", ".join(map(str, published_folders()))
         raise MissingData(
             f"data='full': the published games are in none of {looked}; fetch them with scripts/fetch_data alfworld, or set "

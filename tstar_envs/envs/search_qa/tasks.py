@@ -7,8 +7,15 @@ from pathlib import Path
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
-from tstar_envs.data.locate import PathLike, Stamped, existing, stamped
-from tstar_envs.envs.search_qa.folders import CORPORA, WORLD_FOLDERS, corpus_in, full_folder, question_file
+from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing, stamped
+from tstar_envs.envs.search_qa.folders import (
+    CORPORA,
+    WORLD_FOLDERS,
+    corpus_in,
+    full_folder,
+    published_questions,
+    question_file,
+)
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.readers.aliases import read_aliases
 from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
@@ -64,16 +71,14 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
         UnknownOption: an empty path.
     """
     check_skip_bad(skip_bad)
-    full = full_folder()
-    if data == "auto":
-        data = "full" if corpus_in(full) and question_file(full, name, "test") else "mini"
-    tier = str(data) if data in ("mini", "full") else "path"
+    tier = choose_tier(data, lambda: all(part.found for part in published_questions(name)))
     if tier == "path":
         folder = existing(
             data, "data", "a folder with a corpus and question files; data='mini' works without any files"
         )
     else:
-        folder = full if tier == "full" else WORLD_FOLDERS[question_set(name).world]
+        data = tier
+        folder = full_folder() if tier == "full" else WORLD_FOLDERS[question_set(name).world]
     corpus = corpus_in(folder)
     if corpus is None:
         fetched = f"; scripts/fetch_data {name} wiki18 fetches the public ones" if data == "full" else ""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tstar_envs.choices import SPLITS
-from tstar_envs.data.shipped import read_shipped
+from tstar_envs.data.shipped import read_shipped_records
 from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked, ids_by_split
 from tstar_envs.envs.sokoban.level_files.xsb import level_rows, parse_level, read_level
 from tstar_envs.envs.sokoban.task import Task
@@ -48,10 +48,9 @@ def write_task(task: Task) -> str:
 def load_shipped(difficulty: str) -> LoadedTasks[Task]:
     """The shipped levels of a difficulty."""
     path = DATA / f"{difficulty}.jsonl.gz"
-    records = [json.loads(line) for line in read_shipped(path)]
     counts = dict.fromkeys(SPLITS, 0)
     rows = []
-    for number, record in enumerate(records, start=1):
+    for number, record in enumerate(read_shipped_records(path), start=1):
         split = record["split"]
         task_id = f"sokoban-{difficulty}-mini-{split}-{counts[split]:04d}"
         counts[split] += 1

@@ -16,7 +16,7 @@ from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.state import PAGE_SIZE, ShopState
 from tstar_envs.envs.webshop.task import ShopTask
 from tstar_envs.envs.webshop.tasks import find_tier, load_shop, published_products, survey_mini
-from tstar_envs.errors import MissingExtra, UnknownOption, UnknownTask
+from tstar_envs.errors import MissingExtra, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
@@ -146,12 +146,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         return self.shop.by_split[split or self.split]
 
     def _load_task(self, task_id: str) -> tuple[ShopTask, str]:
-        try:
-            task = self.shop.tasks[task_id]
-        except KeyError:
-            raise UnknownTask(
-                f"no task {task_id!r} in WebShop ({self.shop.tier}); see env.unwrapped.task_ids(split)"
-            ) from None
+        task = self.shop.task(task_id)
         return task, task.split
 
     def _start(self, task: ShopTask) -> tuple[ShopState, str]:

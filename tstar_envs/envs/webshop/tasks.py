@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.locate import PathLike, Published, Stamped, existing, stamped
+from tstar_envs.data.files import read_json
+from tstar_envs.data.locate import PathLike, Published, Stamped, choose_tier, existing, stamped
+from tstar_envs.data.shipped import MANIFEST, read_shipped_records
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
 from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
 from tstar_envs.envs.webshop.catalogue.stores import open_plan
@@ -20,6 +18,7 @@ from tstar_envs.envs.webshop.shop import Shop, make_shop
 from tstar_envs.envs.webshop.task import task_from_record
 
 MINI_FOLDER = Path(__file__).parent / "data"
+PRODUCTS, GOALS = MINI_FOLDER / "products.jsonl.gz", MINI_FOLDER / "goals.jsonl.gz"
 
 
 def _products_in(folder: Path) -> Path | None:
@@ -41,12 +40,10 @@ def find_tier(data: PathLike) -> tuple[str, Path]:
         MissingData: nothing there.
         BadData: a pipe, a device, or a name that the system refuses.
     """
-    full = data_home()
-    if data == "auto":
-        data = "full" if _products_in(full) else "mini"
-    if data in ("mini", "full"):
-        return str(data), MINI_FOLDER if data == "mini" else full
-    return "path", existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
+    tier = choose_tier(data, lambda: published_products().found is not None)
+    if tier == "path":
+        return tier, existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
+    return tier, MINI_FOLDER if tier == "mini" else data_home()
 
 
 def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
@@ -78,7 +75,7 @@ def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
 def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sources: Stamped) -> Shop:
     """``load_shop`` once the files are known."""
     catalogue, tasks, left_out = open_plan(_plan(tier, folder, seed, skip_bad))
-    return replace(make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad), left_out=left_out)
+    return make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad, left_out=left_out)
 
 
 def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
@@ -91,23 +88,17 @@ def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
 
 
 def _mini_plan() -> Plan:
-    manifest = json.loads((MINI_FOLDER / "MANIFEST.json").read_text(encoding="utf-8"))
+    manifest = read_json(MINI_FOLDER / MANIFEST)
     return Plan(
         store_folder("mini", [], manifest["sha256_uncompressed"]),
-        lambda: read_lines(MINI_FOLDER / "products.jsonl.gz"),
+        lambda: read_shipped_records(PRODUCTS),
         lambda product: float(product["pricing"][0]),
         LEXICON,
-        lambda catalogue: [task_from_record(record) for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")],
+        lambda catalogue: [task_from_record(record) for record in read_shipped_records(GOALS)],
     )
-
-
-def read_lines(path: Path) -> list[Any]:
-    """The records of a shipped ``.jsonl.gz``."""
-    with gzip.open(path, "rt", encoding="utf-8") as handle:
-        return [json.loads(line) for line in handle]
 
 
 def survey_mini() -> dict[str, int]:
     """How many tasks each shipped split has, without building the catalogue."""
-    splits = [record["split"] for record in read_lines(MINI_FOLDER / "goals.jsonl.gz")]
+    splits = [record["split"] for record in read_shipped_records(GOALS)]
     return {split: splits.count(split) for split in SPLITS}

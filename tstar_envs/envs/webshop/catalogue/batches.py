@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tstar_envs.data.files import whole_file
 from tstar_envs.envs.webshop.catalogue.postings import Array, Postings
 
 K1, B = 0.9, 0.4
@@ -39,11 +40,10 @@ class Batch:
 
     def save(self, path: Path) -> None:
         """Write the batch; under its name only when it is whole, so that an interrupted build can go on."""
-        partial = path.with_suffix(".partial.npz")
-        np.savez(
-            partial, terms=self.terms, documents=self.documents, counts=self.counts, lengths=self.lengths
-        )
-        partial.replace(path)
+        with whole_file(path) as handle:
+            np.savez(
+                handle, terms=self.terms, documents=self.documents, counts=self.counts, lengths=self.lengths
+            )
 
     @staticmethod
     def load(path: Path) -> Batch:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tstar_envs.data.files import write_whole
 from tstar_envs.envs.webshop.catalogue import batches
 from tstar_envs.envs.webshop.catalogue.batches import Batch
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
@@ -74,7 +75,7 @@ def build_store(
                 asins[asin_key(asin)] = len(asins)
             report(len(asins))
         _join(partial, stems, numbers, asins)
-        write_whole(partial / META, [json.dumps({"products": len(asins), "tagger": tagger.name})])
+        write_whole(partial / META, json.dumps({"products": len(asins), "tagger": tagger.name}))
     for path in partial.glob("batch*"):
         path.unlink()
     partial.rename(folder)
@@ -99,7 +100,7 @@ def _build_batch(
     new = dict(islice(numbers.items(), known, None))
     write_whole(
         stem.with_suffix(".done"),
-        [json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]})],
+        json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]}),
     )
 
 
@@ -107,14 +108,6 @@ def add_nouns(product: Product, tagger: Tagger) -> None:
     """Note the nouns of a product's title, if that was not done before."""
     if "nouns" not in product:
         product["nouns"] = tagger.nouns(product["name"])
-
-
-def write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Write a file that is there either whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    with open(part, "w", encoding="utf-8") as handle:
-        handle.writelines(lines)
-    part.replace(path)
 
 
 def _join(partial: Path, stems: list[Path], numbers: dict[str, int], asins: dict[bytes, int]) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tstar_envs.data.faults import LeftOut
+from tstar_envs.data.files import whole_file, write_whole
 from tstar_envs.envs.webshop.catalogue import building
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.plan import Plan
@@ -82,9 +83,8 @@ def _build(plan: Plan) -> None:
         if not (plan.store / TASKS).is_file():
             tasks = plan.tasks(Catalogue.open(plan.store, plan.by_asin))
             _write_left_out(plan, 1)
-            building.write_whole(
-                plan.store / TASKS, (json.dumps(task_to_record(task)) + "\n" for task in tasks)
-            )
+            with whole_file(plan.store / TASKS) as handle:
+                handle.writelines(f"{json.dumps(task_to_record(task))}\n".encode() for task in tasks)
         for other in plan.store.parent.glob(f"{origin}-*"):
             if not other.name.startswith(f"{origin}-{now}-"):
                 # A process may have it open where that forbids removing it.
@@ -92,9 +92,7 @@ def _build(plan: Plan) -> None:
 
 
 def _write_left_out(plan: Plan, number: int) -> None:
-    building.write_whole(
-        plan.store / LEFT_OUT[number], [json.dumps(plan.faults[number].so_far().to_record())]
-    )
+    write_whole(plan.store / LEFT_OUT[number], json.dumps(plan.faults[number].so_far().to_record()))
 
 
 @contextmanager
