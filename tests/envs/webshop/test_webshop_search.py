@@ -200,3 +200,28 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(
     for query in ("floor lamp", "gift for friends", "solid wood red", "the", "nothing at allx"):
         assert mapped.search(query) == memory.search(query)
     assert mapped.find("B0NONE") is None
+
+
+def test_what_belongs_to_a_store_is_in_it_wherever_its_making_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products = [load_shop("mini").catalogue.product(number) for number in range(3)]
+    folder = tmp_path / "store"
+
+    def build() -> None:
+        build_store(
+            folder,
+            products,
+            lambda p: 1.0,
+            TAGGER,
+            beside=lambda work: (work / "left_out.json").write_text("[]"),
+        )
+
+    for owner, name in ((building, "write_whole"), (Path, "rename")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                build()
+        assert not folder.exists()
+    build()
+    assert (folder / "left_out.json").read_text() == "[]" and len(Catalogue.open(folder)) == 3

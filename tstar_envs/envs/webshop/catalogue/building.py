@@ -48,6 +48,7 @@ def build_store(
     price: Callable[[Product], float],
     tagger: Tagger,
     report: Callable[[int], None] = lambda _: None,
+    beside: Callable[[Path], None] = lambda _: None,
 ) -> None:
     """Write a store that ``Catalogue.open`` maps. An interrupted build goes on after its last whole batch.
 
@@ -57,6 +58,7 @@ def build_store(
         price: draws the price of a product.
         tagger: finds the nouns of the products that come without.
         report: called with the number of products done, after each batch.
+        beside: called with the folder in progress once all products were read; what it writes there is there with the store or not at all.
     """
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
@@ -75,6 +77,7 @@ def build_store(
                 asins[asin_key(asin)] = len(asins)
             report(len(asins))
         _join(partial, stems, numbers, asins)
+        beside(partial)
         write_whole(partial / META, json.dumps({"products": len(asins), "tagger": tagger.name}))
     for path in partial.glob("batch*"):
         path.unlink()

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tstar_envs.data.faults import LeftOut
@@ -78,11 +79,11 @@ def _build(plan: Plan) -> None:
     with _only_one(plan.store.with_name(f"{origin}.lock")):
         if not plan.store.is_dir():
             with _shown(plan) as report:
-                building.build_store(plan.store, plan.products(), plan.price, plan.tagger, report)
-            _write_left_out(plan, 0)
+                beside = partial(_write_left_out, plan, 0)
+                building.build_store(plan.store, plan.products(), plan.price, plan.tagger, report, beside)
         if not (plan.store / TASKS).is_file():
             tasks = plan.tasks(Catalogue.open(plan.store, plan.by_asin))
-            _write_left_out(plan, 1)
+            _write_left_out(plan, 1, plan.store)
             with whole_file(plan.store / TASKS) as handle:
                 handle.writelines(f"{json.dumps(task_to_record(task))}\n".encode() for task in tasks)
         for other in plan.store.parent.glob(f"{origin}-*"):
@@ -91,8 +92,8 @@ def _build(plan: Plan) -> None:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-def _write_left_out(plan: Plan, number: int) -> None:
-    write_whole(plan.store / LEFT_OUT[number], json.dumps(plan.faults[number].so_far().to_record()))
+def _write_left_out(plan: Plan, number: int, folder: Path) -> None:
+    write_whole(folder / LEFT_OUT[number], json.dumps(plan.faults[number].so_far().to_record()))
 
 
 @contextmanager
