@@ -38,23 +38,19 @@ from tstar_train.run import resume_run, train
 from tstar_train.warmstart.build import build_weights
 
 try:
-    from scripts.compared_tables import PHASES, claims_table, comparison, costs_table, group_table
+    from scripts.compared_tables import (
+        PHASES,
+        TREE_STATISTICS,
+        claims_table,
+        comparison,
+        costs_table,
+        group_table,
+    )
 except ModuleNotFoundError:  # run as a script of this folder
-    from compared_tables import PHASES, claims_table, comparison, costs_table, group_table
+    from compared_tables import PHASES, TREE_STATISTICS, claims_table, comparison, costs_table, group_table
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-STATISTICS = (
-    "success",
-    "entropy",
-    "zero_variance_groups",
-    "tree_nodes_before",
-    "tree_nodes_after",
-    "tree_merge_ratio",
-    "tree_divergent_nodes",
-    "tree_p_div",
-    "grafting_coverage",
-    "grafts",
-)
+STATISTICS = ("success", "entropy", "zero_variance_groups", *TREE_STATISTICS, "grafts")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,14 @@ from tstar_envs import UnknownOption, cluster_bootstrap
 from tstar_envs.bench.holm import holm
 from tstar_envs.bench.sign_flip import sign_flip_p
 
+TREE_STATISTICS = (
+    "tree_nodes_before",
+    "tree_nodes_after",
+    "tree_merge_ratio",
+    "tree_divergent_nodes",
+    "tree_p_div",
+    "grafting_coverage",
+)
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
 
@@ -143,19 +151,18 @@ def claims_table(lines: list[dict[str, Any]], claims: list[dict[str, str]]) -> s
 
 def costs_table(lines: list[dict[str, Any]], group: str) -> str:
     """Markdown: seconds by phase and tree statistics, means over iterations and seeds."""
-    names = (
-        "tree_nodes_before",
-        "tree_nodes_after",
-        "tree_merge_ratio",
-        "tree_divergent_nodes",
-        "tree_p_div",
-        "grafting_coverage",
-    )
-    rows = [f"| {group} | " + " | ".join((*PHASES, *(name.removeprefix("tree_") for name in names))) + " |"]
-    rows.append("|---" * (1 + len(PHASES) + len(names)) + "|")
+    rows = [
+        f"| {group} | "
+        + " | ".join((*PHASES, *(name.removeprefix("tree_") for name in TREE_STATISTICS)))
+        + " |"
+    ]
+    rows.append("|---" * (1 + len(PHASES) + len(TREE_STATISTICS)) + "|")
     for name, method in methods_of(lines, group).items():
         phases = [np.mean([line["seconds"][phase] or 0 for line in method.lines]) for phase in PHASES]
-        figures = [[line["statistics"][n] for line in method.lines if n in line["statistics"]] for n in names]
+        figures = [
+            [line["statistics"][n] for line in method.lines if n in line["statistics"]]
+            for n in TREE_STATISTICS
+        ]
         cells = [f"{value:.2f}" for value in phases] + [
             f"{np.mean(values):.3g}" if values else "" for values in figures
         ]
