@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tstar_envs.data.files import read_lines, read_text, write_whole
 from tstar_envs.data.limits import FILE_BYTES
+from tstar_envs.errors import BadData, MissingData
 
 MANIFEST = "MANIFEST.json"
 
@@ -37,15 +39,26 @@ def read_shipped(path: Path) -> list[str]:
     """The lines of a shipped text file; ``path`` with ``.gz``.
 
     Raises:
-        MissingData, BadData: the installed package is damaged.
+        BadData: the installed package is damaged.
     """
-    return read_text(path, FILE_BYTES).splitlines()
+    with _of_the_package():
+        return read_text(path, FILE_BYTES).splitlines()
 
 
 def read_shipped_records(path: Path) -> list[Any]:
     """The records of a shipped ``.jsonl.gz``, one on each line.
 
     Raises:
-        MissingData, BadData: the installed package is damaged.
+        BadData: the installed package is damaged.
     """
-    return [json.loads(line) for _, line in read_lines(path)]
+    with _of_the_package():
+        return [json.loads(line) for _, line in read_lines(path)]
+
+
+@contextmanager
+def _of_the_package() -> Iterator[None]:
+    """Say what mends a file that nobody fetched."""
+    try:
+        yield
+    except (MissingData, BadData, ValueError) as error:
+        raise BadData(f"the installed package is damaged, install tstar again: {error}") from error
