@@ -145,12 +145,12 @@ def test_other_answers_and_other_passages_are_refused() -> None:
     for change in ({"golden_answers": ("42",)}, {"question": "who?"}, {"kind": "spouse"}):
         tasks = {**shipped.tasks, last: replace(shipped.tasks[last], **change)}
         refused(
-            make("tstar/NQ", qa_set=replace(shipped, tasks=tasks)),
+            make("tstar/NQ", task_set=replace(shipped, tasks=tasks)),
             f"1 of 200 tasks hold something else, the first is {last!r}",
         )
     fewer = {**shipped.by_split, "test": tuple(task for task in shipped.by_split["test"] if task != last)}
     refused(
-        make("tstar/NQ", qa_set=replace(shipped, by_split=fewer)),
+        make("tstar/NQ", task_set=replace(shipped, by_split=fewer)),
         f"1 of 200 tasks are not in its split 'test', the first is {last!r}",
     )
     lines = gzip.decompress(shipped.corpus.read_bytes()).decode().splitlines()
@@ -193,7 +193,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
     texts = {**levels.tasks.texts, first: turned}
     changed = replace(levels, tasks=ReadWhenAsked(texts, levels.tasks.read))
     refused(
-        make("tstar/Sokoban-easy", level_set=changed),
+        make("tstar/Sokoban-easy", task_set=changed),
         f"1 of 200 tasks hold something else, the first is {first!r}",
     )
 

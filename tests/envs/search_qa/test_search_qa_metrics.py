@@ -187,7 +187,7 @@ def test_an_environment_uses_its_sets_rule(dataset: str, f1: float) -> None:
     task = QATask("1", "test", "is it?", ("yes",))
     env = SearchQAEnv(
         dataset=dataset,
-        qa_set=QASet(dataset, "path", {"1": task}, {"test": ("1",)}, corpus=Path()),
+        task_set=QASet(dataset, "path", {"1": task}, {"test": ("1",)}, corpus=Path()),
         searcher=Nothing(),
     )
     env.reset(options={"task": "1"})

@@ -107,13 +107,13 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         topk: int = 3,
         normalizer: str = "squad",
         observation_limit: int | None = None,
-        qa_set: QASet | None = None,
+        task_set: QASet | None = None,
         searcher: Searcher | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``qa_set`` and ``searcher`` replace the files and the index by objects in memory."""
+        """See the class. ``task_set`` and ``searcher`` replace the files and the index by objects in memory."""
         self._question_set = question_set(dataset)
-        self.splits = SPLITS if qa_set is not None else self._question_set.splits
+        self.splits = SPLITS if task_set is not None else self._question_set.splits
         super().__init__(**options)
         if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
@@ -124,7 +124,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
                 f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}"
             )
         check_skip_bad(skip_bad)
-        self._set = qa_set or load_set(dataset, data, skip_bad)
+        self._set = task_set or load_set(dataset, data, skip_bad)
         self._searcher = searcher or open_searcher(
             retriever, self._set.corpus, invented=self._set.tier == "mini"
         )
@@ -218,10 +218,10 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
         from tstar_envs.envs.search_qa.practice import practice_set
 
-        qa_set, corpus = practice_set(seed, dataset=dataset)
+        task_set, corpus = practice_set(seed, dataset=dataset)
         return cls(
             dataset=dataset,
-            qa_set=qa_set,
+            task_set=task_set,
             searcher=EmbeddedSearcher(corpus, retriever),
             **{"split": "train", **options},
         )

@@ -149,10 +149,10 @@ class SokobanEnv(TextEnv[TaskView, State]):
         end_when_lost: bool = False,
         solver_states: int = SOLVER_STATES,
         solver_seconds: float = SOLVER_SECONDS,
-        level_set: LoadedTasks[Task] | None = None,
+        task_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``level_set`` replaces the files by levels in memory."""
+        """See the class. ``task_set`` replaces the files by levels in memory."""
         check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         check_option("observation", observation, text.OBSERVATIONS)
         check_option("reward", reward, REWARDS)
@@ -179,7 +179,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         check_skip_bad(skip_bad)
         path = chosen_path(data, levels, "levels")
         option = "levels" if levels is not None else "data"
-        self._set = level_set or (
+        self._set = task_set or (
             load_shipped(difficulty) if path is None else load_path(path, option, skip_bad)
         )
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
@@ -237,7 +237,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
 
         check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         return cls(
-            difficulty=difficulty, level_set=practice_set(seed, difficulty), **{"split": "train", **options}
+            difficulty=difficulty, task_set=practice_set(seed, difficulty), **{"split": "train", **options}
         )
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
