@@ -40,20 +40,29 @@ class BenchFailed(RetrieverError, RuntimeError):
     """A server of the benchmark did not start or answered with an error."""
 
 
+def spread(values: Sequence[float], digits: int) -> str:
+    """The median of some rounds, and the least and the most of them: ``2.41 (2.35 to 2.52)``."""
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
 @dataclass
 class Load:
-    """What one server did under one number of clients."""
+    """What one server did under one number of clients; queries per second and milliseconds of the processor per query by turn."""
 
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+
+    def add(self, latencies: Sequence[float], seconds: float, cpu_seconds: float) -> None:
+        """One turn more."""
+        self.rates.append(len(latencies) / seconds)
+        self.cpu.append(1000 * cpu_seconds / len(latencies))
+        self.latencies += latencies
 
     def row(self, name: str, clients: int) -> str:
         """A row of the table."""
-        count = len(self.latencies)
         p50, p99 = (1000 * float(np.percentile(self.latencies, percent)) for percent in (50, 99))
-        cpu = 1000 * self.cpu_seconds / count
-        return f"| {name} | {clients} | {count / self.seconds:.1f} | {p50:.0f} | {p99:.0f} | {cpu:.1f} |"
+        return f"| {name} | {clients} | {spread(self.rates, 1)} | {p50:.0f} | {p99:.0f} | {spread(self.cpu, 1)} |"
 
 
 def service(
@@ -74,7 +83,7 @@ def service(
         model: Name or folder of the encoder, or ``hashed``; None makes a random one of MiniLM's shape.
         clients: How many ask at one time, each one query per request over a kept connection.
         seconds: Of every turn.
-        rounds: Turns of each server and number of clients.
+        rounds: Turns of each server and number of clients, which the lines show the median and the range of.
         threads: Of either server's search.
         say: Takes the lines of the result.
     """
@@ -100,23 +109,23 @@ def service(
                     _ask(port, count, min(1.0, seconds), fresh)
                     before = _cpu_seconds(pid)
                     start = time.perf_counter()
-                    load = loads[server, count]
-                    load.latencies += _ask(port, count, seconds, fresh)
-                    load.seconds += time.perf_counter() - start
+                    latencies = _ask(port, count, seconds, fresh)
+                    taken = time.perf_counter() - start
                     # The clock ticks every 10 ms; what takes less is not nothing.
-                    load.cpu_seconds += max(_TICK, _cpu_seconds(pid) - before)
+                    loads[server, count].add(latencies, taken, max(_TICK, _cpu_seconds(pid) - before))
     say("| server | clients | queries/s | p50 ms | p99 ms | CPU ms/query |")
     say("|---|---|---|---|---|---|")
     for count in clients:
         for server in range(2):
             say(loads[server, count].row(names[server], count))
     for count in clients:
-        plain, ours = (
-            len(loads[server, count].latencies) / loads[server, count].seconds for server in range(2)
+        plain, ours = (loads[server, count] for server in range(2))
+        faster, cheaper = (
+            [a / b for a, b in zip(one, other, strict=True)]
+            for one, other in ((ours.rates, plain.rates), (ours.cpu, plain.cpu))
         )
-        cpu = [loads[server, count].cpu_seconds / len(loads[server, count].latencies) for server in range(2)]
         say(
-            f"{count} clients: {ours / plain:.2f} times the queries/s at {cpu[1] / cpu[0]:.2f} times the CPU per query"
+            f"{count} clients: {spread(faster, 2)} times the queries/s at {spread(cheaper, 2)} times the CPU per query"
         )
 
 
@@ -219,7 +228,7 @@ def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say
         folder: For the indexes; emptied by the caller.
         corpus: The passages; a query is eight words in a row of one.
         count: Queries in one request; none is asked twice.
-        rounds: Requests to each server; the median counts.
+        rounds: Requests to each server; the lines show their median and range.
         threads: Of a search.
         say: Takes the lines of the result.
     """
@@ -251,9 +260,10 @@ def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say
                 cpus.append(_cpu_seconds(pid) - before)
                 if response.status != 200 or len(json.loads(content)["result"]) != count:
                     raise BenchFailed(f"a server answered {response.status} {content[:200]!r}")
-        cpu = median(cpus)
+        each = [1000 * cpu / count for cpu in cpus]
+        megabytes = len(content) / 1e6
         say(
-            f"| {encoder} | {count} | {median(walls):.2f} | {cpu:.2f} | {1000 * cpu / count:.2f} | {len(content) / 1e6:.1f} |"
+            f"| {encoder} | {count} | {spread(walls, 2)} | {spread(cpus, 2)} | {spread(each, 2)} | {megabytes:.1f} |"
         )
 
 
@@ -270,7 +280,7 @@ def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
     Args:
         count: Vectors.
         dim: Their length.
-        rounds: Searches of each kind; the median counts.
+        rounds: Searches of each kind; the lines show their median and range.
         threads: Of a search.
         say: Takes the lines of the result.
     """
@@ -298,14 +308,15 @@ def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
                 search(batch)
                 times.setdefault((name, batch), []).append(1000 * (time.process_time() - start) / batch)
     faiss.cvar.distance_compute_blas_threshold = own
-    say(f"flat search of {count:,} x {dim}, CPU ms per query, median of {rounds}:")
+    say(f"flat search of {count:,} x {dim}, CPU ms per query, median of {rounds} (least to most):")
     say("| | batch 1 | batch 64 |")
     say("|---|---|---|")
     for name in ("FAISS as it comes", "this package"):
-        say(f"| {name} | {median(times[name, 1]):.2f} | {median(times[name, 64]):.2f} |")
-    ratio = median(times["FAISS as it comes", 1]) / median(times["this package", 64])
+        say(f"| {name} | {spread(times[name, 1], 2)} | {spread(times[name, 64], 2)} |")
+    pairs = zip(times["FAISS as it comes", 1], times["this package", 64], strict=True)
+    ratios = [alone / batched for alone, batched in pairs]
     say(
-        f"batch 64 here is {ratio:.1f} times cheaper per query than batch 1 at the library's default threshold"
+        f"batch 64 here is {spread(ratios, 1)} times cheaper per query than batch 1 at the library's default threshold"
     )
 
 

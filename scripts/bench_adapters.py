@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import tyro
 from openenv.core import GenericEnvClient
+from spread import spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tstar_envs import find_entry, task_set
@@ -67,9 +67,10 @@ class Scripted:
 
 
 def main(options: Options) -> None:
-    """Print a table in Markdown."""
+    """Print a table in Markdown: medians of the rounds, and the least and most of them."""
     print(
-        f"| environment | steps an episode | in process | OpenEnv, 1 session | {options.sessions} sessions | a step more, 1 session |"
+        f"| environment | steps an episode | in process, steps/s | OpenEnv, 1 session | {options.sessions} sessions "
+        "| a step more, 1 session, ms |"
     )
     print("|---|---|---|---|---|---|")
     for name in options.env:
@@ -84,10 +85,9 @@ def main(options: Options) -> None:
                         if sessions
                         else _in_process(name, scripts)
                     )
-        alone, one, many = (statistics.median(of) for of in times.values())
-        per = f"{(one - alone) / steps * 1e3:.2f} ms"
-        rates = " | ".join(f"{steps / seconds:,.0f} /s" for seconds in (alone, one, many))
-        print(f"| {name} | {steps / len(scripts):.1f} | {rates} | {per} |", flush=True)
+        rates = [spread([steps / seconds for seconds in of], 0) for of in times.values()]
+        more = [(one - alone) / steps * 1e3 for alone, one in zip(times[0], times[1], strict=True)]
+        print(f"| {name} | {steps / len(scripts):.1f} | {' | '.join(rates)} | {spread(more)} |", flush=True)
 
 
 def _scripts(name: str, number: int) -> list[Script]:

@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 
 import torch
+from spread import spread
 
 from tstar_envs import find_entry
 from tstar_train.build import build
@@ -56,10 +57,8 @@ def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str
     """One row of the table."""
     ratios = [a["all"] / b["all"] for a, b in zip(spent, base, strict=True)]
     seconds = [f"{statistics.median(s[phase] for s in spent):.3f}" for phase in ("all", *PHASES)]
-    spread = (
-        "" if spent is base else f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    )
-    return f"| {env} | {name} | {spread} | " + " | ".join(seconds) + " |"
+    over = "" if spent is base else spread(ratios)
+    return f"| {env} | {name} | {over} | " + " | ".join(seconds) + " |"
 
 
 def main() -> None:

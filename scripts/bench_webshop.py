@@ -20,9 +20,11 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+from spread import spread
 
 from tstar_envs.envs.webshop.catalogue.plan import data_home
 from tstar_envs.envs.webshop.env import WebShopEnv
@@ -195,12 +197,12 @@ def measure_large(source: Path) -> None:
             if number % 10 == 0:
                 most = max(most, memory("Private_"))
         every += times
-        print(f"| search by {kind} | {spread(times)} |")
-    print(f"| all {len(every)} searches | {spread(every)} |")
+        print(f"| search by {kind} | {percentiles(times)} |")
+    print(f"| all {len(every)} searches | {percentiles(every)} |")
     print(f"| private memory meanwhile | at most {most:.0f} MB |")
 
 
-def spread(times: list[tuple[float, float]]) -> str:
+def percentiles(times: list[tuple[float, float]]) -> str:
     """Mean, median and 99th percentile in milliseconds, by the clock and of the processor."""
     message = []
     for kind, seconds in zip(("clock", "CPU"), zip(*times, strict=True), strict=True):
@@ -215,6 +217,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--steps", type=int, default=50_000, help="environment steps to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="measurements of steps and resets (default: %(default)s)"
     )
     parser.add_argument(
         "--large", type=Path, help="folder of the synthetic large store, which is created if missing"
@@ -238,11 +243,12 @@ def main() -> None:
             subprocess.run(command, check=True, env={**os.environ, "TSTAR_DATA": str(arguments.large)})
         return
     for observation in ("text", "text_rich", "text_options"):
-        rate, reset = random_steps(observation, arguments.steps)
-        print(
-            f"| steps/s, {observation} | {rate:.0f} ({rate / ORIGINAL_STEPS:.0f} x the original's {ORIGINAL_STEPS}) |"
+        rates, resets = zip(
+            *(random_steps(observation, arguments.steps) for _ in range(arguments.rounds)), strict=True
         )
-        print(f"| reset, {observation} | {reset:.3f} ms |")
+        times = f"{median(rates) / ORIGINAL_STEPS:.0f} x the original's {ORIGINAL_STEPS}"
+        print(f"| steps/s, {observation} | {spread(rates, 0)}; {times} |")
+        print(f"| reset, {observation}, ms | {spread(resets, 3)} |")
     print(f"| 63 further environments | {memory_of_environments(64):.0f} kB |")
 
 
