@@ -19,7 +19,7 @@ from tstar_envs import BadData, MissingData
 from tstar_train.report import write_report
 from tstar_train.report.axis import text
 from tstar_train.report.credits import trained
-from tstar_train.report.embed import clipped, evenly, script_json
+from tstar_train.report.embed import clipped, evenly
 from tstar_train.report.layout import place, spread
 from tstar_train.report.plot import Series, moving_average, plot
 from tstar_train.report.routes import REACH_X, REACH_Y, drawing, point_at
@@ -360,20 +360,6 @@ def test_hostile_text_leaves_no_markup_in_the_source(tmp_path: Path) -> None:
     assert any(
         HOSTILE[:300] in node["texts"][0][0] for node in page_data(run / "report.html")["trees"][0]["nodes"]
     )
-
-
-JSON = st.recursive(
-    st.text() | st.floats(allow_nan=False, allow_infinity=False),
-    lambda x: st.lists(x) | st.dictionaries(st.text(), x),
-    max_leaves=6,
-)
-
-
-@given(JSON)
-def test_script_json_is_the_same_data(data: Any) -> None:
-    block = str(script_json(data))
-    assert not set("<>&\u2028\u2029") & set(block) and block.isascii()
-    assert json.loads(block) == data
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=8))

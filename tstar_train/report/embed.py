@@ -1,4 +1,4 @@
-"""Data inside an HTML page: safe in a script block whatever the text is, and no more of it than a browser likes."""
+"""Data inside an HTML page: no more of it than a browser likes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from markupsafe import Markup
-
 T = TypeVar("T")
 MOST_TEXT = 4_000
-
-
-def script_json(data: Any) -> Markup:
-    """JSON that no HTML parser takes for markup and no script parser for a line break.
-
-    The text of a model or an environment may hold `</script>`, `<!--`, U+2028 or half a surrogate pair: the first two lose
-    their brackets here, the others are escaped by `ensure_ascii`.
-
-    Raises:
-        ValueError: a number is not finite; whoever made `data` turns those into None.
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # nothing is left in it that a parser could stumble over
 
 
 def clipped(text: str, most: int = MOST_TEXT) -> str:

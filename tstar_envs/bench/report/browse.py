@@ -10,10 +10,11 @@ from typing import Any
 from tstar_envs.bench.failures import KINDS, failure_of
 from tstar_envs.bench.recorded import SAME
 from tstar_envs.bench.report.boards import Board, Player
-from tstar_envs.bench.report.text import clean, script_json, short_id
+from tstar_envs.bench.report.text import clean, short_id
 from tstar_envs.bench.results import latest
 from tstar_envs.bench.usage import ACT
 from tstar_envs.record import Episode, read_episodes
+from tstar_envs.self_contained_page import script_json
 
 MOST_DATA = 8_000_000  # characters of all episodes together
 MOST_STEPS = 200  # of an attempt

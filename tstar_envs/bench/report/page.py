@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -24,6 +22,7 @@ from tstar_envs.bench.report.published import SOURCE
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import BadData, MissingExtra, WriteFailed
+from tstar_envs.self_contained_page import content_policy, script_json
 from tstar_envs.wording import counted
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def render(environment: Environment, evaluations: Sequence[Evaluation], *, episo
         sums=sums,
         costs_by_board=costs_by_board,
         prices=_prices(sums),
-        data=text.script_json(found.data),
+        data=script_json(found.data),
         kept=found.kept,
         episodes=found.episodes,
         over=found.over,
@@ -126,11 +125,7 @@ def render(environment: Environment, evaluations: Sequence[Evaluation], *, episo
         most_steps=MOST_STEPS,
         style=style,
         script=script,
-        # The page may run this script and nothing else, and load nothing: a second lock behind the escaping.
-        policy=(
-            f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-            "img-src data:; base-uri 'none'; form-action 'none'"
-        ),
+        policy=content_policy(script, style),
     )
 
 
@@ -187,7 +182,3 @@ def _environment() -> Environment:
 def _source(name: str) -> str:
     """One of our own files, to stand in the page as it is."""
     return resources.files("tstar_envs.bench.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _hash(source: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

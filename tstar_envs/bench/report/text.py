@@ -1,9 +1,6 @@
-"""Foreign text made fit for a page, JSON made fit for a script block, and figures as the page writes them."""
+"""Foreign text made fit for a page, and figures as the page writes them."""
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 MOST_TEXT = 4_000
 REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -17,20 +14,6 @@ def clean(text: str, most: int = MOST_TEXT) -> str:
     """Text as a page may show it: no control characters, no half surrogate pairs, at most ``most`` characters; a cut says how many more."""
     cut = text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
     return "".join(REPLACED if "\ud800" <= sign <= "\udfff" else sign for sign in cut.translate(_INERT))
-
-
-def script_json(data: Any) -> str:
-    """JSON that no HTML parser takes for markup and no script parser for a line break, whatever its texts are.
-
-    Brackets and the ampersand are escaped here, U+2028 and all else beyond ASCII by ``ensure_ascii``.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def percent(value: float | None) -> str:
