@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 if "TSTAR_TEST_ON_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Chromium for the tests of a module; modules without one are skipped (chromium.py)."""
+    from chromium import start
+
+    browser = start(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()

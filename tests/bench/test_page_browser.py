@@ -6,13 +6,12 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import assert_quiet, show, start, unlocked
+from chromium import assert_quiet, show, unlocked
 from page_files import HOSTILE, LONG, episode, step, tasks, write
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -23,13 +22,6 @@ from tstar_envs.bench.prices import PriceTable
 from tstar_envs.bench.report import write_report
 
 NO_PRICES = PriceTable("USD", "", {})
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    browser = start(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture(scope="module")

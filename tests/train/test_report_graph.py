@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import assert_quiet, show, start
+from chromium import assert_quiet, show
 from report_run import HOSTILE, make_run
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -32,13 +31,6 @@ CONTRAST = """
     const pair = [getComputedStyle(arguments[0]).fill, getComputedStyle(document.body).backgroundColor].map(light);
     return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
 """
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    browser = start(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture(scope="module")
