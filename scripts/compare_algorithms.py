@@ -1,12 +1,13 @@
 """The table of all algorithms (docs/results/algorithms.md): runs that a plan names, what they measured, and paired comparisons.
 
-    python scripts/compare_algorithms.py --runs runs/algorithms --groups blocksworld hotpotqa     # make these runs, one after another
-    python scripts/compare_algorithms.py --runs runs/algorithms --collect                         # what is complete, into the record
-    python scripts/compare_algorithms.py --table                                                  # the tables, from the record alone
+    python scripts/compare_algorithms.py --groups blocksworld hotpotqa --record own.jsonl   # make these runs, one after another
+    python scripts/compare_algorithms.py --collect --record own.jsonl                       # what is complete, into a record
+    python scripts/compare_algorithms.py --table                                            # the tables, from the record alone
 
 The plan is docs/results/algorithms.toml, the record docs/results/algorithms.jsonl: a line a run, with the outcomes of every held-out task.
-A run that is complete or in the record is not made again, and one that was stopped goes on where it was. Runs of a group share the
-measurement of the start they share, held-out tasks and evaluation noise, so that differences are paired by task.
+A run that is complete or in the record is not made again (all of the plan's are in that of the page), and one that was stopped goes on
+where it was. Runs of a group share the measurement of the start they share, held-out tasks and evaluation noise, so that differences are
+paired by task.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import tyro
 from rich.console import Console
 
 from tstar_envs import UnknownOption, find_entry
+from tstar_envs.wording import counted
 from tstar_train.build import build, held_out_tasks, make_env
 from tstar_train.cli import for_choices
 from tstar_train.config import Config
@@ -244,9 +246,16 @@ def main() -> None:
     plan = tomllib.loads(options.plan.read_text())
     console = Console()
     torch.set_num_threads(1)
-    done = {(line["group"], line["method"], line["seed"]) for line in read(options.record)}
-    for run in planned(plan, options.groups):
-        if (run.group, run.method, run.seed) not in done and result(run, options.runs) is None:
+    recorded = {(line["group"], line["method"], line["seed"]) for line in read(options.record)}
+    asked = list(planned(plan, options.groups))
+    left = [run for run in asked if (run.group, run.method, run.seed) not in recorded]
+    if len(left) < len(asked):
+        print(
+            f"{counted(len(asked) - len(left), 'run')} of {len(asked)} not made: in the record, {options.record}; "
+            "--record FILE, a new one, makes them anew"
+        )
+    for run in left:
+        if result(run, options.runs) is None:
             options.runs.mkdir(parents=True, exist_ok=True)
             make(run, options.runs, console)
     if options.collect:

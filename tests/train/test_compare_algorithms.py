@@ -115,3 +115,13 @@ def test_the_record_that_is_there_gives_tables():
     assert record and all(entry["group"] in known for entry in record)
     for name in {entry["group"] for entry in record}:
         assert "| 0." in tables.group_table(record, known[name])
+
+
+def test_runs_of_the_record_are_named_and_not_made_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.argv", ["compare_algorithms.py", "--groups", "hotpotqa", "--runs", str(tmp_path / "runs")]
+    )
+    script.main()
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("21 runs of 21 not made: in the record") and "--record FILE" in said
+    assert not (tmp_path / "runs").exists()
