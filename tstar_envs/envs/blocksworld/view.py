@@ -93,7 +93,7 @@ class TaskView:
         return self.shown.get(state) or self._show(state, self._renderer.towers(state))
 
     def show_after(self, state: State, before: TowerTexts, operator: OperatorFields) -> StateView:
-        """A state as it is shown that was not shown yet: only the tower that the operator changed is written anew.
+        """A state as it is shown that is not among those remembered: only the tower that the operator changed is written anew.
 
         Args:
             state: the one after the operator.

@@ -26,7 +26,7 @@ def apply(view: TaskView, state: State, action: str) -> Outcome[State]:
     if direction is None or view.solved_at_start:
         return _read(view, state, action)
     after, pushed = transition(view.room, state, direction)
-    text, admissible, key, extra = view.shown.get(after) or view.show(after)
+    text, admissible, key, extra = view.shown.get(after) or view.show_new(after)
     if pushed < 0:
         # By place: by name it takes a quarter of a microsecond more, a tenth of a step.
         return Outcome(after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key)

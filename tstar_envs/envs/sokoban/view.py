@@ -110,18 +110,10 @@ class TaskView:
 
     def show(self, state: State) -> StateView:
         """A state as it is shown."""
-        return self.shown.get(state) or self._show(state)
+        return self.shown.get(state) or self.show_new(state)
 
-    def fingerprint(self, state: State) -> str:
-        """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
-        return self._fingerprint(state).decode()
-
-    def _fingerprint(self, state: State) -> bytes:
-        if self._region_key:
-            state = state[0], next(cells(region(self.room, state)))
-        return b"%x/%d" % state
-
-    def _show(self, state: State) -> StateView:
+    def show_new(self, state: State) -> StateView:
+        """A state as it is shown that is not among those remembered; it is from now on."""
         boxes, player = state
         shown = (
             self._renderer.render(state),
@@ -133,6 +125,15 @@ class TaskView:
             self.shown.clear()
         self.shown[state] = shown
         return shown
+
+    def fingerprint(self, state: State) -> str:
+        """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
+        return self._fingerprint(state).decode()
+
+    def _fingerprint(self, state: State) -> bytes:
+        if self._region_key:
+            state = state[0], next(cells(region(self.room, state)))
+        return b"%x/%d" % state
 
     def _admissible(self, boxes: int, player: int) -> tuple[str, ...]:
         """The moves that change something. Where no box is beside the player, the floor around it decides."""
