@@ -12,7 +12,7 @@ from tstar_envs.envs.alfworld.game import commands
 from tstar_envs.envs.alfworld.game.commands import situation
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.planner import Errand
-from tstar_envs.envs.alfworld.state import NOTHING, State
+from tstar_envs.envs.alfworld.state import NOTHING, Household
 from tstar_envs.stable_random import StableRandom
 
 INVALID = "invalid"
@@ -27,16 +27,16 @@ class Explorer:
         game: what is played.
         draw: decides.
         verbs: how often each verb was played so far.
-        eager: chance of playing at once the rarest of ``HARD_TO_REACH`` that a state allows, also where it changes nothing any more.
+        eager: chance of playing at once the rarest of ``HARD_TO_REACH`` that the household allows, also where it changes nothing any more.
     """
 
     def __init__(self, game: Game, draw: StableRandom, verbs: Counter[str], eager: float = 0.0) -> None:
         self._game, self._draw, self._verbs, self._eager = game, draw, verbs, eager
         self._errands: list[Errand] = []
 
-    def next_command(self, state: State) -> str:
-        """What to type in a state."""
-        draw, commands = self._draw, situation(self._game, state).commands
+    def next_command(self, household: Household) -> str:
+        """What to type next."""
+        draw, commands = self._draw, situation(self._game, household).commands
         texts = sorted(commands)
         if self._eager and draw.chance(self._eager):
             within = [text for text in texts if commands[text].verb in HARD_TO_REACH]
@@ -49,9 +49,9 @@ class Explorer:
             rare = sorted(texts, key=lambda text: (self._verbs[commands[text].verb], text))
             return draw.choice(rare[:3] if draw.chance(0.5) else texts)
         if not self._errands:
-            self._errands = self._aim(state)
+            self._errands = self._aim(household)
         while self._errands:
-            command = self._towards(state, self._errands[0])
+            command = self._towards(household, self._errands[0])
             text = next((text for text, known in commands.items() if known == command), None)
             if text is None or command[:2] == (self._errands[0].verb, self._errands[0].thing):
                 self._errands.pop(0)
@@ -59,18 +59,18 @@ class Explorer:
                 return text
         return draw.choice(texts)
 
-    def _towards(self, state: State, errand: Errand) -> commands.Command:
-        if self._game.location_of[errand.receptacle] != state.location:
+    def _towards(self, household: Household, errand: Errand) -> commands.Command:
+        if self._game.location_of[errand.receptacle] != household.location:
             return commands.Command(commands.GO, errand.receptacle)
-        if errand.needs_open and not self._game.accessible(state, errand.receptacle):
+        if errand.needs_open and not self._game.accessible(household, errand.receptacle):
             return commands.Command(commands.OPEN, errand.receptacle)
         if errand.verb in (commands.USE, commands.CLOSE, commands.EXAMINE_OBJECT):
             return commands.Command(errand.verb, errand.thing)
         return commands.Command(
-            errand.verb, errand.thing, errand.receptacle if errand.verb != commands.SLICE else state.held
+            errand.verb, errand.thing, errand.receptacle if errand.verb != commands.SLICE else household.held
         )
 
-    def _aim(self, state: State) -> list[Errand]:
+    def _aim(self, household: Household) -> list[Errand]:
         """Errands for a verb that was rare so far, among those that the game has at all."""
         game, draw = self._game, self._draw
         able = {commands.CLEAN: game.cleanable, commands.HEAT: game.heatable, commands.COOL: game.coolable}
@@ -84,7 +84,7 @@ class Explorer:
                     (
                         self._verbs[verb],
                         [
-                            *self._fetch(state, thing),
+                            *self._fetch(household, thing),
                             treat,
                             Errand(treat.receptacle, False, commands.EXAMINE_OBJECT, thing),
                         ],
@@ -92,7 +92,7 @@ class Explorer:
                 )
         if game.knives and game.sliceable:
             thing, knife = draw.choice(sorted(game.sliceable)), draw.choice(sorted(game.knives))
-            places = self._places(state, thing)
+            places = self._places(household, thing)
             if places:
                 cut = Errand(places[0], False, commands.SLICE, thing)
                 look = Errand(places[0], False, commands.EXAMINE_OBJECT, thing)
@@ -100,19 +100,22 @@ class Explorer:
                     (
                         self._verbs[commands.SLICE],
                         [
-                            *self._fetch(state, knife),
+                            *self._fetch(household, knife),
                             cut,
                             *self._put_away(knife),
-                            *self._fetch(state, thing),
+                            *self._fetch(household, thing),
                             look,
                         ],
                     )
                 )
-        lamps = [lamp for lamp in sorted(game.toggleable) if self._places(state, lamp)]
+        lamps = [lamp for lamp in sorted(game.toggleable) if self._places(household, lamp)]
         if lamps:
             lamp = draw.choice(lamps)
             aims.append(
-                (self._verbs[commands.USE], [Errand(self._places(state, lamp)[0], False, commands.USE, lamp)])
+                (
+                    self._verbs[commands.USE],
+                    [Errand(self._places(household, lamp)[0], False, commands.USE, lamp)],
+                )
             )
         doors = [r for r in game.reachable if r in game.openable]
         if doors:
@@ -121,19 +124,21 @@ class Explorer:
         movable = sorted(game.pickupable)
         if movable:
             thing = draw.choice(movable)
-            aims.append((self._verbs[commands.MOVE], [*self._fetch(state, thing), *self._put_away(thing)]))
+            aims.append(
+                (self._verbs[commands.MOVE], [*self._fetch(household, thing), *self._put_away(thing)])
+            )
         return min(aims, key=lambda aim: aim[0] * (0.5 + draw.below(100) / 100))[1] if aims else []
 
-    def _places(self, state: State, thing: int) -> list[int]:
-        return [r for r in self._game.reachable if thing in state.contents[r]]
+    def _places(self, household: Household, thing: int) -> list[int]:
+        return [r for r in self._game.reachable if thing in household.contents[r]]
 
-    def _fetch(self, state: State, thing: int) -> list[Errand]:
-        if state.held == thing:
+    def _fetch(self, household: Household, thing: int) -> list[Errand]:
+        if household.held == thing:
             return []
-        away = self._put_away(state.held) if state.held != NOTHING else []
+        away = self._put_away(household.held) if household.held != NOTHING else []
         return [
             *away,
-            *(Errand(place, True, commands.TAKE, thing) for place in self._places(state, thing)[:1]),
+            *(Errand(place, True, commands.TAKE, thing) for place in self._places(household, thing)[:1]),
         ]
 
     def _put_away(self, thing: int) -> list[Errand]:

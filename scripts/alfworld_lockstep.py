@@ -53,22 +53,22 @@ def compare(
     game = read_game(json.dumps(data), name)
     original = TextWorldGame(data)
     explorer = Explorer(game, StableRandom(f"alfworld/lockstep/{name}/{seed}"), verbs, eager)
-    state, observation, differences = game.start, text.intro(game), []
+    household, observation, differences = game.start, text.intro(game), []
     theirs, typed = original.reset(), ""
     for _ in range(steps + 1):
         # The original lists ``help`` with the others; here it is known but not listed.
-        ours = Answer(observation, tuple(sorted(situation(game, state).commands)), game.won(state))
+        ours = Answer(observation, tuple(sorted(situation(game, household).commands)), game.won(household))
         if ours != theirs:
             differences.append(Difference(name, typed, ours, theirs))
-        typed = explorer.next_command(state)
-        command = situation(game, state).commands.get(typed.strip())
+        typed = explorer.next_command(household)
+        command = situation(game, household).commands.get(typed.strip())
         verbs[INVALID if command is None else command.verb] += 1
         theirs = original.step(typed)
         if command is None:
             observation = text.NOTHING_HAPPENS
         else:
-            state = transition(game, state, command)
-            observation = text.render(game, state, command)
+            household = transition(game, household, command)
+            observation = text.render(game, household, command)
     return differences
 
 

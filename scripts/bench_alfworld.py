@@ -33,7 +33,7 @@ from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.published.export import game_data, write_scene_files
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.published.textworld_game import TextWorldGame
-from tstar_envs.envs.alfworld.task import HouseTask, task_set
+from tstar_envs.envs.alfworld.task import Task, task_set
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.stable_random import StableRandom
 
@@ -66,9 +66,7 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
     """Seconds per load, reset and step of both sides in one game."""
     data = game_data(scene, name)
     text = json.dumps(data)
-    env = ALFWorldEnv(
-        task_set=task_set("bench", [HouseTask(name, "test", scene.task, scene)]), horizon=1_000_000
-    )
+    env = ALFWorldEnv(task_set=task_set("bench", [Task(name, "test", scene.task, scene)]), horizon=1_000_000)
     ours_load = clock(lambda: [read_game(text, name) for _ in range(20)]) / 20
     games: list[TextWorldGame] = []
     theirs_load = clock(lambda: games.append(TextWorldGame(data)))
@@ -110,7 +108,7 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
 
 def fresh_steps(scenes: list[Scene]) -> float:
     """Seconds per step of ours where no state was seen before: random walks, each game once."""
-    tasks = [HouseTask(f"fresh-{n}", "test", scene.task, scene) for n, scene in enumerate(scenes)]
+    tasks = [Task(f"fresh-{n}", "test", scene.task, scene) for n, scene in enumerate(scenes)]
     env, draw, spent, steps = ALFWorldEnv(task_set=task_set("bench", tasks)), StableRandom("fresh"), 0.0, 0
     for task in tasks:
         info, over = env.reset(options={"task": task.id})[1], False
@@ -143,7 +141,7 @@ def experts(scenes: list[Scene], folder: Path) -> tuple[list[int | None], list[i
             state, _, _ = stock.step(state["extra.expert_plan"][0])
             steps += 1
         theirs.append(steps if state["won"] else None)
-        env = ALFWorldEnv(task_set=task_set("bench", [HouseTask("one", "test", scene.task, scene)]))
+        env = ALFWorldEnv(task_set=task_set("bench", [Task("one", "test", scene.task, scene)]))
         info = env.reset(options={"task": "one"})[1]
         while (reply := env.oracle()) is not None:
             *_, info = env.step(reply)

@@ -14,16 +14,16 @@ from collections import Counter
 
 from tstar_envs import EnvEntry, find_entry, list_envs
 from tstar_envs.envs.search_qa.metrics import exact_match, normalize_answer
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.envs.search_qa.tasks import load_set
 
 
-def score(answers: list[str], asked: list[QATask]) -> float:
+def score(answers: list[str], asked: list[Task]) -> float:
     """Mean exact match."""
     return sum(exact_match(a, t.golden_answers) for a, t in zip(answers, asked, strict=True)) / len(asked)
 
 
-def tasks(entry: EnvEntry, split: str) -> list[QATask]:
+def tasks(entry: EnvEntry, split: str) -> list[Task]:
     """The questions of a split."""
     found = load_set(entry.kwargs["dataset"], "mini")
     return [found.tasks[i] for i in found.by_split[split]]

@@ -17,7 +17,7 @@ from typing import Any
 from tstar_envs.envs.sokoban import Task
 from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.generate.symmetry import room_key
-from tstar_envs.envs.sokoban.rules import LETTERS
+from tstar_envs.envs.sokoban.moves import LETTERS
 from tstar_envs.envs.sokoban.state import cells
 from tstar_envs.envs.sokoban.tasks import load_shipped
 

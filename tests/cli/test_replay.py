@@ -13,7 +13,7 @@ from cli_process import Call, call_main
 
 from tstar_envs import read_episodes
 from tstar_envs.envs.search_qa.search.service import HttpSearcher
-from tstar_envs.envs.sokoban import rules
+from tstar_envs.envs.sokoban import moves, rules
 
 AGENTS = """
 from tstar_envs.bench.agents.oracle import OracleAgent
@@ -182,10 +182,10 @@ def test_changed_rules_are_found_where_they_change_the_game(
         call("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "20", "--out", "o.jsonl")[0]
         == 0
     )
-    play = rules.apply
+    play = moves.transition
     monkeypatch.setattr(
         rules,
-        "apply",
+        "transition",
         lambda room, state, direction: (state, -1) if direction == 3 else play(room, state, direction),
     )
     report, found = different(call)
@@ -207,7 +207,7 @@ def test_changed_rules_are_found_where_they_change_the_game(
             raise ZeroDivisionError("oops")
         return play(room, state, direction)
 
-    monkeypatch.setattr(rules, "apply", crash)
+    monkeypatch.setattr(rules, "transition", crash)
     report, found = different(call)
     assert (
         not found and 0 < len(report["failed"]) < 20 and len(report["failed"]) + report["as_recorded"] == 20

@@ -17,7 +17,7 @@ from tstar_envs.envs.alfworld.game.transitions import transition
 from tstar_envs.envs.alfworld.game.wording import Wording
 from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.published.written_problem import write_problem
-from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.state import Household
 from tstar_envs.stable_random import StableRandom
 
 # ALFWorld's own, with another help and another way to put an object down.
@@ -103,7 +103,7 @@ def small_game(
     )
 
 
-def breadth_first(game: Game, start: State, most: int = 14) -> int | None:
+def breadth_first(game: Game, start: Household, most: int = 14) -> int | None:
     """Steps of a shortest way to win, by trying everything."""
     if game.won(start):
         return 0

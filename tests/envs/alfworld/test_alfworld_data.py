@@ -29,7 +29,7 @@ from tstar_envs.envs.alfworld.published import export, written_problem
 from tstar_envs.envs.alfworld.published.__main__ import export_games, main
 from tstar_envs.envs.alfworld.published.problem import read_problem
 from tstar_envs.envs.alfworld.shipped import DATA, scene_of, shipped_houses
-from tstar_envs.envs.alfworld.task import HouseTask
+from tstar_envs.envs.alfworld.task import Task
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_game, load_tasks
 from tstar_envs.errors import BadData, MissingData
@@ -296,7 +296,7 @@ def test_export_without_alfworld_says_what_to_install(
     export.game_logic.cache_clear()
     task = SHIPPED.tasks[SHIPPED.by_split["test"][0]]
     scene = scene_of(task)
-    assert isinstance(task, HouseTask) and scene is not None
+    assert isinstance(task, Task) and scene is not None
     with pytest.raises(MissingExtra, match=r"alfworld"):
         export.write_scene_files(scene, task.id, tmp_path, "test")
     env = ALFWorldEnv(backend="textworld")

@@ -13,7 +13,7 @@ from tstar_envs.envs.alfworld.game.names import demangle
 from tstar_envs.envs.alfworld.game.parsing import can_change, parse_command
 from tstar_envs.envs.alfworld.game.transitions import transition
 from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.state import Household
 from tstar_envs.envs.alfworld.text import intro, render
 from tstar_envs.errors import BadData
 from tstar_envs.stable_random import StableRandom
@@ -30,7 +30,7 @@ GOALS = (
 )
 
 
-def play(game: Game, *texts: str, state: State | None = None) -> tuple[State, list[str]]:
+def play(game: Game, *texts: str, state: Household | None = None) -> tuple[Household, list[str]]:
     state = state or game.start
     answers = []
     for text in texts:

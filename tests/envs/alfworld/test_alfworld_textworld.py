@@ -22,7 +22,7 @@ from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.published import export
 from tstar_envs.envs.alfworld.published.__main__ import main
 from tstar_envs.envs.alfworld.state import Mirrored
-from tstar_envs.envs.alfworld.task import HouseTask, task_set
+from tstar_envs.envs.alfworld.task import Task, task_set
 from tstar_envs.envs.alfworld.task_types import CLEAN, COOL, HEAT, LOOK, TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_tasks
 from tstar_envs.stable_random import StableRandom
@@ -103,7 +103,7 @@ def test_lock_step_reaches_every_verb_often(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(scope="module")
 def both() -> tuple[ALFWorldEnv, ALFWorldEnv]:
     scene = small_scenes("face", (LOOK,), 1)[0]
-    tasks = task_set("test", [HouseTask("one", "test", scene.task, scene)])
+    tasks = task_set("test", [Task("one", "test", scene.task, scene)])
     return ALFWorldEnv(task_set=tasks), ALFWorldEnv(task_set=tasks, backend="textworld")
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tstar_envs.envs.blocksworld.facts import CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE, Fact, state_facts
 from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.rules import OPERATORS, PICK_UP, PUT_DOWN, STACK, Operator
+from tstar_envs.envs.blocksworld.operators import OPERATORS, PICK_UP, PUT_DOWN, STACK, Operator
 from tstar_envs.envs.blocksworld.state import HAND, State, state_of
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
-from tstar_envs.envs.blocksworld import oracle
+from tstar_envs.envs.blocksworld import oracle, rules
 from tstar_envs.envs.blocksworld import view as views
 from tstar_envs.envs.blocksworld.commands import read_words
 from tstar_envs.envs.blocksworld.compact_notation import read_problem
@@ -23,9 +23,9 @@ from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.blocksworld.explanation import WORDINGS
 from tstar_envs.envs.blocksworld.facts import Fact, fact_holds
 from tstar_envs.envs.blocksworld.goal import ANYWHERE, Goal
+from tstar_envs.envs.blocksworld.operators import STACK, legal_operators, transition
 from tstar_envs.envs.blocksworld.picture import picture
 from tstar_envs.envs.blocksworld.progress import tower_progress
-from tstar_envs.envs.blocksworld.rules import STACK, apply, legal_operators
 from tstar_envs.envs.blocksworld.solver.plan import Step
 from tstar_envs.envs.blocksworld.state import HAND, State, towers
 from tstar_envs.envs.blocksworld.task import Problem, Task
@@ -334,7 +334,7 @@ def on_the_way(problem: tuple[State, Goal], observation: str, wording: int) -> I
     state, goal = problem
     while (step := view.expert.first_step(state)) is not None:
         yield Spoken(view, state, step, *view.expert.next_step(state, wording))
-        state = apply(state, step.operator)
+        state = transition(state, step.operator)
     assert goal.holds(state)
 
 
@@ -459,7 +459,7 @@ def test_the_progress_of_towers_is_true_and_decides(problem: tuple[State, Goal])
                 assert fact_holds(state, look)
         ready = [look for look in looks if isinstance(look, list) and look[-1] == step.operator.under]
         assert step.operator.verb != STACK or ready, "what is stacked on stands"
-        state = apply(state, step.operator)
+        state = transition(state, step.operator)
 
 
 def test_wordings_differ_in_words_only() -> None:
@@ -480,8 +480,8 @@ def test_mistakes_lead_away(problem: tuple[State, Goal], seed: int) -> None:
     state = problem[0]
     thought, action = view.expert.mistake(state, StableRandom(seed))
     assert thought and read_words(action, view.language.vocabulary) is not None
-    outcome = view.outcome(state, action)
-    ways = [apply(state, operator) for operator in legal_operators(state, towers(state))]
+    outcome = rules.apply(view, state, action)
+    ways = [transition(state, operator) for operator in legal_operators(state, towers(state))]
     if outcome.invalid_reason:
         assert all(view.expert.distance(after) < view.expert.distance(state) for after in ways), (
             "only where every legal operator leads nearer"

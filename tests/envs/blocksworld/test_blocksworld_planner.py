@@ -14,8 +14,8 @@ from tstar_envs import BadData
 from tstar_envs.envs.blocksworld import domain_pddl, plan
 from tstar_envs.envs.blocksworld.generate.problems import random_problem
 from tstar_envs.envs.blocksworld.goal import Goal
+from tstar_envs.envs.blocksworld.operators import transition, violated
 from tstar_envs.envs.blocksworld.pddl.writer import write_problem
-from tstar_envs.envs.blocksworld.rules import apply, violated
 from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
 from tstar_envs.envs.blocksworld.state import State
 from tstar_envs.envs.blocksworld.vocabularies import MYSTERY
@@ -87,7 +87,7 @@ def check_plan(state: State, goal: Goal) -> int:
     steps = optimal_plan(state, goal)
     for position, (operator, _) in enumerate(steps):
         assert violated(state, operator) is None and not goal.holds(state)
-        state = apply(state, operator)
+        state = transition(state, operator)
         assert optimal_plan(state, goal) == steps[position + 1 :]
     assert goal.holds(state)
     return len(steps)

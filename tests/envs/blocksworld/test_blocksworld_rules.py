@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from tstar_envs.envs.blocksworld.facts import Fact, fact_holds, state_facts
 from tstar_envs.envs.blocksworld.generate.canonical import canonical_form
 from tstar_envs.envs.blocksworld.goal import Goal, contradiction
-from tstar_envs.envs.blocksworld.rules import (
+from tstar_envs.envs.blocksworld.operators import (
     PICK_UP,
     PUT_DOWN,
     STACK,
     UNSTACK,
     Operator,
-    apply,
     legal_operators,
     preconditions,
+    transition,
     violated,
 )
 from tstar_envs.envs.blocksworld.state import HAND, TABLE, State, held_block, state_of, towers
@@ -36,8 +36,8 @@ def test_operators_do_what_strips_says(state: State) -> None:
         after = strips_apply(facts, operator)
         assert (operator in legal) == (violated(state, operator) is None) == (after is not None)
         if after is not None:
-            assert set(state_facts(apply(state, operator))) == after
-            assert held_and_below(list(after), len(state)) == apply(state, operator)
+            assert set(state_facts(transition(state, operator))) == after
+            assert held_and_below(list(after), len(state)) == transition(state, operator)
 
 
 @given(STATES)
@@ -53,7 +53,7 @@ def test_a_refusal_names_a_missing_fact_and_a_true_one(state: State) -> None:
 @given(STATES)
 def test_blocks_are_conserved(state: State) -> None:
     for operator in legal_operators(state, towers(state)):
-        after = apply(state, operator)
+        after = transition(state, operator)
         held = held_block(after)
         standing = [block for tower in towers(after) for block in tower]
         assert sorted([*standing, *([] if held is None else [held])]) == list(range(len(state)))
@@ -64,9 +64,9 @@ def test_blocks_are_conserved(state: State) -> None:
 @given(STATES)
 def test_operators_come_in_inverse_pairs(state: State) -> None:
     for operator in legal_operators(state, towers(state)):
-        after = apply(state, operator)
+        after = transition(state, operator)
         back = Operator(INVERSE[operator.verb], operator.block, operator.under)
-        assert back in legal_operators(after, towers(after)) and apply(after, back) == state
+        assert back in legal_operators(after, towers(after)) and transition(after, back) == state
 
 
 @given(STATES)

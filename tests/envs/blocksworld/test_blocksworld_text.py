@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tstar_envs.envs.blocksworld.facts import CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE
 from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.rules import apply, legal_operators
+from tstar_envs.envs.blocksworld.operators import legal_operators, transition
 from tstar_envs.envs.blocksworld.state import TABLE, State, held_block, towers
 from tstar_envs.envs.blocksworld.text import Renderer
 from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
@@ -31,7 +31,7 @@ def test_written_step_by_step(state: State, style: tuple[str, bool], data: st.Da
     piles = renderer.towers(state)
     for _ in range(8):
         operator = data.draw(st.sampled_from(legal_operators(state, towers(state))))
-        state, piles = apply(state, operator), renderer.towers_after(piles, operator)
+        state, piles = transition(state, operator), renderer.towers_after(piles, operator)
         assert piles == renderer.towers(state)
 
 

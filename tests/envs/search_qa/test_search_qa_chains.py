@@ -23,7 +23,7 @@ from tstar_envs.envs.search_qa.generate.worlds.graph import World
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
-from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
+from tstar_envs.envs.search_qa.task import Hop, QASet, Task
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.stable_random import StableRandom
 
@@ -57,11 +57,11 @@ def shipped(name: str) -> QASet:
     return load_set(name, "mini")
 
 
-def splits_of(shipped: QASet) -> dict[str, list[QATask]]:
+def splits_of(shipped: QASet) -> dict[str, list[Task]]:
     return {split: [shipped.tasks[i] for i in ids] for split, ids in shipped.by_split.items() if ids}
 
 
-def question_of(task: QATask) -> Question:
+def question_of(task: Task) -> Question:
     answer, *aliases = task.golden_answers
     return Question(task.question, answer, task.kind, task.template, task.hops, tuple(aliases))
 

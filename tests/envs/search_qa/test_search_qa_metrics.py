@@ -22,7 +22,7 @@ from tstar_envs.envs.search_qa.metrics import (
 )
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.search.passage import Passage
-from tstar_envs.envs.search_qa.task import QASet, QATask
+from tstar_envs.envs.search_qa.task import QASet, Task
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_each_set_has_its_own_scripts_f1(prediction: str, gold: str, by_set: dic
 
 @pytest.mark.parametrize(("dataset", "f1"), [("nq", 0.4), ("hotpotqa", 0.0)])
 def test_an_environment_uses_its_sets_rule(dataset: str, f1: float) -> None:
-    task = QATask("1", "test", "is it?", ("yes",))
+    task = Task("1", "test", "is it?", ("yes",))
     env = SearchQAEnv(
         dataset=dataset,
         task_set=QASet(dataset, "path", {"1": task}, {"test": ("1",)}, corpus=Path()),

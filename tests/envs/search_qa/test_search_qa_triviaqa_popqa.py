@@ -22,7 +22,7 @@ from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
-from tstar_envs.envs.search_qa.task import QASet, QATask
+from tstar_envs.envs.search_qa.task import QASet, Task
 from tstar_envs.envs.search_qa.tasks import load_set
 
 MAKERS = {"triviaqa": triviaqa.build, "popqa": popqa.build}
@@ -127,7 +127,7 @@ def test_splits_share_neither_answer_nor_template_nor_frequent_answer(trivia: QA
         triviaqa.check_disjoint({"train": splits["train"], "test": [moved]})
 
 
-def as_question(task: QATask) -> Question:
+def as_question(task: Task) -> Question:
     name, *aliases = task.golden_answers
     return Question(task.question, name, task.kind, task.template, task.hops, tuple(aliases), task.popularity)
 

@@ -26,10 +26,10 @@ from tstar_envs.envs.search_qa.generate.worlds.real_names import REAL_NAMES
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
-from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
+from tstar_envs.envs.search_qa.task import Hop, QASet, Task
 from tstar_envs.envs.search_qa.tasks import load_set
 
-Splits = dict[str, list[QATask]]
+Splits = dict[str, list[Task]]
 Built = tuple[MiniWorld, Splits]
 MakeProver = Callable[[MiniWorld], TwoHopProver]
 SIZES = {
@@ -143,7 +143,7 @@ def prover_of(built: Built) -> MakeProver:
     return lambda mini: TwoHopProver(mini, searchers)
 
 
-def question_of(task: QATask) -> Question:
+def question_of(task: Task) -> Question:
     return Question(task.question, task.golden_answers[0], task.kind, task.template, task.hops)
 
 

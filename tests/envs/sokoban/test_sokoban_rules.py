@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
-from tstar_envs.envs.sokoban import parse_level, print_level, solve
+from tstar_envs.envs.sokoban import parse_level, print_level, rules, solve
 from tstar_envs.envs.sokoban.commands import read_command
 from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.envs.sokoban.generate.level import generate_level
 from tstar_envs.envs.sokoban.generate.symmetry import room_key
 from tstar_envs.envs.sokoban.level_files.xsb import level_rows
+from tstar_envs.envs.sokoban.moves import DIRECTIONS, admissible_moves, region, transition
 from tstar_envs.envs.sokoban.practice import practice_set
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, admissible_moves, apply, region
 from tstar_envs.envs.sokoban.state import cells
 from tstar_envs.envs.sokoban.task import Room
 from tstar_envs.envs.sokoban.tasks import load_shipped
@@ -39,7 +39,7 @@ def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
     bare = str.maketrans("$@*+", "  ..")
     walls = [row.translate(bare) for row in level_rows(room, state)]
     for direction in walk:
-        after, pushed = apply(room, state, direction)
+        after, pushed = transition(room, state, direction)
         (boxes, player), (boxes_after, player_after) = state, after
         row, column = divmod(player, room.width)
         ahead = (
@@ -62,7 +62,7 @@ def test_moves(chosen: tuple[str, int], walk: list[int]) -> None:
             assert ({*cells(boxes_after)}, player_after) == expected
             assert pushed == (ahead if boxes_after != boxes else -1)
             if pushed < 0:  # a walk can be undone, by the opposite move
-                assert apply(room, after, direction ^ 1) == (state, -1)
+                assert transition(room, after, direction ^ 1) == (state, -1)
                 assert region(room, after) == region(room, state)
             else:  # one box, one cell
                 assert (boxes_after ^ boxes).bit_count() == 2
@@ -92,8 +92,8 @@ def test_what_is_remembered_is_what_is_worked_out(
     for direction in walk:
         view_of.cache_clear()
         fresh = view_of(levels, task, options)
-        outcome = shared.outcome(state, DIRECTIONS[direction])
-        assert outcome == fresh.outcome(state, DIRECTIONS[direction])
+        outcome = rules.apply(shared, state, DIRECTIONS[direction])
+        assert outcome == rules.apply(fresh, state, DIRECTIONS[direction])
         assert shared.show(state) == fresh.show(state)
         assert len(shared.shown) <= MOST_STATES
         state = outcome.state

@@ -7,7 +7,7 @@ import pytest
 
 from tstar_envs.envs.sokoban import parse_level, solve
 from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, apply, is_solved
+from tstar_envs.envs.sokoban.moves import DIRECTIONS, is_solved, transition
 from tstar_envs.envs.sokoban.solver.optimal import solve_state
 from tstar_envs.envs.sokoban.solver.search import ALONE, MOST_SOLVED, Search
 from tstar_envs.envs.sokoban.solver.solution import solution
@@ -59,7 +59,7 @@ def test_an_empty_hall_with_four_boxes_fits_the_default_bound(length: int) -> No
     assert moves is not None and len(moves) == length
     room, state = parse_level(HALLS[length])
     for name in moves:
-        state, _ = apply(room, state, DIRECTIONS.index(name))
+        state, _ = transition(room, state, DIRECTIONS.index(name))
     assert is_solved(room, state)
 
 
@@ -153,7 +153,7 @@ def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: p
         while todo:
             here, left = todo.pop()
             for direction in range(4):
-                after, pushed = apply(room, here, direction)
+                after, pushed = transition(room, here, direction)
                 if after not in seen and table(after) == left - 1:
                     seen.add(after)
                     todo.append((after, left - 1))

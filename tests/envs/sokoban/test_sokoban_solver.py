@@ -16,7 +16,7 @@ from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.envs.sokoban.generate.level import generate_level
 from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
 from tstar_envs.envs.sokoban.generate.statistics import solution_statistics
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS, admissible_moves, apply, is_solved
+from tstar_envs.envs.sokoban.moves import DIRECTIONS, LETTERS, admissible_moves, is_solved, transition
 from tstar_envs.envs.sokoban.solver.optimal import SOLVER_STATES, solve_state
 from tstar_envs.envs.sokoban.solver.search import ALONE
 from tstar_envs.envs.sokoban.state import cells
@@ -39,7 +39,7 @@ FOUR_BOXES = """\
 def play(text: str, moves: list[str]) -> bool:
     room, state = parse_level(text)
     for name in moves:
-        state, _ = apply(room, state, DIRECTIONS.index(name))
+        state, _ = transition(room, state, DIRECTIONS.index(name))
     return is_solved(room, state)
 
 
@@ -79,7 +79,7 @@ def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.
         while todo and len(seen) < 1500:
             state = todo.pop(0)
             for direction in admissible_moves(room, state):
-                after = apply(room, state, direction)[0]
+                after = transition(room, state, direction)[0]
                 if after not in seen:
                     seen.add(after)
                     todo.append(after)
@@ -87,7 +87,7 @@ def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.
             moves = solve_state(room, state)
             assert (None if moves is None else len(moves)) == table(state)
             if moves:  # the solution of a state on a solution is the rest of it
-                after, _ = apply(room, state, LETTERS.index(moves[0]))
+                after, _ = transition(room, state, LETTERS.index(moves[0]))
                 assert solve_state(room, after) == moves[1:]
 
 
@@ -163,16 +163,16 @@ def test_measures_by_hand() -> None:
     moves = "RRURDD"
     after = state
     for letter in moves:
-        after, _ = apply(room, after, LETTERS.index(letter))
+        after, _ = transition(room, after, LETTERS.index(letter))
     assert is_solved(room, after) and solve_state(room, state) == moves
     found = solution_statistics(room, state, moves, table)
     expected_traps = 0
     after = state
     for letter in moves:
         for direction in range(4):
-            trial, pushed = apply(room, after, direction)
+            trial, pushed = transition(room, after, direction)
             expected_traps += pushed >= 0 and shortest(print_level(room, trial)) is None
-        after, _ = apply(room, after, LETTERS.index(letter))
+        after, _ = transition(room, after, LETTERS.index(letter))
     assert (found.pushes, found.lines, found.traps) == (4, 2, expected_traps)
 
 

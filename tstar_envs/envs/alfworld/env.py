@@ -16,8 +16,8 @@ from tstar_envs.envs.alfworld.game.game import GIVEN
 from tstar_envs.envs.alfworld.game.parsing import can_change
 from tstar_envs.envs.alfworld.game.transitions import fingerprint
 from tstar_envs.envs.alfworld.published.folders import published_games
-from tstar_envs.envs.alfworld.state import Position
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, HouseTask, Loaded
+from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Loaded, Task
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
 from tstar_envs.errors import UnknownOption
@@ -39,7 +39,7 @@ _OLD_TOOLS = (
 )
 
 
-class ALFWorldEnv(TextEnv[Loaded, Position]):
+class ALFWorldEnv(TextEnv[Loaded, State]):
     r"""## Description
     A room of a house, in text: find things, take them, clean, heat or cool them, and bring them where the task wants them, or look
     at something under a lamp. Six types of task: ``pick`` (and place), ``look`` (at an object in light), ``clean``, ``heat``
@@ -125,7 +125,7 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         go_modifies: bool = True,
         strict: bool = False,
         split: str = "test",
-        task_set: LoadedTasks[HouseTask] | None = None,
+        task_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
         """See the class. ``task_set`` replaces the files by tasks in memory."""
@@ -167,43 +167,45 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         task = self._set.task(task_id)
         return Loaded(task, load_game_with_put(task) if self._old_words else load_game(task)), task.split
 
-    def _start(self, task: Loaded) -> tuple[Position, str]:
+    def _start(self, task: Loaded) -> tuple[State, str]:
         return rules.start(task, self._conditions)
 
     def _instruction(self, task: Loaded) -> str:
         return task.game.task
 
-    def _reset_extra(self, task: Loaded, state: Position) -> Mapping[str, Any]:
+    def _reset_extra(self, task: Loaded, state: State) -> Mapping[str, Any]:
         return {"task_type": task.task.task_type, **({"commands": "put"} if self._old_words else {})}
 
-    def _apply(self, task: Loaded, state: Position, action: str) -> Outcome[Position]:
+    def _apply(self, task: Loaded, state: State, action: str) -> Outcome[State]:
         return rules.apply(task, state, action, self._conditions)
 
-    def _admissible(self, task: Loaded, state: Position) -> Sequence[str]:
+    def _admissible(self, task: Loaded, state: State) -> Sequence[str]:
         if state.mirrored is not None:
             return [command for command in state.mirrored.answer.admissible if command != "help"]
-        return situation(task.game, state.state).admissible
+        return situation(task.game, state.household).admissible
 
-    def _state_fingerprint(self, task: Loaded, state: Position) -> str:
-        return fingerprint(task.game, state.state)
+    def _state_fingerprint(self, task: Loaded, state: State) -> str:
+        return fingerprint(task.game, state.household)
 
     def _task_content(self, task: Loaded) -> str:
         game = load_game(task.task)  # in its own words, whatever the options
         return canonical([getattr(game, name) for name in GIVEN])
 
-    def _state_key(self, task: Loaded, state: Position) -> str:
+    def _state_key(self, task: Loaded, state: State) -> str:
         return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
 
-    def _oracle_step(self, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task.game, state.state, wording % thoughts.WORDINGS)
+    def _oracle_step(self, task: Loaded, state: State, wording: int) -> tuple[str, str] | None:
+        return oracle.next_step(task.game, state.household, wording % thoughts.WORDINGS)
 
-    def _expert_step(self, kind: str, task: Loaded, state: Position, wording: int) -> tuple[str, str] | None:
+    def _expert_step(self, kind: str, task: Loaded, state: State, wording: int) -> tuple[str, str] | None:
         if kind == "search":
-            return search_expert.next_step(task.game, state.state, state.seen, wording % thoughts.WORDINGS)
+            return search_expert.next_step(
+                task.game, state.household, state.seen, wording % thoughts.WORDINGS
+            )
         return self._oracle_step(task, state, wording)
 
-    def _mistake(self, task: Loaded, state: Position, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(task.game, state.state, draw)
+    def _mistake(self, task: Loaded, state: State, draw: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(task.game, state.household, draw)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:
@@ -220,8 +222,8 @@ class ALFWorldEnv(TextEnv[Loaded, Position]):
         types = tuple(TASK_TYPES) if variant in (None, "all") else (str(variant),)
         return cls(task_set=practice_set(seed, types), **{"split": "train", **options})
 
-    def _distance(self, task: Loaded, state: Position) -> float | None:
-        steps = planner.distance(task.game, state.state)
+    def _distance(self, task: Loaded, state: State) -> float | None:
+        steps = planner.distance(task.game, state.household)
         return None if steps is None else float(steps)
 
     def modifies_state(self, action: str) -> bool:

@@ -9,7 +9,7 @@ from itertools import islice
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld.game.scene import write_scene
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
-from tstar_envs.envs.alfworld.task import HouseTask, task_set
+from tstar_envs.envs.alfworld.task import Task, task_set
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_tasks
 
@@ -28,12 +28,12 @@ def held_out_lines() -> frozenset[str]:
 
 def practice_set(
     seed: int | str, variants: Sequence[str] = tuple(TASK_TYPES), size: int = TASKS
-) -> LoadedTasks[HouseTask]:
+) -> LoadedTasks[Task]:
     """Fresh train tasks, the task types in turn."""
     held_out = held_out_lines()
     scenes = fresh_scenes(f"practice/{seed}", [TASK_TYPES[variant] for variant in variants])
     kept = islice((scene for scene in scenes if write_scene(scene).rstrip() not in held_out), size)
     return task_set(
         "practice",
-        [HouseTask(f"practice-{seed}-{n:04d}", "train", scene.task, scene) for n, scene in enumerate(kept)],
+        [Task(f"practice-{seed}-{n:04d}", "train", scene.task, scene) for n, scene in enumerate(kept)],
     )

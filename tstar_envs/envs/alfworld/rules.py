@@ -13,7 +13,7 @@ from tstar_envs.envs.alfworld.game.commands import GO, situation
 from tstar_envs.envs.alfworld.game.parsing import parse_command
 from tstar_envs.envs.alfworld.game.transitions import effect_key, transition
 from tstar_envs.envs.alfworld.search_expert import seen_after
-from tstar_envs.envs.alfworld.state import Answer, Position
+from tstar_envs.envs.alfworld.state import Answer, State
 from tstar_envs.envs.alfworld.task import Loaded
 from tstar_envs.outcome import Outcome
 
@@ -35,19 +35,19 @@ class Conditions(NamedTuple):
     mirror: Mirror | None = None
 
 
-def start(task: Loaded, conditions: Conditions) -> tuple[Position, str]:
+def start(task: Loaded, conditions: Conditions) -> tuple[State, str]:
     """The state at the start and the first observation.
 
     Raises:
         MissingExtra: the original engine is not installed.
     """
     if conditions.mirror is None:
-        return Position(task.game.start), text.intro(task.game)
+        return State(task.game.start), text.intro(task.game)
     mirrored = conditions.mirror.start(task.task)
-    return Position(task.game.start, mirrored=mirrored), mirrored.answer.feedback
+    return State(task.game.start, mirrored=mirrored), mirrored.answer.feedback
 
 
-def apply(task: Loaded, state: Position, action: str, conditions: Conditions) -> Outcome[Position]:
+def apply(task: Loaded, state: State, action: str, conditions: Conditions) -> Outcome[State]:
     """What an action does.
 
     Raises:
@@ -69,7 +69,7 @@ def apply(task: Loaded, state: Position, action: str, conditions: Conditions) ->
         mirrored = conditions.mirror.step(task.task, mirrored, typed, Answer(observation, (), won))
         observation, won = mirrored.answer.feedback, mirrored.answer.won
     return Outcome(
-        Position(after, seen, mirrored),
+        State(after, seen, mirrored),
         observation,
         canonical,
         invalid_reason=refusal,

@@ -21,61 +21,62 @@ from tstar_envs.envs.alfworld.planner import (
     text_of,
     with_free_hand,
 )
-from tstar_envs.envs.alfworld.state import Seen, State
+from tstar_envs.envs.alfworld.state import Household, Seen
 from tstar_envs.envs.alfworld.thoughts import WORDINGS, thought
 
 
-def seen_after(game: Game, state: State, command: Command, seen: Seen) -> Seen:
-    """What was seen once a command was answered; ``state`` is the one after it."""
+def seen_after(game: Game, household: Household, command: Command, seen: Seen) -> Seen:
+    """What was seen once a command was answered; ``household`` is the one after it."""
     verb, receptacle, _ = command
     if (
         verb not in (GO, OPEN, EXAMINE_RECEPTACLE)
         or receptacle in seen
-        or not game.accessible(state, receptacle)
+        or not game.accessible(household, receptacle)
     ):
         return seen
     return seen | {receptacle} if verb == EXAMINE_RECEPTACLE or game.wording.answers[verb].contents else seen
 
 
 @lru_cache(maxsize=4096)
-def next_step(game: Game, state: State, seen: Seen, wording: int = 0) -> tuple[str, str] | None:
+def next_step(game: Game, household: Household, seen: Seen, wording: int = 0) -> tuple[str, str] | None:
     """Thought and action; None if the game is won, or cannot be won with what there is to be found.
 
     Args:
         game: the game.
-        state: where it stands; of it only what was seen is looked at.
+        household: where it stands; of it only what was seen is looked at.
         seen: the receptacles whose contents were seen.
         wording: how the thought is put, counted modulo 4.
     """
-    if game.won(state):
+    if game.won(household):
         return None
-    believed = _believed(game, state, seen)
+    believed = _believed(game, household, seen)
     errands = plan(game, believed) or _partial(game, believed)
     if errands:
-        command, text = first_command(game, state, errands)
+        command, text = first_command(game, household, errands)
         return thought(game, believed, errands, command, wording % WORDINGS), text
-    found = _look_around(game, state, seen)
+    found = _look_around(game, household, seen)
     if found is None:
         return None
     errand, command = found
-    return thought(game, believed, (errand,), command, wording % WORDINGS), text_of(game, state, command)
+    return thought(game, believed, (errand,), command, wording % WORDINGS), text_of(game, household, command)
 
 
-def _believed(game: Game, state: State, seen: Seen) -> State:
-    """The state without what was not seen. What an agent put somewhere itself it knows."""
+def _believed(game: Game, household: Household, seen: Seen) -> Household:
+    """The household without what was not seen. What an agent put somewhere itself it knows."""
     start = game.start
     contents = tuple(
         [
             inside if r in seen else tuple([o for o in inside if o not in start.contents[r]])
-            for r, inside in enumerate(state.contents)
+            for r, inside in enumerate(household.contents)
         ]
     )
-    return state._replace(
-        contents=contents, opened=frozenset([r for r in state.opened if r in seen or r not in start.opened])
+    return household._replace(
+        contents=contents,
+        opened=frozenset([r for r in household.opened if r in seen or r not in start.opened]),
     )
 
 
-def _partial(game: Game, believed: State) -> Errands:
+def _partial(game: Game, believed: Household) -> Errands:
     """What can be done while something is still to be found: take what is to be looked at, or bring the first of two objects."""
     if game.goal.lamp_kind:
         taking = [
@@ -99,13 +100,13 @@ def _single(game: Game) -> Game:
     return replace(game, goal=replace(game.goal, count=1))
 
 
-def _look_around(game: Game, state: State, seen: Seen) -> tuple[Errand, Command] | None:
+def _look_around(game: Game, household: Household, seen: Seen) -> tuple[Errand, Command] | None:
     """Where to look next for the object, or for a lamp once the object is in the hand; None if everything was seen.
 
     What may hold such a thing comes first, then kinds of receptacles of which there are few, then what need not be opened: of a
     thing that is as likely in either kind, one fridge says more than one of ten cabinets.
     """
-    lamp = bool(game.goal.lamp_kind) and state.held in game.targets
+    lamp = bool(game.goal.lamp_kind) and household.held in game.targets
     wanted = game.destinations if lamp else game.targets
     unseen = [r for r in game.reachable if r not in seen]
     if not wanted or not unseen:
@@ -117,13 +118,13 @@ def _look_around(game: Game, state: State, seen: Seen) -> tuple[Errand, Command]
         steps = 1 + (r in game.openable)
         return (
             r not in likely,
-            game.location_of[r] != state.location,
+            game.location_of[r] != household.location,
             steps * many[game.receptacle_kinds[r]],
             -r,
         )
 
     place = min(unseen, key=order)
     errand = Errand(place, True, USE if lamp else TAKE, wanted[0])
-    if game.location_of[place] != state.location:
+    if game.location_of[place] != household.location:
         return errand, Command(GO, place)
-    return errand, Command(EXAMINE_RECEPTACLE if game.accessible(state, place) else OPEN, place)
+    return errand, Command(EXAMINE_RECEPTACLE if game.accessible(household, place) else OPEN, place)

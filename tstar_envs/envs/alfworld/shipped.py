@@ -8,7 +8,7 @@ from pathlib import Path
 from tstar_envs.data.shipped import read_shipped
 from tstar_envs.envs.alfworld.game.house import House, read_house
 from tstar_envs.envs.alfworld.game.scene import Scene, read_scene
-from tstar_envs.envs.alfworld.task import SPLITS, HouseTask
+from tstar_envs.envs.alfworld.task import SPLITS, Task
 
 DATA = Path(__file__).parent / "data"
 
@@ -20,18 +20,16 @@ def shipped_houses() -> dict[int, House]:
 
 
 @lru_cache(maxsize=1)
-def shipped_tasks() -> tuple[HouseTask, ...]:
+def shipped_tasks() -> tuple[Task, ...]:
     """The tasks of the mini tier, in the order of the splits."""
     tasks = []
     for split in SPLITS:
         for number, line in enumerate(read_shipped(DATA / f"{split}.txt.gz")):
-            tasks.append(
-                HouseTask(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line)
-            )
+            tasks.append(Task(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line))
     return tuple(tasks)
 
 
-def scene_of(task: HouseTask) -> Scene | None:
+def scene_of(task: Task) -> Scene | None:
     """The compact scene of a task, None for a game of the public format."""
     if isinstance(task.source, Path):
         return None

@@ -7,8 +7,8 @@ from typing import NamedTuple
 NOTHING = -1  # no object held, no location
 
 
-class State(NamedTuple):
-    """Everything that commands change and that a later answer depends on.
+class Household(NamedTuple):
+    """The room, and the agent in it: everything that commands change and that a later answer depends on.
 
     ``contents[r]`` are the objects in receptacle r and ``lying[o]`` the locations of object o, both ascending. ``left`` holds the
     pairs (object, receptacle) where the object was taken out and not put back: the game lists such an object "next to" the
@@ -41,21 +41,21 @@ class Answer(NamedTuple):
 
 
 class Mirrored(NamedTuple):
-    """The original engine's side of a position: what was typed to get there, and its answer."""
+    """The original engine's side of a state: what was typed to get there, and its answer."""
 
     history: tuple[str, ...]
     answer: Answer
 
 
-class Position(NamedTuple):
+class State(NamedTuple):
     """Where an episode stands.
 
     Attributes:
-        state: of the household.
+        household: what commands have made of it.
         seen: the receptacles whose contents were shown.
         mirrored: under the original engine what was typed and its answer, else None.
     """
 
-    state: State
+    household: Household
     seen: Seen = NOTHING_SEEN
     mirrored: Mirrored | None = None

@@ -19,7 +19,7 @@ SPLIT_ALIASES = {"valid_seen": "test"}
 
 
 @dataclass(frozen=True)
-class HouseTask:
+class Task:
     """One task.
 
     Attributes:
@@ -41,8 +41,8 @@ class HouseTask:
 
 
 def task_set(
-    tier: str, tasks: Iterable[HouseTask], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
-) -> LoadedTasks[HouseTask]:
+    tier: str, tasks: Iterable[Task], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
+) -> LoadedTasks[Task]:
     """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
     by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
     by_split = ids_by_split(((task.id, task.split) for task in by_id.values()), SPLITS)
@@ -53,5 +53,5 @@ def task_set(
 class Loaded(NamedTuple):
     """A task and its game, which is loaded when the task is taken."""
 
-    task: HouseTask
+    task: Task
     game: Game

@@ -23,7 +23,7 @@ from tstar_envs.envs.alfworld.published.folders import (
 )
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.shipped import scene_of, shipped_tasks
-from tstar_envs.envs.alfworld.task import HouseTask, task_set
+from tstar_envs.envs.alfworld.task import Task, task_set
 from tstar_envs.errors import MissingData
 from tstar_envs.stable_random import StableRandom
 
@@ -32,7 +32,7 @@ HELD_OUT, PUBLISHED_TRAIN = 232, 3553
 
 
 @lru_cache(maxsize=256)
-def load_game(task: HouseTask) -> Game:
+def load_game(task: Task) -> Game:
     """The game of a task; the latest are remembered.
 
     Raises:
@@ -45,13 +45,13 @@ def load_game(task: HouseTask) -> Game:
 
 
 @lru_cache(maxsize=256)
-def load_game_with_put(task: HouseTask) -> Game:
+def load_game_with_put(task: Task) -> Game:
     """Load a game as ``load_game`` does, with ``put`` for ``move`` (``Wording.before_0_4``)."""
     game = load_game(task)
     return replace(game, wording=game.wording.before_0_4())
 
 
-def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTasks[HouseTask]:
+def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTasks[Task]:
     """The tasks of an environment.
 
     Args:
@@ -88,18 +88,18 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTa
 
 
 @lru_cache(maxsize=8)
-def _shipped_set(variant: str) -> LoadedTasks[HouseTask]:
+def _shipped_set(variant: str) -> LoadedTasks[Task]:
     return task_set("mini", shipped_tasks(), variant)
 
 
 @lru_cache(maxsize=16)
-def _folder_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> LoadedTasks[HouseTask]:
+def _folder_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> LoadedTasks[Task]:
     tasks, left_out = read_tasks(root, files, skip_bad)
     return task_set("path", tasks, variant, left_out)
 
 
 @lru_cache(maxsize=16)
-def _published_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> LoadedTasks[HouseTask]:
+def _published_set(root: Path, files: Stamped, variant: str, skip_bad: bool) -> LoadedTasks[Task]:
     tasks, left_out = read_tasks(root, files, skip_bad)
     train = [task for task in tasks if task.split == "train"]
     held_out = set(

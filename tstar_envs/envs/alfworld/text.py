@@ -14,7 +14,7 @@ from tstar_envs.envs.alfworld.game.commands import (
     Command,
 )
 from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.state import NOTHING, State
+from tstar_envs.envs.alfworld.state import NOTHING, Household
 
 NOTHING_HAPPENS = "Nothing happens."
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
@@ -39,76 +39,76 @@ def intro(game: Game) -> str:
     return f"{WELCOME}\n\n{surroundings}\n\n{game.task}"
 
 
-def render(game: Game, state: State, command: Command) -> str:
-    """The answer to a command; ``state`` is the one after it."""
+def render(game: Game, household: Household, command: Command) -> str:
+    """The answer to a command; ``household`` is the one after it."""
     verb, thing, _ = command
     if verb in game.wording.answers:
-        return _answer(game, state, command)
+        return _answer(game, household, command)
     if verb == EXAMINE_RECEPTACLE:
-        return _see(game, state, thing)
+        return _see(game, household, thing)
     if verb == USE:
         return f"You turn on the {game.object_names[thing]}."
     if verb == EXAMINE_OBJECT:
-        return _examine(game, state, thing)
+        return _examine(game, household, thing)
     if verb == LOOK:
-        return _look(game, state)
+        return _look(game, household)
     if verb == HELP:
         return game.wording.help
     return (
-        f"You are carrying: a {game.object_names[state.held]}."
-        if state.held != NOTHING
+        f"You are carrying: a {game.object_names[household.held]}."
+        if household.held != NOTHING
         else "You are not carrying anything."
     )
 
 
-def _answer(game: Game, state: State, command: Command) -> str:
+def _answer(game: Game, household: Household, command: Command) -> str:
     """The sentence that answers an action, and what is seen in or on the receptacle where it says that."""
     verb, thing, other = command
     answer = game.wording.answers[verb]
     if verb == SLICE:
         return answer.fill({"o": game.object_names[thing], "k": game.object_names[other]})
     receptacle = thing if other == NOTHING else other
-    names = {"r": game.receptacle_names[receptacle], "l": game.location_names[state.location]}
+    names = {"r": game.receptacle_names[receptacle], "l": game.location_names[household.location]}
     if other != NOTHING:
         names["o"] = game.object_names[thing]
     sentence = answer.fill(names)
-    return f"{sentence} {_see(game, state, receptacle)}" if answer.contents else sentence
+    return f"{sentence} {_see(game, household, receptacle)}" if answer.contents else sentence
 
 
 def _objects(game: Game, objects: Iterable[int]) -> str:
     return listed([f"a {game.object_names[o]}" for o in objects])
 
 
-def _see(game: Game, state: State, receptacle: int) -> str:
+def _see(game: Game, household: Household, receptacle: int) -> str:
     name = game.receptacle_names[receptacle]
     if receptacle not in game.openable:
-        return f"On the {name}, you see {_objects(game, state.contents[receptacle])}."
-    if receptacle not in state.opened:
+        return f"On the {name}, you see {_objects(game, household.contents[receptacle])}."
+    if receptacle not in household.opened:
         return f"The {name} is closed."
-    return f"The {name} is open. In it, you see {_objects(game, state.contents[receptacle])}."
+    return f"The {name} is open. In it, you see {_objects(game, household.contents[receptacle])}."
 
 
-def _look(game: Game, state: State) -> str:
-    here = game.here(state)
+def _look(game: Game, household: Household) -> str:
+    here = game.here(household)
     if not here:
         # Only the intro names the receptacles: the game looks for those at the agent's location.
         return MIDDLE.format("nothing")
     beside = [
         o
-        for o, places in enumerate(state.lying)
-        if state.location in places
+        for o, places in enumerate(household.lying)
+        if household.location in places
         for r in here
-        if (o, r) in state.left
+        if (o, r) in household.left
     ]
     return f"You are facing the {listed([game.receptacle_names[r] for r in here])}. Next to it, you see {_objects(game, beside)}."
 
 
-def _examine(game: Game, state: State, object_: int) -> str:
+def _examine(game: Game, household: Household, object_: int) -> str:
     name = game.object_names[object_]
     if object_ in game.holders:
         return f"This is a normal {name}. In it, you see {_objects(game, game.nested.get(object_, ()))}."
     clean, hot, cool, sliced = (
-        object_ in mark for mark in (state.clean, state.hot, state.cool, state.sliced)
+        object_ in mark for mark in (household.clean, household.hot, household.cool, household.sliced)
     )
     if sliced and (clean or hot or cool):
         marks = (
@@ -136,7 +136,7 @@ def _examine(game: Game, state: State, object_: int) -> str:
             else "cold"
         )
         return f"This is a {marks} {name}."
-    if object_ in game.toggleable and object_ in state.toggled:
+    if object_ in game.toggleable and object_ in household.toggled:
         return f"This {name} is on."
     if object_ in game.sliceable and sliced:
         return f"This is a sliced {name}."

@@ -18,7 +18,7 @@ from tstar_envs.envs.alfworld.game.commands import (
 )
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.planner import Errand
-from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.state import Household
 
 WORDINGS = 4
 _SENTENCE = re.compile(r"(?:^|(?<=\. ))[a-z]")
@@ -136,7 +136,9 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
 }
 
 
-def thought(game: Game, state: State, errands: tuple[Errand, ...], command: Command, wording: int) -> str:
+def thought(
+    game: Game, household: Household, errands: tuple[Errand, ...], command: Command, wording: int
+) -> str:
     """What is thought before a command, the first of some errands."""
     errand = errands[0]
     going = {GO: "go to", OPEN: "open to", EXAMINE_RECEPTACLE: "examine to"}.get(command.verb, "")
@@ -154,8 +156,8 @@ def thought(game: Game, state: State, errands: tuple[Errand, ...], command: Comm
             f"{going} {'look for' if errand.verb == TAKE else 'place' if errand.verb == MOVE else 'treat'} it"
         )
     goal = game.goal
-    thing = errand.thing if errand.verb not in ("", USE) else state.held
-    again = goal.count == 2 and any(set(game.targets) & set(state.contents[r]) for r in game.destinations)
+    thing = errand.thing if errand.verb not in ("", USE) else household.held
+    again = goal.count == 2 and any(set(game.targets) & set(household.contents[r]) for r in game.destinations)
     text = _THOUGHTS[key][wording].format(
         x=f"the {game.object_names[thing]}",
         k=goal.object_kind,

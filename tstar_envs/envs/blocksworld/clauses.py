@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tstar_envs.envs.blocksworld.facts import CLEAR, HOLDING, ON, ONTABLE
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, UNSTACK
+from tstar_envs.envs.blocksworld.operators import PICK_UP, PUT_DOWN, STACK, UNSTACK
 from tstar_envs.envs.blocksworld.vocabularies import COLOURS, MYSTERY, VOCABULARIES
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 

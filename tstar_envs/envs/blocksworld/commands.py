@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tstar_envs.envs.blocksworld.rules import Operator
+from tstar_envs.envs.blocksworld.operators import Operator
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 from tstar_envs.react import AROUND_ACTION
 

@@ -11,7 +11,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.blocksworld import prompt, text
+from tstar_envs.envs.blocksworld import prompt, rules, text
 from tstar_envs.envs.blocksworld.commands import read_words
 from tstar_envs.envs.blocksworld.language import NAMES
 from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS, optimal_plan
@@ -175,7 +175,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         return {"blocks": len(state), "optimal_length": view.optimal_length}
 
     def _apply(self, view: TaskView, state: State, action: str) -> Outcome[State]:
-        return view.outcome(state, action)
+        return rules.apply(view, state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
         _, admissible, *_ = view.show(state)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from tstar_envs.envs.blocksworld.facts import HOLDING, ON, ONTABLE, Fact, fact_holds
 from tstar_envs.envs.blocksworld.goal import ANYWHERE, Goal
 from tstar_envs.envs.blocksworld.language import Language
+from tstar_envs.envs.blocksworld.operators import PICK_UP, STACK, UNSTACK, Operator
 from tstar_envs.envs.blocksworld.progress import tower_progress
-from tstar_envs.envs.blocksworld.rules import PICK_UP, STACK, UNSTACK, Operator
 from tstar_envs.envs.blocksworld.solver.plan import Step
 from tstar_envs.envs.blocksworld.state import TABLE, State
 from tstar_envs.envs.blocksworld.thoughts import THOUGHTS

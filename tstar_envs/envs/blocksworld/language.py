@@ -8,7 +8,7 @@ from tstar_envs.envs.blocksworld.clauses import clauses_of
 from tstar_envs.envs.blocksworld.compact_notation import TABLE_WORD, write_goal
 from tstar_envs.envs.blocksworld.facts import ON, ONTABLE, Fact
 from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.rules import Operator, OperatorFields, violated
+from tstar_envs.envs.blocksworld.operators import Operator, OperatorFields, violated
 from tstar_envs.envs.blocksworld.state import TABLE, State
 from tstar_envs.envs.blocksworld.task import Problem
 from tstar_envs.envs.blocksworld.vocabularies import COLOURS, MYSTERY, PLAIN

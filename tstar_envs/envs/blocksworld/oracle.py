@@ -5,7 +5,7 @@ from __future__ import annotations
 from tstar_envs.envs.blocksworld.explanation import NOTHING_LEFT, explain, say
 from tstar_envs.envs.blocksworld.facts import CLEAR, Fact
 from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, Operator, apply, legal_operators
+from tstar_envs.envs.blocksworld.operators import PICK_UP, PUT_DOWN, Operator, legal_operators, transition
 from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS, Step, optimal_plan
 from tstar_envs.envs.blocksworld.state import State, held_block, towers
 from tstar_envs.envs.blocksworld.task import Problem
@@ -51,7 +51,7 @@ class Expert:
             passed = state
             for position, step in enumerate(plan):
                 self.known[passed] = (len(plan) - position, step)
-                passed = apply(passed, step.operator)
+                passed = transition(passed, step.operator)
             self.known[passed] = (0, None)
             found = (len(plan), plan[0] if plan else None)  # another thread may have made room meanwhile
         return found
@@ -70,7 +70,7 @@ class Expert:
         wrong = [
             operator
             for operator in legal_operators(state, towers(state))
-            if self.distance(apply(state, operator)) >= now
+            if self.distance(transition(state, operator)) >= now
         ]
         operator = draw.choice(wrong or _impossible(state))
         wordings = (draw.choice(THOUGHTS[self._language.vocabulary.name].mistakes),)

@@ -1,95 +1,46 @@
-"""Rules of Blocksworld: pure functions from a state and an operator to the next state, on block numbers.
+"""Rules of Blocksworld: a pure function from (view, state, action) to an outcome.
 
-The four operators are those of the 4-operator STRIPS domain; names of blocks and verbs are the business of ``language``.
+The view is the task under the conditions it is played in, with the texts of its states; what an operator does to a state is in
+``operators``.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from dataclasses import replace
 
-from tstar_envs.envs.blocksworld.facts import (
-    CLEAR,
-    HANDEMPTY,
-    HOLDING,
-    ON,
-    ONTABLE,
-    Fact,
-    fact_holds,
-)
-from tstar_envs.envs.blocksworld.state import HAND, TABLE, State, Towers, held_block
-
-PICK_UP, PUT_DOWN, STACK, UNSTACK = "pick-up", "put-down", "stack", "unstack"
-OPERATORS = (PICK_UP, PUT_DOWN, STACK, UNSTACK)
-ARITY = {PICK_UP: 1, PUT_DOWN: 1, STACK: 2, UNSTACK: 2}
+from tstar_envs.envs.blocksworld.commands import read_command
+from tstar_envs.envs.blocksworld.operators import transition
+from tstar_envs.envs.blocksworld.state import State
+from tstar_envs.envs.blocksworld.text import GOAL_REACHED
+from tstar_envs.envs.blocksworld.view import TaskView
+from tstar_envs.outcome import Outcome
 
 
-class Operator(NamedTuple):
-    """``under`` is the second block of stack and unstack, ``TABLE`` for the other two."""
-
-    verb: str
-    block: int
-    under: int = TABLE
-
-    @property
-    def arguments(self) -> tuple[int, ...]:
-        """The blocks that the operator names."""
-        return (self.block, self.under)[: ARITY[self.verb]]
-
-
-# The same as a plain tuple, which is made faster, and left alone by the garbage collector.
-OperatorFields: TypeAlias = tuple[str, int, int]
-
-
-def legal_operators(state: State, piles: Towers) -> list[Operator]:
-    """Every operator whose preconditions hold; ``piles`` are ``towers(state)``.
-
-    With a block in the hand putting it down, then on each tower; else taking each tower's top.
-    """
-    if HAND in state:
-        held = state.index(HAND)
-        return [Operator(PUT_DOWN, held), *(Operator(STACK, held, tower[-1]) for tower in piles)]
-    return [
-        Operator(PICK_UP, *tower) if len(tower) == 1 else Operator(UNSTACK, tower[-1], tower[-2])
-        for tower in piles
-    ]
+def apply(view: TaskView, state: State, action: str) -> Outcome[State]:
+    """What an action does."""
+    observation, admissible, key, towers = view.show(state)
+    if action not in admissible:
+        unchanged = Outcome(state, observation, "", admissible=admissible, state_key=key)
+        command = read_command(action, view.language.labels, view.language.vocabulary)
+        if command.operator is None:
+            return _refused(unchanged, command.problem)
+        action = view.language.action(command.operator)
+        if action not in admissible:
+            reason = view.language.refusal(state, command.operator)
+            return _refused(replace(unchanged, action=action), reason)
+    if view.solved_at_start:  # any legal operator ends the episode, and none spoils it
+        text = f"{observation}\n{GOAL_REACHED}"
+        return Outcome(state, text, action, "", "", True, True, 1.0, admissible=admissible, state_key=key)
+    operator = view.language.operator(action)
+    after = transition(state, operator)
+    observation, admissible, key, _ = view.shown.get(after) or view.show_after(after, towers, operator)
+    solved, score = view.task.problem.goal.holds(after), 0.0
+    if solved:
+        observation, score = f"{observation}\n{GOAL_REACHED}", 1.0
+    # By place: by name it takes longer.
+    return Outcome(after, observation, action, "", action, solved, solved, score, None, 0.0, admissible, key)
 
 
-def preconditions(operator: Operator) -> tuple[Fact, ...]:
-    """What must hold before an operator, the hand first."""
-    verb, block, under = operator
-    if verb == PICK_UP:
-        return Fact(HANDEMPTY), Fact(ONTABLE, block), Fact(CLEAR, block)
-    if verb == UNSTACK:
-        return Fact(HANDEMPTY), Fact(ON, block, under), Fact(CLEAR, block)
-    if verb == STACK:
-        return Fact(HOLDING, block), Fact(CLEAR, under)
-    return (Fact(HOLDING, block),)
-
-
-def violated(state: State, operator: Operator) -> tuple[Fact, Fact] | None:
-    """Why an operator is illegal: the first precondition that fails and the fact that stands against it; None if legal."""
-    for needed in preconditions(operator):
-        if not fact_holds(state, needed):
-            return needed, _counter_fact(state, needed)
-    return None
-
-
-def _counter_fact(state: State, needed: Fact) -> Fact:
-    """The fact of the state that makes ``needed`` false."""
-    held = held_block(state)
-    if needed.predicate == HANDEMPTY or held == needed.block:
-        return Fact(HOLDING, held if held is not None else needed.block)
-    if needed.predicate == HOLDING:
-        return Fact(HANDEMPTY) if held is None else Fact(HOLDING, held)
-    if needed.predicate == CLEAR:
-        return Fact(ON, state.index(needed.block), needed.block)
-    under = state[needed.block]
-    return Fact(ONTABLE, needed.block) if under == TABLE else Fact(ON, needed.block, under)
-
-
-def apply(state: State, operator: OperatorFields) -> State:
-    """The state after a legal operator."""
-    verb, block, under = operator
-    below = list(state)
-    below[block] = under if verb in (PUT_DOWN, STACK) else HAND
-    return tuple(below)
+def _refused(unchanged: Outcome[State], reason: str) -> Outcome[State]:
+    observation = f"Invalid action: {reason}.\n{unchanged.observation}"
+    return replace(unchanged, observation=observation, invalid_reason=reason)

@@ -13,11 +13,12 @@ from tstar_envs.envs.blocksworld.clauses import BlockClauses
 from tstar_envs.envs.blocksworld.compact_notation import SEPARATOR
 from tstar_envs.envs.blocksworld.facts import HANDEMPTY
 from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.rules import PUT_DOWN, STACK, OperatorFields
+from tstar_envs.envs.blocksworld.operators import PUT_DOWN, STACK, OperatorFields
 from tstar_envs.envs.blocksworld.state import HAND, State, towers
 from tstar_envs.envs.blocksworld.vocabularies import COLOURS, PLAIN
 
 OBSERVATIONS = ("natural", "compact")
+GOAL_REACHED = "The goal is reached."
 
 # A tower in words: its bottom block, its top block, the tower below that (None if it is the table), the words, the action that takes
 # its top, the top's name. Plain tuples, so that the garbage collector leaves them alone.
@@ -28,6 +29,8 @@ TowerTexts: TypeAlias = tuple[TowerText, ...]
 
 class Renderer:
     """Writes the states of one problem.
+
+    It is what ``text.render`` is in the families that write each observation anew, with what states share kept.
 
     Args:
         language: its words.
@@ -100,7 +103,8 @@ class Renderer:
         """The observation of a state, and its admissible actions.
 
         The text names what the hand holds, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
-        fact that holds, each tower from its top down. Compact: ``compact_notation``. Actions are in the order of ``rules.legal_operators``.
+        fact that holds, each tower from its top down. Compact: ``compact_notation``. Actions are in the order of
+        ``operators.legal_operators``.
 
         Args:
             state: to be written.

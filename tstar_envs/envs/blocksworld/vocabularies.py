@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from tstar_envs.envs.blocksworld.facts import CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, UNSTACK
+from tstar_envs.envs.blocksworld.operators import PICK_UP, PUT_DOWN, STACK, UNSTACK
 from tstar_envs.envs.blocksworld.vocabulary import Phrases, Vocabulary
 
 # The colours of PlanBench's blocks, in its order.

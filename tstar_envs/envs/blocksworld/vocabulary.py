@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tstar_envs.envs.blocksworld.rules import ARITY
+from tstar_envs.envs.blocksworld.operators import ARITY
 
 
 @dataclass(frozen=True)

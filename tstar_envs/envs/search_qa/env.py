@@ -18,8 +18,8 @@ from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
 from tstar_envs.envs.search_qa.search.lookup import Lookup, Wanted, fetch_ahead
 from tstar_envs.envs.search_qa.search.opening import open_searcher
 from tstar_envs.envs.search_qa.search.passage import Searcher
-from tstar_envs.envs.search_qa.state import QAState
-from tstar_envs.envs.search_qa.task import QASet, QATask
+from tstar_envs.envs.search_qa.state import State
+from tstar_envs.envs.search_qa.task import QASet, Task
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.outcome import Outcome
@@ -30,7 +30,7 @@ from tstar_envs.tools import tool
 MOST_PASSAGES = 100
 
 
-class SearchQAEnv(TextEnv[QATask, QAState]):
+class SearchQAEnv(TextEnv[Task, State]):
     r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
     one to four look-ups (HotpotQA's two) in a world of invented names, so nothing can be known beforehand.
@@ -159,14 +159,14 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
         self._check_split(split or self.split)
         return self._set.by_split.get(split or self.split, ())
 
-    def _load_task(self, task_id: str) -> tuple[QATask, str]:
+    def _load_task(self, task_id: str) -> tuple[Task, str]:
         task = self._set.task(task_id)
         return task, task.split
 
-    def _start(self, task: QATask) -> tuple[QAState, str]:
-        return QAState(), self._conditions.style.question(task.question)
+    def _start(self, task: Task) -> tuple[State, str]:
+        return State(), self._conditions.style.question(task.question)
 
-    def _task_content(self, task: QATask) -> str:
+    def _task_content(self, task: Task) -> str:
         return canonical((task.question, task.golden_answers, task.kind))
 
     def world_digest(self) -> str:
@@ -177,17 +177,17 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             return self._searcher.digest()
         return corpus_digest(self._set.corpus)
 
-    def _instruction(self, task: QATask) -> str:
+    def _instruction(self, task: Task) -> str:
         return task.question
 
-    def _reset_extra(self, task: QATask, state: QAState) -> Mapping[str, Any]:
+    def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         return {"question": task.question, "kind": task.kind}
 
     def read_reply(self, reply: str) -> Reply:
         """See ``TextEnv``; in Search-R1's style only what its own code reads is an action."""
         return search_r1.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
 
-    def _apply(self, task: QATask, state: QAState, action: str) -> Outcome[QAState]:
+    def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
         return rules.apply(task, state, action, self._conditions)
 
     @classmethod
@@ -202,13 +202,13 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
                 wanted.append(Wanted(row, env._conditions.lookup, env._running()[1], parsed.argument))
         return fetch_ahead(wanted)
 
-    def _state_fingerprint(self, task: QATask, state: QAState) -> str:
+    def _state_fingerprint(self, task: Task, state: State) -> str:
         return f"{state.seen!r}\0{state.answer!r}"
 
-    def _oracle_step(self, task: QATask, state: QAState, wording: int) -> tuple[str, str] | None:
+    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         return oracle.next_step(task, state, wording)
 
-    def _mistake(self, task: QATask, state: QAState, draw: StableRandom) -> tuple[str, str]:
+    def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
         return oracle.mistake(task, state, draw)
 
     @classmethod
@@ -226,7 +226,7 @@ class SearchQAEnv(TextEnv[QATask, QAState]):
             **{"split": "train", **options},
         )
 
-    def _distance(self, task: QATask, state: QAState) -> float | None:
+    def _distance(self, task: Task, state: State) -> float | None:
         if state.answer is not None:
             normalizer = self._conditions.scoring.normalizer
             return 0.0 if metrics.exact_match(state.answer, task.golden_answers, normalizer) else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa import thoughts
 from tstar_envs.envs.search_qa.search.queries import query_key
-from tstar_envs.envs.search_qa.state import QAState
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.state import State
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.stable_random import StableRandom
 
 
-def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str] | None:
+def next_step(task: Task, state: State, wording: int = 0) -> tuple[str, str] | None:
     """The expert's thought and action.
 
     Args:
@@ -40,7 +40,7 @@ def next_step(task: QATask, state: QAState, wording: int = 0) -> tuple[str, str]
     return thoughts.thought(task.kind, task.hops, len(task.hops), False, answer, draw), f"finish[{answer}]"
 
 
-def distance(task: QATask, state: QAState) -> float | None:
+def distance(task: Task, state: State) -> float | None:
     """Passages still to be found plus the answer; None if the state is lost.
 
     A lower bound of the expert's steps: a hop whose first query finds another passage takes one step more.
@@ -52,7 +52,7 @@ def distance(task: QATask, state: QAState) -> float | None:
     return 1.0 + sum(hop.passage not in state.seen for hop in task.hops)
 
 
-def mistake(task: QATask, state: QAState, draw: StableRandom) -> tuple[str, str]:
+def mistake(task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
     """A believable wrong step: the wrong entity, the whole question as a query, an old query again, or a mixed-up name."""
     entities = [h.entity for h in task.hops] + [h.value for h in task.hops] or [task.question]
     guess = draw.choice(entities)

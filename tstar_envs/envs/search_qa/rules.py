@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.metrics import NORMALIZERS, Scoring
 from tstar_envs.envs.search_qa.search.lookup import Lookup
-from tstar_envs.envs.search_qa.state import QAState
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.state import State
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.envs.search_qa.text import Style
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import bracket_content
@@ -74,7 +74,7 @@ class Conditions(NamedTuple):
     observation_limit: int | None = None
 
 
-def apply(task: QATask, state: QAState, action: str, conditions: Conditions) -> Outcome[QAState]:
+def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outcome[State]:
     """What an action does.
 
     Raises:
@@ -88,7 +88,7 @@ def apply(task: QATask, state: QAState, action: str, conditions: Conditions) -> 
     return _search(state, parsed, conditions)
 
 
-def _search(state: QAState, parsed: ParsedAction, conditions: Conditions) -> Outcome[QAState]:
+def _search(state: State, parsed: ParsedAction, conditions: Conditions) -> Outcome[State]:
     key = conditions.lookup.key(parsed.argument)
     observation = state.cached(key)
     if observation is not None:
@@ -104,7 +104,7 @@ def _search(state: QAState, parsed: ParsedAction, conditions: Conditions) -> Out
     return Outcome(after, observation, parsed.canonical, effect_key=effect, extra=found)
 
 
-def _finish(task: QATask, state: QAState, parsed: ParsedAction, scoring: Scoring) -> Outcome[QAState]:
+def _finish(task: Task, state: State, parsed: ParsedAction, scoring: Scoring) -> Outcome[State]:
     scores = scoring.scores(parsed.argument, task.golden_answers)
     return Outcome(
         replace(state, answer=parsed.argument),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class QAState:
+class State:
     """Immutable and picklable; ``seen`` is sorted so that equal states are equal objects.
 
     Attributes:

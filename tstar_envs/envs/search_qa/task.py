@@ -28,7 +28,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class QATask:
+class Task:
     """One question.
 
     Attributes:
@@ -53,7 +53,7 @@ class QATask:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class QASet(LoadedTasks[QATask]):
+class QASet(LoadedTasks[Task]):
     """The tasks of one question set, and the corpus they are asked over."""
 
     corpus: Path

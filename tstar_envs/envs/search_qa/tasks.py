@@ -20,13 +20,13 @@ from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.readers.aliases import read_aliases
 from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
 from tstar_envs.envs.search_qa.readers.records import SUFFIXES
-from tstar_envs.envs.search_qa.task import Hop, QASet, QATask
+from tstar_envs.envs.search_qa.task import Hop, QASet, Task
 from tstar_envs.errors import BadData, MissingData
 
 ALIASES = "id_aliases.json"
 
 
-def _task(entry: Entry, split: str) -> QATask:
+def _task(entry: Entry, split: str) -> Task:
     try:
         hops = tuple(
             Hop(h["entity"], h["relation"], h["value"], h["passage"], tuple(h["queries"]))
@@ -41,7 +41,7 @@ def _task(entry: Entry, split: str) -> QATask:
         raise BadData(
             f"{entry.where}: field 'metadata.popularity' must be a whole number, found {popularity!r:.80}"
         )
-    return QATask(
+    return Task(
         entry.id,
         split,
         entry.question,
@@ -105,7 +105,7 @@ def _read_set(
     skip_bad: bool,
 ) -> QASet:
     faults = Faults(skip_bad)
-    tasks: dict[str, QATask] = {}
+    tasks: dict[str, Task] = {}
     by_split: dict[str, tuple[str, ...]] = dict.fromkeys(SPLITS, ())
     for split, (path, *_) in zip(splits, files, strict=True):
         entries: list[Entry] = []

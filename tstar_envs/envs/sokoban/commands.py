@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tstar_envs.envs.sokoban.rules import DIRECTIONS
+from tstar_envs.envs.sokoban.moves import DIRECTIONS
 from tstar_envs.react import AROUND_ACTION
 
 MOST_MOVES = 10  # of one turn with ``multi_action``
@@ -18,7 +18,7 @@ class Command(NamedTuple):
     """What an action asks for.
 
     Attributes:
-        moves: numbers of the moves (indexes into ``rules.DIRECTIONS``), none where the action could not be read.
+        moves: numbers of the moves (indexes into ``moves.DIRECTIONS``), none where the action could not be read.
         problem: what is wrong with it as the agent reads it, "" if nothing is.
         reason: the same for who develops the agent.
     """

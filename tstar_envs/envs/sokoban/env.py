@@ -10,7 +10,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.sokoban import prompt, text
+from tstar_envs.envs.sokoban import prompt, rules, text
 from tstar_envs.envs.sokoban.commands import read_command
 from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.level_files.xsb import print_level
@@ -206,7 +206,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         return text.INSTRUCTION
 
     def _apply(self, view: TaskView, state: State, action: str) -> Outcome[State]:
-        return view.outcome(state, action)
+        return rules.apply(view, state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
         _, admissible, _, _ = view.show(state)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.sokoban import rules, text, thoughts
+from tstar_envs.envs.sokoban import text, thoughts
 from tstar_envs.envs.sokoban.commands import MOST_MOVES
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
+from tstar_envs.envs.sokoban.moves import DIRECTIONS, LETTERS, admissible_moves, transition
 from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES, solve_state
 from tstar_envs.envs.sokoban.solver.push_distances import push_distances
 from tstar_envs.envs.sokoban.state import State, cells
@@ -55,7 +55,7 @@ class Expert:
 
     def _remember_on_the_way(self, state: State, moves: str) -> None:
         for number, letter in enumerate(moves, start=1):
-            state, _ = rules.apply(self._task.room, state, LETTERS.index(letter))
+            state, _ = transition(self._task.room, state, LETTERS.index(letter))
             self._known[state] = moves[number:]
 
     def next_step(self, state: State, wording: int) -> tuple[str, str] | None:
@@ -65,7 +65,7 @@ class Expert:
             return None
         room = self._task.room
         if not moves:  # solved at the start
-            return thoughts.NOTHING_LEFT, DIRECTIONS[next(iter(rules.admissible_moves(room, state)), 0)]
+            return thoughts.NOTHING_LEFT, DIRECTIONS[next(iter(admissible_moves(room, state)), 0)]
         walked, pushed, target = self._next_push(state, moves)
         walk = len(walked) - 1
         offset = room.offsets[LETTERS.index(moves[walk])]
@@ -100,7 +100,7 @@ class Expert:
         walked, box, target = [state[1]], -1, -1
         for letter in moves:
             direction = LETTERS.index(letter)
-            state, pushed = rules.apply(room, state, direction)
+            state, pushed = transition(room, state, direction)
             if box < 0 and pushed < 0:
                 walked.append(state[1])
             elif box < 0:
@@ -115,13 +115,13 @@ class Expert:
         best = self.plan(state)
         wrong: list[int] = []
         losing: list[int] = []
-        for direction in rules.admissible_moves(room, state):
-            left = self.plan(rules.apply(room, state, direction)[0])
+        for direction in admissible_moves(room, state):
+            left = self.plan(transition(room, state, direction)[0])
             if left is None:
                 losing.append(direction)
             elif best is None or len(left) >= len(best):
                 wrong.append(direction)
-        bumps = [d for d in range(len(DIRECTIONS)) if rules.apply(room, state, d)[0] is state]
+        bumps = [d for d in range(len(DIRECTIONS)) if transition(room, state, d)[0] is state]
         direction = draw.choice(wrong or losing or bumps or list(range(len(DIRECTIONS))))
         boxes, player = state
         ahead = player + room.offsets[direction]

@@ -18,7 +18,7 @@ from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban.level_files.slc import is_collection, read_collection
 from tstar_envs.envs.sokoban.level_files.text_file import FoundLevel, split_levels
 from tstar_envs.envs.sokoban.level_files.xsb import parse_level
-from tstar_envs.envs.sokoban.rules import is_solved
+from tstar_envs.envs.sokoban.moves import is_solved
 from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.tasks import task_set
 from tstar_envs.errors import MissingData

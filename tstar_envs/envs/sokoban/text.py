@@ -37,6 +37,8 @@ def _rows(height: int, width: int) -> Struct:
 class Renderer:
     """Writes the states of one room; what states of one box layout have in common is worked out once.
 
+    It is what ``text.render`` is in the families that write each observation anew, with what states share kept.
+
     Args:
         room: walls and targets.
         observation: one of ``OBSERVATIONS``.

@@ -7,26 +7,21 @@ All caches are bounded. What a move does is worked out each time: that takes les
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.sokoban import rules
-from tstar_envs.envs.sokoban.commands import read_command
+from tstar_envs.envs.sokoban.moves import DIRECTIONS, admissible_moves, is_solved, region
 from tstar_envs.envs.sokoban.oracle import Expert
-from tstar_envs.envs.sokoban.rules import DIRECTIONS
 from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES
 from tstar_envs.envs.sokoban.state import State, cells
 from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.text import Renderer
-from tstar_envs.outcome import Outcome
 from tstar_envs.state_hash import hash_state, state_hasher
 
 MOST_TASKS = 512
 MOST_STATES = 512  # of one task; about a kilobyte each
-_NUMBER = {name: number for number, name in enumerate(DIRECTIONS)}
 _NAMES = {
     moves: tuple(DIRECTIONS[d] for d in moves)
     for count in range(5)
@@ -64,7 +59,9 @@ class TaskView:
 
     Attributes:
         task: the task.
+        room: of the task.
         options: the options.
+        solved_at_start: whether every box is on a target before the first move.
         shown: states that are remembered as they are shown, ``MOST_STATES`` at most.
     """
 
@@ -76,12 +73,12 @@ class TaskView:
         "_names_into",
         "_region_key",
         "_renderer",
-        "_room",
         "_show_dead",
         "_tasks",
-        "_won",
         "options",
+        "room",
         "shown",
+        "solved_at_start",
         "task",
     )
 
@@ -89,9 +86,9 @@ class TaskView:
         self.task = tasks.task(task_id)
         self.options = options
         self._tasks = tasks
-        self._room = room = self.task.room
+        self.room = room = self.task.room
         self._region_key, self._show_dead = options.region_key, options.show_dead
-        self._won = rules.is_solved(room, self.task.start)
+        self.solved_at_start = is_solved(room, self.task.start)
         self._expert: Expert | None = None
         self._renderer = Renderer(room, options.observation)
         self._hasher = state_hasher(task_id)
@@ -113,30 +110,10 @@ class TaskView:
 
     def show(self, state: State) -> StateView:
         """A state as it is shown."""
-        return self.shown.get(state) or self._show(state)
+        return self.shown.get(state) or self.show_new(state)
 
-    def outcome(self, state: State, action: str) -> Outcome[State]:
-        """What an action does; see ``TextEnv._apply``."""
-        direction = _NUMBER.get(action)
-        if direction is None or self._won:
-            return self._read(state, action)
-        after, pushed = rules.apply(self._room, state, direction)
-        text, admissible, key, extra = self.shown.get(after) or self._show(after)
-        if pushed < 0:
-            # By place: by name it takes a quarter of a microsecond more, a tenth of a step.
-            return Outcome(after, text, action, "", "", False, False, 0.0, extra, 0.0, admissible, key)
-        return self._push(state, action, after, pushed)
-
-    def fingerprint(self, state: State) -> str:
-        """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
-        return self._fingerprint(state).decode()
-
-    def _fingerprint(self, state: State) -> bytes:
-        if self._region_key:
-            state = state[0], next(cells(rules.region(self._room, state)))
-        return b"%x/%d" % state
-
-    def _show(self, state: State) -> StateView:
+    def show_new(self, state: State) -> StateView:
+        """A state as it is shown that is not among those remembered; it is from now on."""
         boxes, player = state
         shown = (
             self._renderer.render(state),
@@ -149,57 +126,22 @@ class TaskView:
         self.shown[state] = shown
         return shown
 
+    def fingerprint(self, state: State) -> str:
+        """Text that is equal exactly for states that count as equal: boxes, and the player's cell or region."""
+        return self._fingerprint(state).decode()
+
+    def _fingerprint(self, state: State) -> bytes:
+        if self._region_key:
+            state = state[0], next(cells(region(self.room, state)))
+        return b"%x/%d" % state
+
     def _admissible(self, boxes: int, player: int) -> tuple[str, ...]:
         """The moves that change something. Where no box is beside the player, the floor around it decides."""
-        room = self._room
+        room = self.room
         above = player - room.width  # no floor is in the first row
         if boxes >> above & self._cross:
-            return _NAMES[rules.admissible_moves(room, (boxes, player))]
+            return _NAMES[admissible_moves(room, (boxes, player))]
         return self._names_into[room.floor >> above & self._cross]
-
-    def _read(self, state: State, action: str) -> Outcome[State]:
-        """What an action does that is not one move in its canonical form."""
-        command = read_command(action, self.options.multi_action)
-        if not (command.problem or self._won):
-            return self._play(state, command.moves)
-        text, admissible, key, extra = self.show(state)
-        unchanged = Outcome(state, text, "", extra=extra, admissible=admissible, state_key=key)
-        if command.problem:
-            observation = f"Invalid action: {command.problem}.\n{text}"
-            return replace(unchanged, observation=observation, invalid_reason=command.reason)
-        # At the start already: any move ends the episode, and none spoils it.
-        moves = " || ".join(DIRECTIONS[direction] for direction in command.moves)
-        return replace(unchanged, action=moves, terminated=True, success=True, score=1.0)
-
-    def _push(self, before: State, action: str, after: State, pushed: int) -> Outcome[State]:
-        room = self._room
-        row, column = room.place(pushed)
-        solved = rules.is_solved(room, after)
-        lost = self.options.end_when_lost and not solved and self.expert.plan(after) is None
-        shaping = 0.0
-        if self.options.shaped:
-            on_targets = (after[0] & room.targets).bit_count() - (before[0] & room.targets).bit_count()
-            shaping = on_targets / after[0].bit_count()
-        text, admissible, key, extra = self.show(after)
-        over, score = solved or lost, float(solved)
-        effect = f"push:{row},{column}:{action}"
-        return Outcome(after, text, action, "", effect, over, solved, score, extra, shaping, admissible, key)
-
-    def _play(self, state: State, moves: tuple[int, ...]) -> Outcome[State]:
-        """The moves of one turn; the game stops at success."""
-        if len(moves) == 1:
-            return self.outcome(state, DIRECTIONS[moves[0]])
-        done: list[Outcome[State]] = []
-        for direction in moves:
-            done.append(self.outcome(done[-1].state if done else state, DIRECTIONS[direction]))
-            if done[-1].terminated:
-                break
-        return replace(
-            done[-1],
-            action=" || ".join(outcome.action for outcome in done),
-            effect_key=";".join(outcome.effect_key for outcome in done if outcome.effect_key),
-            shaping=sum(outcome.shaping for outcome in done),
-        )
 
 
 @lru_cache(maxsize=MOST_TASKS)

@@ -13,8 +13,8 @@ from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.envs.webshop import actions, mistakes, navigation, oracle, pages, prompt, rules, text
 from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.shop import Shop
-from tstar_envs.envs.webshop.state import PAGE_SIZE, ShopState
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.state import PAGE_SIZE, State
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.envs.webshop.tasks import find_tier, load_shop, published_products, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption
 from tstar_envs.outcome import Outcome
@@ -22,7 +22,7 @@ from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
 
 
-class WebShopEnv(TextEnv[ShopTask, ShopState]):
+class WebShopEnv(TextEnv[Task, State]):
     r"""## Description
     The agent gets an instruction, searches a shop, opens products, reads their pages, chooses options and buys. Pages,
     actions and score are those of princeton-nlp/WebShop; no Java, spaCy model or web server is needed.
@@ -145,43 +145,43 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
         check_option("split", split or self.split, self.splits)
         return self.shop.by_split[split or self.split]
 
-    def _load_task(self, task_id: str) -> tuple[ShopTask, str]:
+    def _load_task(self, task_id: str) -> tuple[Task, str]:
         task = self.shop.task(task_id)
         return task, task.split
 
-    def _start(self, task: ShopTask) -> tuple[ShopState, str]:
-        state = ShopState(page_size=self._page_size)
+    def _start(self, task: Task) -> tuple[State, str]:
+        state = State(page_size=self._page_size)
         return state, self._conditions.page(task, state)
 
-    def _task_content(self, task: ShopTask) -> str:
+    def _task_content(self, task: Task) -> str:
         return canonical((task.goal, task.nouns, task.instruction))
 
-    def _snapshot_content(self, task: ShopTask) -> str:
+    def _snapshot_content(self, task: Task) -> str:
         return f"{self._task_content(task)}\0{len(self.shop.catalogue)}"
 
     def world_digest(self) -> str:
         """See ``TextEnv``: of the products, their prices, and what found the nouns of their titles."""
         return self.shop.catalogue.digest()
 
-    def _instruction(self, task: ShopTask) -> str:
+    def _instruction(self, task: Task) -> str:
         return task.instruction
 
-    def _reset_extra(self, task: ShopTask, state: ShopState) -> Mapping[str, Any]:
+    def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         return self._conditions.extra(state)
 
-    def _admissible(self, task: ShopTask, state: ShopState) -> Sequence[str]:
+    def _admissible(self, task: Task, state: State) -> Sequence[str]:
         return pages.admissible(self.shop.catalogue, state)
 
-    def _apply(self, task: ShopTask, state: ShopState, action: str) -> Outcome[ShopState]:
+    def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
         return rules.apply(task, state, action, self._conditions)
 
-    def _state_fingerprint(self, task: ShopTask, state: ShopState) -> str:
+    def _state_fingerprint(self, task: Task, state: State) -> str:
         return state.key()
 
-    def _oracle_step(self, task: ShopTask, state: ShopState, wording: int) -> tuple[str, str] | None:
+    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         return oracle.next_step(self.shop.catalogue, task, state, wording)
 
-    def _mistake(self, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
+    def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
         return mistakes.mistake(self.shop.catalogue, task, state, draw)
 
     @classmethod
@@ -191,7 +191,7 @@ class WebShopEnv(TextEnv[ShopTask, ShopState]):
 
         return cls(shop=practice_shop(seed), **{"split": "train", **options})
 
-    def _distance(self, task: ShopTask, state: ShopState) -> float | None:
+    def _distance(self, task: Task, state: State) -> float | None:
         if state.page == "done":
             return 0.0 if rules.score_of(self.shop.catalogue, task, state).total == 1.0 else None
         return oracle.distance(self.shop.catalogue, task, state)

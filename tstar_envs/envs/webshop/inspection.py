@@ -8,11 +8,11 @@ from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.product import Product
 from tstar_envs.envs.webshop.pages import current_product
 from tstar_envs.envs.webshop.reward import has_attribute, option_matches
-from tstar_envs.envs.webshop.state import ShopState
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.state import State
+from tstar_envs.envs.webshop.task import Task
 
 
-def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
+def wanted_options(product: Product, task: Task) -> dict[str, str]:
     """The value that the goal wants for each option of the product, exact values first; options that it does not name are left out."""
     goal = task.goal["goal_options"]
     if isinstance(goal, Mapping):
@@ -32,14 +32,14 @@ def wanted_options(product: Product, task: ShopTask) -> dict[str, str]:
     return chosen
 
 
-def unseen(product: Product, task: ShopTask, state: ShopState) -> list[str]:
+def unseen(product: Product, task: Task, state: State) -> list[str]:
     """The wanted attributes that neither the title nor a page read so far shows."""
     pages = page_words(product)
     seen = " ".join([product["Title"].lower(), *(pages[page] for page in state.read if page in pages)])
     return [attribute for attribute in task.goal["attributes"] if attribute.lower() not in seen]
 
 
-def unread(product: Product, task: ShopTask, state: ShopState) -> str:
+def unread(product: Product, task: Task, state: State) -> str:
     """The next sub page that a careful buyer reads, "" for none: the description before buying, the features if something is unseen."""
     pages = [page for page, words in page_words(product).items() if words]
     if pages and not state.read:
@@ -57,7 +57,7 @@ def page_words(product: Product) -> dict[str, str]:
     }
 
 
-def fault(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str] | None:
+def fault(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str] | None:
     """What a careful buyer sees to be wrong with the product looked at, as a reason and its detail; None before it is seen."""
     product = current_product(catalogue, state)
     if catalogue.price(catalogue.find(state.asin) or 0) > task.goal["price_upper"]:

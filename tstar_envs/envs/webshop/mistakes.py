@@ -5,12 +5,12 @@ from __future__ import annotations
 from tstar_envs.envs.webshop.actions import parse_action
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.pages import admissible, results
-from tstar_envs.envs.webshop.state import ShopState
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.state import State
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.stable_random import StableRandom
 
 
-def mistake(catalogue: Catalogue, task: ShopTask, state: ShopState, draw: StableRandom) -> tuple[str, str]:
+def mistake(catalogue: Catalogue, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
     """A believable wrong step: another product, another option, too narrow a search, leaving the page, a button that is not there."""
     if state.page == "results" and draw.chance(0.1):
         asin = draw.choice(

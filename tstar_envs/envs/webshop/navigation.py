@@ -13,18 +13,18 @@ from dataclasses import replace
 from tstar_envs.envs.webshop.actions import ParsedAction
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue, query_terms
 from tstar_envs.envs.webshop.pages import SUB_PAGES, results
-from tstar_envs.envs.webshop.state import ShopState
+from tstar_envs.envs.webshop.state import State
 
 # Clicks that only turn a page or read: they never count as modifying the state.
 READING = frozenset({"next >", *SUB_PAGES})
 
 
-def search(state: ShopState, query: str) -> ShopState:
+def search(state: State, query: str) -> State:
     """The first page of results; product and options are forgotten."""
-    return ShopState("results", query_terms(query), visited=state.visited, page_size=state.page_size)
+    return State("results", query_terms(query), visited=state.visited, page_size=state.page_size)
 
 
-def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopState:
+def click(catalogue: Catalogue, state: State, text: str, kind: str) -> State:
     """The state after a click on something the page has."""
     if kind == "product":
         asin = next(
@@ -38,7 +38,7 @@ def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopS
         options: Mapping[str, str] = {**dict(state.options), kind.removeprefix("option "): text}
         return replace(state, options=tuple(options.items()))
     if text == "back to search":
-        return ShopState(visited=state.visited, page_size=state.page_size)
+        return State(visited=state.visited, page_size=state.page_size)
     if text == "buy now":
         return replace(state, page="done")
     if text in SUB_PAGES:
@@ -52,7 +52,7 @@ def click(catalogue: Catalogue, state: ShopState, text: str, kind: str) -> ShopS
     return replace(state, number=state.number + (1 if text == "next >" else -1))
 
 
-def effect(before: ShopState, after: ShopState, action: ParsedAction) -> str:
+def effect(before: State, after: State, action: ParsedAction) -> str:
     """The canonical key of a change that counts as modifying the state, "" if there is none.
 
     Turning a page of results and reading a sub page are none; going back from an item is one only if it loses options.

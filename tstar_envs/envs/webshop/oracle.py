@@ -17,13 +17,13 @@ from tstar_envs.envs.webshop.inspection import fault, page_words, unread, unseen
 from tstar_envs.envs.webshop.navigation import click as clicked
 from tstar_envs.envs.webshop.navigation import search
 from tstar_envs.envs.webshop.pages import clickables, current_product
-from tstar_envs.envs.webshop.state import ShopState
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.state import State
+from tstar_envs.envs.webshop.task import Task
 
 LONGEST_PLAN = 60
 
 
-def target_of(catalogue: Catalogue, task: ShopTask) -> int | None:
+def target_of(catalogue: Catalogue, task: Task) -> int | None:
     """The number of the product asked for."""
     return catalogue.find(task.goal["asin"])
 
@@ -41,7 +41,7 @@ def _query(catalogue: Catalogue, queries: tuple[str, ...], target: int, page_siz
     return min(ranks)[1] if ranks else None
 
 
-def _queries(task: ShopTask, title: str) -> tuple[str, ...]:
+def _queries(task: Task, title: str) -> tuple[str, ...]:
     """What a buyer types: all wishes with the kind of thing, the kind of thing alone, the instruction, a title."""
     options = task.goal["goal_options"]
     wishes = [
@@ -53,7 +53,7 @@ def _queries(task: ShopTask, title: str) -> tuple[str, ...]:
     return tuple(" ".join(query.lower().replace("[", " ").replace("]", " ").split()) for query in queries)
 
 
-def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple[str, str, str] | None:
+def next_action(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str, str] | None:
     """What the expert does next, why (a key of ``thoughts.THOUGHTS``) and a detail of that reason; None if the state is lost."""
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
@@ -100,7 +100,7 @@ def next_action(catalogue: Catalogue, task: ShopTask, state: ShopState) -> tuple
     return "click[buy now]", "buy", ""
 
 
-def _why_open(product: Product, task: ShopTask) -> tuple[str, str]:
+def _why_open(product: Product, task: Task) -> tuple[str, str]:
     """What speaks for a product as the results show it."""
     shown = [
         attribute for attribute in task.goal["attributes"] if attribute.lower() in product["Title"].lower()
@@ -108,7 +108,7 @@ def _why_open(product: Product, task: ShopTask) -> tuple[str, str]:
     return ("open by title", " and ".join(shown)) if shown else ("open", "")
 
 
-def next_step(catalogue: Catalogue, task: ShopTask, state: ShopState, wording: int) -> tuple[str, str] | None:
+def next_step(catalogue: Catalogue, task: Task, state: State, wording: int) -> tuple[str, str] | None:
     """The expert's thought and action."""
     step = next_action(catalogue, task, state)
     if step is None:
@@ -119,7 +119,7 @@ def next_step(catalogue: Catalogue, task: ShopTask, state: ShopState, wording: i
     ), action
 
 
-def distance(catalogue: Catalogue, task: ShopTask, state: ShopState) -> float | None:
+def distance(catalogue: Catalogue, task: Task, state: State) -> float | None:
     """Steps that the expert still takes, buying included; None if the state is lost."""
     for steps in range(LONGEST_PLAN):
         step = next_action(catalogue, task, state)

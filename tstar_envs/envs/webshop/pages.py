@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.product import Product
-from tstar_envs.envs.webshop.state import ShopState
+from tstar_envs.envs.webshop.state import State
 
 SUB_PAGES = ("description", "features", "reviews")
 _ITEM_BUTTONS = ("back to search", "< prev", *SUB_PAGES, "buy now")
 
 
-def results(catalogue: Catalogue, state: ShopState) -> Sequence[int]:
+def results(catalogue: Catalogue, state: State) -> Sequence[int]:
     """Product numbers on the current page of results; a page beyond the last is empty."""
     found = catalogue.search_terms(state.terms)
     return found[(state.number - 1) * state.page_size : state.number * state.page_size]
 
 
-def current_product(catalogue: Catalogue, state: ShopState) -> Product:
+def current_product(catalogue: Catalogue, state: State) -> Product:
     """The product that the state looks at; it must have one."""
     number = catalogue.find(state.asin)
     if number is None:
@@ -26,7 +26,7 @@ def current_product(catalogue: Catalogue, state: ShopState) -> Product:
     return catalogue.product(number)
 
 
-def clickables(catalogue: Catalogue, state: ShopState) -> dict[str, str]:
+def clickables(catalogue: Catalogue, state: State) -> dict[str, str]:
     """What can be clicked: text -> kind (button, product, or the option's name after ``option ``).
 
     One text is there once: an option value of two names sets the last, one equal to a button's text is that button.
@@ -49,7 +49,7 @@ def clickables(catalogue: Catalogue, state: ShopState) -> dict[str, str]:
     return found
 
 
-def admissible(catalogue: Catalogue, state: ShopState) -> list[str]:
+def admissible(catalogue: Catalogue, state: State) -> list[str]:
     """The page's click actions; a hostile option value that no action can name is none."""
     return [
         f"click[{text}]"

@@ -12,7 +12,7 @@ from tstar_envs.envs.webshop.generate.goals import choose_goals, task_of
 from tstar_envs.envs.webshop.generate.invented_kinds import invented_kind
 from tstar_envs.envs.webshop.generate.products import collect, make_drafts
 from tstar_envs.envs.webshop.shop import Shop, make_shop
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.stable_random import StableRandom
 
 FAMILIES_OF_A_SHOP, GOALS, TRIES = 3, 3, 300
@@ -34,7 +34,7 @@ def practice_shop(seed: int | str) -> Shop:
     by_family = {family: make_drafts(family, draw) for family in chosen}
     drafts = [draft for own in by_family.values() for draft in own]
     products, catalogue = [draft.product for draft in drafts], collect(drafts)
-    tasks: list[ShopTask] = []
+    tasks: list[Task] = []
     for family, own in by_family.items():
         for goal in choose_goals(family, own, products, catalogue, draw, GOALS, TRIES):
             tasks.append(

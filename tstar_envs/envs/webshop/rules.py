@@ -13,8 +13,8 @@ from tstar_envs.envs.webshop.navigation import click, effect, search
 from tstar_envs.envs.webshop.pages import clickables, current_product
 from tstar_envs.envs.webshop.reward import Reward, score
 from tstar_envs.envs.webshop.shop import Shop
-from tstar_envs.envs.webshop.state import ShopState
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.state import State
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.envs.webshop.text import TEXT_OPTIONS, render
 from tstar_envs.outcome import Outcome
 
@@ -37,16 +37,16 @@ class Conditions(NamedTuple):
         """The products of the shop."""
         return self.shop.catalogue
 
-    def page(self, task: ShopTask, state: ShopState, reward: float = 0.0) -> str:
+    def page(self, task: Task, state: State, reward: float = 0.0) -> str:
         """What the agent sees."""
         return render(self.catalogue, state, task.instruction, self.observation, reward)
 
-    def extra(self, state: ShopState) -> dict[str, Any]:
+    def extra(self, state: State) -> dict[str, Any]:
         """The entries of ``info`` that every page has."""
         return {"search_available": state.page == "search", "tagger": self.catalogue.tagger}
 
 
-def apply(task: ShopTask, state: ShopState, action: str, conditions: Conditions) -> Outcome[ShopState]:
+def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outcome[State]:
     """What an action does."""
     catalogue = conditions.catalogue
     buttons = clickables(catalogue, state)
@@ -69,22 +69,20 @@ def apply(task: ShopTask, state: ShopState, action: str, conditions: Conditions)
     )
 
 
-def score_of(catalogue: Catalogue, task: ShopTask, state: ShopState) -> Reward:
+def score_of(catalogue: Catalogue, task: Task, state: State) -> Reward:
     """What the product looked at scores with the options chosen."""
     product = current_product(catalogue, state)
     price = catalogue.price(catalogue.find(state.asin) or 0)
     return score(product, task.goal, dict(state.options), price, product["nouns"], task.nouns)
 
 
-def _invalid(task: ShopTask, state: ShopState, problem: str, conditions: Conditions) -> Outcome[ShopState]:
+def _invalid(task: Task, state: State, problem: str, conditions: Conditions) -> Outcome[State]:
     page = conditions.page(task, state)
     observation = f"Invalid action: {problem}.\n{page}" if conditions.observation == TEXT_OPTIONS else page
     return Outcome(state, observation, "", invalid_reason=problem, extra=conditions.extra(state))
 
 
-def _buy(
-    task: ShopTask, state: ShopState, action: str, key: str, conditions: Conditions
-) -> Outcome[ShopState]:
+def _buy(task: Task, state: State, action: str, key: str, conditions: Conditions) -> Outcome[State]:
     total, parts = score_of(conditions.catalogue, task, state)
     # Titles are compared by their nouns, and taggers differ.
     parts["tagger"] = conditions.catalogue.tagger

@@ -9,11 +9,11 @@ from typing import Any
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.data.tasks import LoadedTasks, ids_by_split
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.task import Task
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Shop(LoadedTasks[ShopTask]):
+class Shop(LoadedTasks[Task]):
     """The tasks of a shop and its catalogue; they travel between processes by how the shop is opened.
 
     Attributes:
@@ -31,7 +31,7 @@ class Shop(LoadedTasks[ShopTask]):
 def make_shop(
     tier: str,
     catalogue: Catalogue,
-    tasks: list[ShopTask],
+    tasks: list[Task],
     opener: Callable[..., Shop],
     *arguments: Any,
     left_out: LeftOut = NOTHING_LEFT_OUT,

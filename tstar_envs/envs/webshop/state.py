@@ -8,7 +8,7 @@ PAGE_SIZE = 10  # products of a results page in the original
 
 
 @dataclass(frozen=True, slots=True)
-class ShopState:
+class State:
     """Where an episode stands.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class ShopTask:
+class Task:
     """One goal.
 
     Attributes:
@@ -27,7 +27,7 @@ class ShopTask:
     instruction: str = field(default="")
 
 
-def task_to_record(task: ShopTask) -> dict[str, Any]:
+def task_to_record(task: Task) -> dict[str, Any]:
     """A task as a line of a file."""
     return {
         "id": task.id,
@@ -38,9 +38,9 @@ def task_to_record(task: ShopTask) -> dict[str, Any]:
     }
 
 
-def task_from_record(record: dict[str, Any]) -> ShopTask:
+def task_from_record(record: dict[str, Any]) -> Task:
     """The task of such a line."""
     goal = record["goal"]
-    return ShopTask(
+    return Task(
         record["id"], record["split"], goal, tuple(record["nouns"]), record["query"], goal["instruction_text"]
     )

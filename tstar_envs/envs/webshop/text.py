@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.pages import current_product, results, sub_texts
-from tstar_envs.envs.webshop.state import ShopState
+from tstar_envs.envs.webshop.state import State
 
 TEXT_OPTIONS = "text_options"  # our form; the others are the original's
 OBSERVATIONS = (TEXT_OPTIONS, "text", "text_rich")
@@ -25,7 +25,7 @@ class Node(NamedTuple):
     kind: str = "text"
 
 
-def nodes(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> list[Node]:
+def nodes(catalogue: Catalogue, state: State, instruction: str, reward: float) -> list[Node]:
     """The page's visible text in the original's order."""
     head = [Node("Instruction:"), Node(instruction)]
     if state.page == "search":
@@ -50,7 +50,7 @@ def nodes(catalogue: Catalogue, state: ShopState, instruction: str, reward: floa
     return head + [Node(text, "button") for text in ("Description", "Features", "Reviews", "Buy Now")]
 
 
-def _done(state: ShopState, reward: float) -> list[Node]:
+def _done(state: State, reward: float) -> list[Node]:
     # As a Jinja template writes it: keys in order, and what HTML minds as escapes.
     options = json.dumps(dict(state.options), sort_keys=True)
     for mark in "<>&'":
@@ -69,7 +69,7 @@ def as_text(page: list[Node]) -> str:
     return " [SEP] ".join(node.text.strip() for node in page if node.text not in ("", "\n"))
 
 
-def as_rich_text(page: list[Node], state: ShopState) -> str:
+def as_rich_text(page: list[Node], state: State) -> str:
     """The original's ``text_rich`` form."""
     # The original looks a text up in the address, where options stand as JSON: what JSON escapes is never found there.
     chosen = (
@@ -90,7 +90,7 @@ def as_rich_text(page: list[Node], state: ShopState) -> str:
     return clicked + "".join(f"{line}\n" for line in lines)
 
 
-def with_options(catalogue: Catalogue, state: ShopState, instruction: str, reward: float) -> str:
+def with_options(catalogue: Catalogue, state: State, instruction: str, reward: float) -> str:
     """Our form: a line per thing; the chosen options, what was read and what was opened are named, as a browser marks visited links."""
     if state.page == "search":
         return f"Instruction: {instruction}\nButtons: search"
@@ -124,12 +124,12 @@ def with_options(catalogue: Catalogue, state: ShopState, instruction: str, rewar
     return "\n".join([*lines, "Buttons: description, features, reviews, buy now, < prev, back to search"])
 
 
-def _chosen(state: ShopState) -> str:
+def _chosen(state: State) -> str:
     return ", ".join(f"{name}: {value}" for name, value in sorted(state.options)) or "no options"
 
 
 def render(
-    catalogue: Catalogue, state: ShopState, instruction: str, observation: str, reward: float = 0.0
+    catalogue: Catalogue, state: State, instruction: str, observation: str, reward: float = 0.0
 ) -> str:
     """The page in one of the three forms."""
     if observation == TEXT_OPTIONS:

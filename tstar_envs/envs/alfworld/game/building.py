@@ -11,7 +11,7 @@ from tstar_envs.envs.alfworld.game.facts import MARKS, NEEDED_ABILITY, Facts, Go
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.names import demangle
 from tstar_envs.envs.alfworld.game.wording import Wording
-from tstar_envs.envs.alfworld.state import NOTHING, State
+from tstar_envs.envs.alfworld.state import NOTHING, Household
 
 KNIVES = frozenset({"knife", "butterknife"})
 
@@ -68,7 +68,7 @@ def build_game(facts: Facts, goal: Goal, task: str, wording: Wording) -> Game:
         nested.setdefault(object_number[outer], []).append(object_number[inner])
     marks = [_numbers(facts.marks[mark], object_number) for mark in MARKS]
     clean, hot, cool, toggled, sliced = marks
-    start = State(
+    start = Household(
         location_number[facts.agent_location],
         object_number.get(facts.held, NOTHING),
         tuple([tuple(sorted(c)) for c in contents]),

@@ -1,4 +1,4 @@
-"""The commands: their verbs, and which of them a state allows."""
+"""The commands: their verbs, and which of them a household allows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.state import NOTHING, State
+from tstar_envs.envs.alfworld.state import NOTHING, Household
 
 GO, OPEN, CLOSE, TAKE, MOVE, USE = "go", "open", "close", "take", "move", "use"
 CLEAN, HEAT, COOL, SLICE = "clean", "heat", "cool", "slice"
@@ -38,29 +38,29 @@ class Command(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What a state allows: every command by its text, and the texts in order (without ``help``)."""
+    """What a household allows: every command by its text, and the texts in order (without ``help``)."""
 
     commands: dict[str, Command]
     admissible: tuple[str, ...]
 
 
 @lru_cache(maxsize=MOST_SITUATIONS)
-def situation(game: Game, state: State) -> Situation:
-    """The commands that a state allows. The game sorts them as texts."""
+def situation(game: Game, household: Household) -> Situation:
+    """The commands that a household allows. The game sorts them as texts."""
     receptacle_names, object_names = game.receptacle_names, game.object_names
-    held, here = state.held, game.receptacles_at[state.location]
-    found = {text: Command(GO, receptacle) for text, receptacle in game.go_to[state.location]}
+    held, here = household.held, game.receptacles_at[household.location]
+    found = {text: Command(GO, receptacle) for text, receptacle in game.go_to[household.location]}
     found["look"] = Command(LOOK)
     found["inventory"] = Command(INVENTORY)
     if held != NOTHING:
         held_name, fitting = object_names[held], game.fitting[held]
         found[f"examine {held_name}"] = Command(EXAMINE_OBJECT, held)
     for receptacle in here:
-        name, inside = receptacle_names[receptacle], state.contents[receptacle]
-        accessible = game.accessible(state, receptacle)
+        name, inside = receptacle_names[receptacle], household.contents[receptacle]
+        accessible = game.accessible(household, receptacle)
         found[f"examine {name}"] = Command(EXAMINE_RECEPTACLE, receptacle)
         if receptacle in game.openable:
-            verb = CLOSE if receptacle in state.opened else OPEN
+            verb = CLOSE if receptacle in household.opened else OPEN
             found[f"{verb} {name}"] = Command(verb, receptacle)
         for object_ in inside:
             if object_ in game.toggleable:
@@ -84,7 +84,7 @@ def situation(game: Game, state: State) -> Situation:
                 found[f"cool {held_name} with {name}"] = Command(COOL, held, receptacle)
     if held in game.knives:
         for object_ in game.sliceable:
-            if state.location in state.lying[object_]:
+            if household.location in household.lying[object_]:
                 found[f"slice {object_names[object_]} with {held_name}"] = Command(SLICE, object_, held)
     admissible = tuple(sorted(found))
     if game.wording.help:

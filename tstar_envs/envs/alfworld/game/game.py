@@ -1,4 +1,4 @@
-"""A household game ready to be played: what never changes in it, over numbers instead of ids, and its start state."""
+"""A household game ready to be played: what never changes in it, over numbers instead of ids, and its start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tstar_envs.envs.alfworld.game.facts import Goal
 from tstar_envs.envs.alfworld.game.wording import Wording
-from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.state import Household
 
 # What of a ``Game`` is given; the rest of it is worked out from this.
 GIVEN = (
@@ -55,7 +55,7 @@ class Game:
         nested: for each object the objects in it.
         numbers: name -> ("receptacle" or "object", number).
         go_to: for each location the commands that lead elsewhere, sorted; the last entry is for a location without receptacles.
-        start: the state at the start.
+        start: the household at the start.
         targets: objects that the goal is about.
         destinations: receptacles that the goal is about, or lamps in a task of looking.
     """
@@ -84,28 +84,30 @@ class Game:
     nested: Mapping[int, tuple[int, ...]]
     numbers: Mapping[str, tuple[str, int]]
     go_to: tuple[tuple[tuple[str, int], ...], ...]
-    start: State
+    start: Household
     targets: tuple[int, ...]
     destinations: tuple[int, ...]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Game:
         return self  # never changed, so copies of an environment share it
 
-    def here(self, state: State) -> tuple[int, ...]:
+    def here(self, household: Household) -> tuple[int, ...]:
         """The receptacles at the agent's location."""
-        return self.receptacles_at[state.location]
+        return self.receptacles_at[household.location]
 
-    def accessible(self, state: State, receptacle: int) -> bool:
+    def accessible(self, household: Household, receptacle: int) -> bool:
         """Whether things can be taken out of and put into a receptacle: it is open or needs no opening."""
-        return receptacle not in self.openable or receptacle in state.opened
+        return receptacle not in self.openable or receptacle in household.opened
 
-    def won(self, state: State) -> bool:
+    def won(self, household: Household) -> bool:
         """Whether the goal holds."""
         if self.goal.lamp_kind:
-            return state.held in self.targets and any(self._lit(state, lamp) for lamp in self.destinations)
-        marks = [marked_objects(state, mark) for mark in self.goal.marks]
+            return household.held in self.targets and any(
+                self._lit(household, lamp) for lamp in self.destinations
+            )
+        marks = [marked_objects(household, mark) for mark in self.goal.marks]
         for receptacle in self.destinations:
-            inside = state.contents[receptacle]
+            inside = household.contents[receptacle]
             if (
                 inside
                 and sum(o in self.targets and all(o in marked for marked in marks) for o in inside)
@@ -114,20 +116,20 @@ class Game:
                 return True
         return False
 
-    def _lit(self, state: State, lamp: int) -> bool:
-        if lamp not in state.toggled:
+    def _lit(self, household: Household, lamp: int) -> bool:
+        if lamp not in household.toggled:
             return False
         if self.goal.lamp_in_receptacle:
-            return any(lamp in state.contents[receptacle] for receptacle in self.here(state))
-        return state.location in state.lying[lamp]
+            return any(lamp in household.contents[receptacle] for receptacle in self.here(household))
+        return household.location in household.lying[lamp]
 
 
-def marked_objects(state: State, mark: str) -> frozenset[int]:
-    """The objects that bear a mark (``facts.MARKS``) in a state."""
+def marked_objects(household: Household, mark: str) -> frozenset[int]:
+    """The objects that bear a mark (``facts.MARKS``)."""
     return {
-        "isclean": state.clean,
-        "ishot": state.hot,
-        "iscool": state.cool,
-        "istoggled": state.toggled,
-        "issliced": state.sliced,
+        "isclean": household.clean,
+        "ishot": household.hot,
+        "iscool": household.cool,
+        "istoggled": household.toggled,
+        "issliced": household.sliced,
     }[mark]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tstar_envs.envs.alfworld.game.commands import CHANGING, Command, situation
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.refusals import refusal
-from tstar_envs.envs.alfworld.state import State
+from tstar_envs.envs.alfworld.state import Household
 
 USAGE = (
     "go to R, open R, close R, take O from R, {move}, examine X, use O, clean O with R, heat O with R, cool O with R, slice O with O, "
@@ -41,17 +41,17 @@ class ParsedCommand(NamedTuple):
     refusal: str
 
 
-def parse_command(game: Game, state: State, typed: str, strict: bool = False) -> ParsedCommand:
+def parse_command(game: Game, household: Household, typed: str, strict: bool = False) -> ParsedCommand:
     """Understand a command.
 
     Args:
         game: in which game.
-        state: where the agent stands.
+        household: where the agent stands.
         typed: any string.
         strict: only exact commands count, as in the original; otherwise case and white space do not matter, and ``put O in/on R`` is
             the same as ``move O to R``, whichever the game says.
     """
-    commands = situation(game, state).commands
+    commands = situation(game, household).commands
     exact = typed.strip()
     if exact in commands:
         return ParsedCommand(commands[exact], exact, "")
@@ -68,7 +68,7 @@ def parse_command(game: Game, state: State, typed: str, strict: bool = False) ->
         return ParsedCommand(
             None, "", f"{exact!a:.80} is not written exactly as the game wants it: {canonical}"
         )
-    return ParsedCommand(None, canonical, refusal(game, state, verb, *arguments))
+    return ParsedCommand(None, canonical, refusal(game, household, verb, *arguments))
 
 
 def _form(plain: str) -> tuple[str, ...] | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tstar_envs.envs.alfworld.game.commands import APPLIANCES
 from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.state import NOTHING, State
+from tstar_envs.envs.alfworld.state import NOTHING, Household
 
 _ABLE = {"clean": "cleaned", "heat": "heated", "cool": "cooled"}
 
 
-def refusal(game: Game, state: State, verb: str, *names: str) -> str:
+def refusal(game: Game, household: Household, verb: str, *names: str) -> str:
     """Why a well-formed command cannot be done."""
     for name in names:
         if name not in game.numbers:
@@ -17,7 +17,7 @@ def refusal(game: Game, state: State, verb: str, *names: str) -> str:
     things = [game.numbers[name] for name in names]
     if verb in ("help", "look", "inventory"):
         return f"this game does not know {verb}"
-    held = game.object_names[state.held] if state.held != NOTHING else ""
+    held = game.object_names[household.held] if household.held != NOTHING else ""
     kinds = [kind for kind, _ in things]
     wanted = {
         "go": ["receptacle"],
@@ -34,16 +34,16 @@ def refusal(game: Game, state: State, verb: str, *names: str) -> str:
     if verb == "go":
         return (
             f"you are at {names[0]} already"
-            if game.location_of[place] == state.location
+            if game.location_of[place] == household.location
             else f"{names[0]} cannot be reached"
         )
-    if place != NOTHING and place not in game.here(state):
+    if place != NOTHING and place not in game.here(household):
         return f"you are not at {game.receptacle_names[place]}; go there first"
-    return _refusal_here(game, state, verb, names, things[0][1], place, held)
+    return _refusal_here(game, household, verb, names, things[0][1], place, held)
 
 
 def _refusal_here(
-    game: Game, state: State, verb: str, names: tuple[str, ...], thing: int, place: int, held: str
+    game: Game, household: Household, verb: str, names: tuple[str, ...], thing: int, place: int, held: str
 ) -> str:
     """The reason for a refusal where the things are of the right sorts and a receptacle is at hand."""
     if verb in ("open", "close"):
@@ -59,11 +59,11 @@ def _refusal_here(
     if verb == "take":
         if held:
             return f"your hand holds {held}; put it down first"
-        if not game.accessible(state, place):
+        if not game.accessible(household, place):
             return f"{names[1]} is closed; open it first"
         return (
             f"{names[0]} is not in or on {names[1]}"
-            if thing not in state.contents[place]
+            if thing not in household.contents[place]
             else f"{names[0]} cannot be picked up"
         )
     if verb == "slice":
@@ -79,7 +79,7 @@ def _refusal_here(
     if verb == "move":
         return (
             f"{names[1]} is closed; open it first"
-            if not game.accessible(state, place)
+            if not game.accessible(household, place)
             else f"{names[1]} does not take {names[0]}"
         )
     if game.receptacle_kinds[place] != APPLIANCES[verb]:

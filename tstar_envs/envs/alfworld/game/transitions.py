@@ -1,4 +1,4 @@
-"""Rules of the household: pure functions (game, state, command) -> state, equal to those of the PDDL domain ``alfred``.
+"""Rules of the household: pure functions (game, household, command) -> household, equal to those of the PDDL domain ``alfred``.
 
 They keep its peculiarities: heating, cooling and cleaning need the appliance at hand but not open; receptacles never fill up; an
 object can be examined only while it is held; a lamp once turned on counts as on for good; slicing asks for the object to lie at the
@@ -21,56 +21,66 @@ from tstar_envs.envs.alfworld.game.commands import (
     Command,
 )
 from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.state import NOTHING, State
+from tstar_envs.envs.alfworld.state import NOTHING, Household
 
 
-def transition(game: Game, state: State, command: Command) -> State:
-    """The state after a command that the state allows; the same object if nothing changes."""
+def transition(game: Game, household: Household, command: Command) -> Household:
+    """The household after a command that it allows; the same object if nothing changes."""
     verb, thing, other = command
     if verb == GO:
-        return state._replace(location=game.location_of[thing])
+        return household._replace(location=game.location_of[thing])
     if verb == OPEN:
-        return state._replace(opened=state.opened | {thing})
+        return household._replace(opened=household.opened | {thing})
     if verb == CLOSE:
-        return state._replace(opened=state.opened - {thing})
+        return household._replace(opened=household.opened - {thing})
     if verb == TAKE:
-        return state._replace(
+        return household._replace(
             held=thing,
             contents=_replaced(
-                state.contents, other, tuple([o for o in state.contents[other] if o != thing])
+                household.contents, other, tuple([o for o in household.contents[other] if o != thing])
             ),
             lying=_replaced(
-                state.lying, thing, tuple([place for place in state.lying[thing] if place != state.location])
+                household.lying,
+                thing,
+                tuple([place for place in household.lying[thing] if place != household.location]),
             ),
-            left=state.left | {(thing, other)},
+            left=household.left | {(thing, other)},
         )
     if verb == MOVE:
-        return state._replace(
+        return household._replace(
             held=NOTHING,
-            contents=_replaced(state.contents, other, tuple(sorted({*state.contents[other], thing}))),
-            lying=_replaced(state.lying, thing, tuple(sorted({*state.lying[thing], state.location}))),
-            left=state.left - {(thing, other)},
+            contents=_replaced(household.contents, other, tuple(sorted({*household.contents[other], thing}))),
+            lying=_replaced(
+                household.lying, thing, tuple(sorted({*household.lying[thing], household.location}))
+            ),
+            left=household.left - {(thing, other)},
         )
     if verb == CLEAN:
-        return state if thing in state.clean else state._replace(clean=state.clean | {thing})
+        return household if thing in household.clean else household._replace(clean=household.clean | {thing})
     if verb == HEAT:
         return (
-            state
-            if thing in state.hot and thing not in state.cool
-            else state._replace(hot=state.hot | {thing}, cool=state.cool - {thing})
+            household
+            if thing in household.hot and thing not in household.cool
+            else household._replace(hot=household.hot | {thing}, cool=household.cool - {thing})
         )
     if verb == COOL:
         return (
-            state
-            if thing in state.cool and thing not in state.hot
-            else state._replace(cool=state.cool | {thing}, hot=state.hot - {thing})
+            household
+            if thing in household.cool and thing not in household.hot
+            else household._replace(cool=household.cool | {thing}, hot=household.hot - {thing})
         )
     if verb == USE:
         # The domain also flips a mark "isOn", which nothing reads: using a lamp again changes nothing that can be seen.
-        return state if thing in state.toggled else state._replace(toggled=state.toggled | {thing})
+        return (
+            household
+            if thing in household.toggled
+            else household._replace(toggled=household.toggled | {thing})
+        )
     if verb == SLICE:
-        return state if thing in state.sliced else state._replace(sliced=state.sliced | {thing})
-    return state
+        return (
+            household if thing in household.sliced else household._replace(sliced=household.sliced | {thing})
+        )
+    return household
 
 
 def _replaced(
@@ -89,18 +99,18 @@ def effect_key(game: Game, command: Command) -> str:
     return f"{verb} {game.object_names[thing]}"
 
 
-def fingerprint(game: Game, state: State) -> str:
-    """Text that is equal exactly for equal states of one game: what differs from its start."""
+def fingerprint(game: Game, household: Household) -> str:
+    """Text that is equal exactly for equal households of one game: what differs from its start."""
     start = game.start
     contents = [
         (r, now)
-        for r, (now, then) in enumerate(zip(state.contents, start.contents, strict=True))
+        for r, (now, then) in enumerate(zip(household.contents, start.contents, strict=True))
         if now is not then and now != then
     ]
     lying = [
         (o, now)
-        for o, (now, then) in enumerate(zip(state.lying, start.lying, strict=True))
+        for o, (now, then) in enumerate(zip(household.lying, start.lying, strict=True))
         if now is not then and now != then
     ]
-    marks = [sorted(mark) for mark in state[4:]]
-    return f"{state.location} {state.held} {contents} {lying} {marks}"
+    marks = [sorted(mark) for mark in household[4:]]
+    return f"{household.location} {household.held} {contents} {lying} {marks}"

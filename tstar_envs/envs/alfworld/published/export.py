@@ -16,7 +16,7 @@ from tstar_envs.envs.alfworld.published.folders import GAME_FILE, PUBLISHED
 from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.published.written_problem import write_problem
 from tstar_envs.envs.alfworld.shipped import scene_of
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, HouseTask
+from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Task
 from tstar_envs.envs.alfworld.task_types import LOOK
 
 FOLDER_OF = {**{split: split for split in SPLITS}, **{split: alias for alias, split in SPLIT_ALIASES.items()}}
@@ -81,7 +81,7 @@ def write_scene_files(scene: Scene, name: str, folder: Path, split: str) -> Path
     return game
 
 
-def task_data(task: HouseTask, feature: str) -> dict[str, Any]:
+def task_data(task: Task, feature: str) -> dict[str, Any]:
     """The contents of a task's ``game.tw-pddl`` file, made from its scene where it has none.
 
     Raises:

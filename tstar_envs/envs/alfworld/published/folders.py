@@ -12,7 +12,7 @@ from tstar_envs.data.faults import Faults, LeftOut
 from tstar_envs.data.files import find_files, read_text
 from tstar_envs.data.locate import Published, Stamped, data_home, stamped
 from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.task import HouseTask
+from tstar_envs.envs.alfworld.task import Task
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.errors import MissingData
 
@@ -68,7 +68,7 @@ def game_files(root: Path) -> tuple[Path, Stamped]:
 
 
 @lru_cache(maxsize=4)
-def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[HouseTask, ...], LeftOut]:
+def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, ...], LeftOut]:
     """Every game that ALFWorld's own loader would play; each is read now, so that a bad one is named before a run and not within it.
 
     Raises:
@@ -86,9 +86,7 @@ def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[HouseT
             goal = read_game(text, str(file)).goal
             named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
             tasks.append(
-                HouseTask(
-                    name, _split_of(name), named[1] if named else goal.task_type, file, (stamp[0], stamp[1])
-                )
+                Task(name, _split_of(name), named[1] if named else goal.task_type, file, (stamp[0], stamp[1]))
             )
     left_out = faults.settle(len(tasks), "games")
     if not tasks:  # raised here, so that the next look at the folder is a new one

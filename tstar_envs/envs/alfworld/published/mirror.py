@@ -7,7 +7,7 @@ from typing import Any
 from tstar_envs.envs.alfworld.published.export import task_data
 from tstar_envs.envs.alfworld.published.textworld_game import FEATURE, TextWorldGame
 from tstar_envs.envs.alfworld.state import Answer, Mirrored
-from tstar_envs.envs.alfworld.task import HouseTask
+from tstar_envs.envs.alfworld.task import Task
 from tstar_envs.errors import BadData
 
 
@@ -20,7 +20,7 @@ class Mirror:
     def __getstate__(self) -> dict[str, Any]:
         return {"_live": None}  # the engine stays at home; it is started again where it is needed
 
-    def start(self, task: HouseTask) -> Mirrored:
+    def start(self, task: Task) -> Mirrored:
         """The start of a game.
 
         Raises:
@@ -29,7 +29,7 @@ class Mirror:
         _, answer = self._replay(task, ())
         return Mirrored((), answer)
 
-    def step(self, task: HouseTask, before: Mirrored, typed: str, ours: Answer) -> Mirrored:
+    def step(self, task: Task, before: Mirrored, typed: str, ours: Answer) -> Mirrored:
         """The next answer of the engine.
 
         Raises:
@@ -47,7 +47,7 @@ class Mirror:
             )
         return Mirrored(history, answer)
 
-    def _replay(self, task: HouseTask, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
+    def _replay(self, task: Task, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
         """The engine after the given commands, and its answer where it had to be started again (else an empty one)."""
         if self._live is not None and self._live[:2] == (task.id, history) and history:
             return self._live[2], Answer("", (), False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tstar_envs.envs.blocksworld.facts import Fact, state_facts
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, UNSTACK
+from tstar_envs.envs.blocksworld.operators import PICK_UP, PUT_DOWN, STACK, UNSTACK
 from tstar_envs.envs.blocksworld.task import Problem
 from tstar_envs.envs.blocksworld.vocabularies import PLAIN
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from tstar_envs.envs.blocksworld.goal import ANYWHERE, Goal
-from tstar_envs.envs.blocksworld.rules import PICK_UP, PUT_DOWN, STACK, UNSTACK, Operator, apply
+from tstar_envs.envs.blocksworld.operators import PICK_UP, PUT_DOWN, STACK, UNSTACK, Operator, transition
 from tstar_envs.envs.blocksworld.solver.search import Search
 from tstar_envs.envs.blocksworld.state import HAND, TABLE, State
 from tstar_envs.errors import SolverLimit
@@ -75,7 +75,7 @@ def _plan(state: State, goal: Goal, search: Search) -> list[Step]:
         block, place = search.rules.drop(state, state.index(HAND))
         operator = Operator(PUT_DOWN, block) if place == TABLE else Operator(STACK, block, place)
         plan.append(Step(operator, place == goal.below[block] or goal.below[block] == ANYWHERE))
-        state = apply(state, operator)
+        state = transition(state, operator)
     below = list(state)
     for (block, place), final in search.moves(state):
         plan.append(Step(_take(block, below[block]), final))

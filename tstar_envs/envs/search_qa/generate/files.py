@@ -12,7 +12,7 @@ from tstar_envs.envs.search_qa.generate.generators import GENERATORS
 from tstar_envs.envs.search_qa.generate.proofs.checks import check_world
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, WORLDS, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, RICH_WORLD
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 
 NAMES = (*GENERATORS, RICH_WORLD)
 
@@ -47,7 +47,7 @@ def corpus_bytes(mini: MiniWorld) -> bytes:
     ).encode()
 
 
-def questions_bytes(splits: Mapping[str, Sequence[QATask]], prefix: str = "") -> dict[str, bytes]:
+def questions_bytes(splits: Mapping[str, Sequence[Task]], prefix: str = "") -> dict[str, bytes]:
     """File name (without ``.gz``) -> bytes of the questions of each split."""
     return {
         f"{prefix}{split}.jsonl": "".join(task_to_line(task) + "\n" for task in tasks).encode()
@@ -55,7 +55,7 @@ def questions_bytes(splits: Mapping[str, Sequence[QATask]], prefix: str = "") ->
     }
 
 
-def task_to_line(task: QATask) -> str:
+def task_to_line(task: Task) -> str:
     """A task as a line of the shipped files: FlashRAG's fields, the rest under ``metadata``."""
     hops = [
         {

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from tstar_envs.envs.search_qa.generate.questions.question import Question
 from tstar_envs.envs.search_qa.generate.worlds.making import MiniWorld
 from tstar_envs.envs.search_qa.question_sets import QuestionSet
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.stable_random import StableRandom
 
 SIZES = {"train": 2000, "valid": 500, "test": 1000}
 
 # seed of the world -> the world and the tasks of every split, all proved; ProofFailed where they cannot be
-Build = Callable[[int], tuple[MiniWorld, dict[str, list[QATask]]]]
+Build = Callable[[int], tuple[MiniWorld, dict[str, list[Task]]]]
 # (practice world, number, source of chance) -> about so many questions in the wordings of the train split
 Practice = Callable[[MiniWorld, int, StableRandom], list[Question]]
 

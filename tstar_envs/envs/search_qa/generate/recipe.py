@@ -14,7 +14,7 @@ from tstar_envs.envs.search_qa.generate.questions.selection import collect, numb
 from tstar_envs.envs.search_qa.generate.worlds.graph import World
 from tstar_envs.envs.search_qa.generate.worlds.making import WORLDS, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import QuestionSet
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.stable_random import StableRandom
 
 PATIENCE = 20_000  # draws in a row that give no question
@@ -62,12 +62,12 @@ class Recipe:
         counts[first] += size - sum(counts.values())
         return counts
 
-    def build(self, seed: int) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+    def build(self, seed: int) -> tuple[MiniWorld, dict[str, list[Task]]]:
         """See ``generator.Build``."""
         mini = WORLDS[self.question_set.world].make(seed)
         check_world(mini)
         prover = ChainProver(mini)
-        splits: dict[str, list[QATask]] = {}
+        splits: dict[str, list[Task]] = {}
         for split, size in self.sizes.items():
             draw = StableRandom(f"{seed}/{self.question_set.name}/{split}")
             chosen = collect(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.search import queries
 from tstar_envs.envs.search_qa.search.passage import Passage, Searcher
-from tstar_envs.envs.search_qa.state import QAState
+from tstar_envs.envs.search_qa.state import State
 from tstar_envs.errors import InfrastructureError, RetrieverError
 
 
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
     row: int
     lookup: Lookup
-    state: QAState
+    state: State
     query: str
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.rules import LETTERS, admissible_moves, apply
+from tstar_envs.envs.sokoban.moves import LETTERS, admissible_moves, transition
 from tstar_envs.envs.sokoban.state import State
 from tstar_envs.envs.sokoban.task import Room
 
@@ -26,10 +26,10 @@ def solution_statistics(room: Room, start: State, moves: str, table: DistanceTab
     state = start
     for letter in moves:
         for direction in admissible_moves(room, state):
-            after, pushed = apply(room, state, direction)
+            after, pushed = transition(room, state, direction)
             traps += pushed >= 0 and table(after) is None
         direction = LETTERS.index(letter)
-        state, pushed = apply(room, state, direction)
+        state, pushed = transition(room, state, direction)
         if pushed >= 0:
             pushes += 1
             lines += last != (pushed, direction)

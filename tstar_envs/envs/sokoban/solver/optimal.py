@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tstar_envs.choices import is_whole
 from tstar_envs.envs.sokoban.level_files.xsb import parse_level
-from tstar_envs.envs.sokoban.rules import DIRECTIONS, LETTERS
+from tstar_envs.envs.sokoban.moves import DIRECTIONS, LETTERS
 from tstar_envs.envs.sokoban.solver.search import Search
 from tstar_envs.envs.sokoban.solver.solution import solution
 from tstar_envs.envs.sokoban.state import State

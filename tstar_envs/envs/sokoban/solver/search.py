@@ -20,7 +20,7 @@ from math import comb, inf
 from time import monotonic
 from typing import NoReturn
 
-from tstar_envs.envs.sokoban.rules import is_solved
+from tstar_envs.envs.sokoban.moves import is_solved
 from tstar_envs.envs.sokoban.solver.assignment import LOST
 from tstar_envs.envs.sokoban.solver.deadlock import FrozenBoxes
 from tstar_envs.envs.sokoban.solver.frontier import Fits, Frontier

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tstar_envs.envs.sokoban.rules import LETTERS, is_solved
+from tstar_envs.envs.sokoban.moves import LETTERS, is_solved
 from tstar_envs.envs.sokoban.state import State, cells, shift
 from tstar_envs.envs.sokoban.task import Room
 

@@ -25,7 +25,7 @@ from tstar_envs.envs.webshop.catalogue.original_goals import (
 )
 from tstar_envs.envs.webshop.catalogue.plan import Plan, store_folder
 from tstar_envs.envs.webshop.catalogue.records import Records
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.errors import BadData, MissingData
 
 LARGE_BYTES = 64_000_000  # files up to this size are read as a whole
@@ -78,7 +78,7 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
             return read
         return Records.write(records, json_stream.stream_object(extra))
 
-    def tasks(catalogue: Catalogue) -> list[ShopTask]:
+    def tasks(catalogue: Catalogue) -> list[Task]:
         if fixed.is_file():
             json_stream.read_json(fixed, list)  # what follows is less strict about commas
             goals = []

@@ -10,7 +10,7 @@ from typing import Any
 from tstar_envs.envs.webshop.catalogue.json_stream import is_strings
 from tstar_envs.envs.webshop.catalogue.price_limits import draw_bound
 from tstar_envs.envs.webshop.catalogue.product import Product
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.errors import BadData
 from tstar_envs.stable_random import StableRandom
 
@@ -144,7 +144,7 @@ def check_goal(goal: Any, where: str) -> dict[str, Any]:
     return goal
 
 
-def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], list[str]]) -> list[ShopTask]:
+def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], list[str]]) -> list[Task]:
     """Tasks in the order of the goals, split by the original's ranges; ids are the positions."""
     tasks = []
     for position, goal in enumerate(goals):
@@ -155,6 +155,6 @@ def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], li
         )
         query = goal["query"] or goal["name"]
         tasks.append(
-            ShopTask(f"webshop-{position}", split, goal, tuple(nouns(goal)), query, goal["instruction_text"])
+            Task(f"webshop-{position}", split, goal, tuple(nouns(goal)), query, goal["instruction_text"])
         )
     return tasks

@@ -12,7 +12,7 @@ from tstar_envs.data.faults import Faults
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.nouns import Tagger
 from tstar_envs.envs.webshop.catalogue.product import Product
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.task import Task
 
 FORMAT = 3  # to be raised with every change of the files or of what they hold, the analysis of texts included
 
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     products: Callable[[], Iterable[Product]]
     price: Callable[[Product], float]
     tagger: Tagger
-    tasks: Callable[[Catalogue], list[ShopTask]]
+    tasks: Callable[[Catalogue], list[Task]]
     large: bool = False
     by_asin: bool = False
     faults: tuple[Faults, Faults] = (Faults(), Faults())

@@ -20,14 +20,14 @@ from tstar_envs.data.files import whole_file, write_whole
 from tstar_envs.envs.webshop.catalogue import building
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.plan import Plan
-from tstar_envs.envs.webshop.task import ShopTask, task_from_record, task_to_record
+from tstar_envs.envs.webshop.task import Task, task_from_record, task_to_record
 from tstar_envs.errors import BadData, TStarError, WriteFailed
 
 TASKS = "tasks.jsonl"
 LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
 
 
-def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
+def open_plan(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
     """Map the store of a plan, after building it if need be; what its sources held that cannot be used comes last.
 
     Raises:
@@ -64,7 +64,7 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
         ) from error
 
 
-def _in_memory(plan: Plan) -> tuple[Catalogue, list[ShopTask], LeftOut]:
+def _in_memory(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
     products = list(plan.products())
     for product in products:
         building.add_nouns(product, plan.tagger)

@@ -12,13 +12,13 @@ from tstar_envs.envs.webshop.generate.families import FAMILIES, SPLIT_OF
 from tstar_envs.envs.webshop.generate.goals import GOALS, choose_goals, task_of
 from tstar_envs.envs.webshop.generate.products import collect, make_drafts
 from tstar_envs.envs.webshop.generate.proof import Unprovable
-from tstar_envs.envs.webshop.task import ShopTask, task_to_record
+from tstar_envs.envs.webshop.task import Task, task_to_record
 from tstar_envs.stable_random import StableRandom
 
 SEED = 20260101
 
 
-def build(seed: int = SEED) -> tuple[list[Product], list[ShopTask]]:
+def build(seed: int = SEED) -> tuple[list[Product], list[Task]]:
     """The whole mini tier, proved."""
     by_family = {
         family: make_drafts(family, StableRandom(f"webshop/{seed}/{family.query}")) for family in FAMILIES
@@ -39,7 +39,7 @@ def build(seed: int = SEED) -> tuple[list[Product], list[ShopTask]]:
     return products, tasks
 
 
-def file_contents(products: Sequence[Product], tasks: Sequence[ShopTask]) -> dict[str, bytes]:
+def file_contents(products: Sequence[Product], tasks: Sequence[Task]) -> dict[str, bytes]:
     """The uncompressed contents of the shipped files."""
     kept = [{key: value for key, value in product.items() if key != "Title"} for product in products]
     return {

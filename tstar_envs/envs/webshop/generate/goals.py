@@ -13,7 +13,7 @@ from tstar_envs.envs.webshop.generate import word_lists
 from tstar_envs.envs.webshop.generate.families import Family
 from tstar_envs.envs.webshop.generate.products import Draft
 from tstar_envs.envs.webshop.generate.proof import Unprovable, prove
-from tstar_envs.envs.webshop.task import ShopTask
+from tstar_envs.envs.webshop.task import Task
 from tstar_envs.stable_random import StableRandom
 
 GOALS, NEAR_MISSES = 20, 3  # of a family; near misses of a goal
@@ -82,6 +82,6 @@ def choose_goals(
     return list(chosen.values())
 
 
-def task_of(goal: Mapping[str, Any], task_id: str, split: str, nouns: Sequence[str]) -> ShopTask:
+def task_of(goal: Mapping[str, Any], task_id: str, split: str, nouns: Sequence[str]) -> Task:
     """A generated goal as a task."""
-    return ShopTask(task_id, split, goal, tuple(nouns), goal["query"], goal["instruction_text"])
+    return Task(task_id, split, goal, tuple(nouns), goal["query"], goal["instruction_text"])

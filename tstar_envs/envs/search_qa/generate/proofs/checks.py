@@ -10,7 +10,7 @@ from tstar_envs.envs.search_qa.generate.worlds.graph import World
 from tstar_envs.envs.search_qa.generate.worlds.making import MiniWorld
 from tstar_envs.envs.search_qa.generate.worlds.real_names import REAL_NAMES
 from tstar_envs.envs.search_qa.metrics import normalize_answer
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 
 MOST_COMMON_SHARE = 0.03
 
@@ -19,7 +19,7 @@ class ProofFailed(RuntimeError):
     """What the generator made is not what it promises."""
 
 
-def check_split(split: str, tasks: Sequence[QATask], size: int) -> None:
+def check_split(split: str, tasks: Sequence[Task], size: int) -> None:
     """Proofs about a whole split: its size, no frequent answer, yes and no in balance.
 
     Raises:
@@ -57,7 +57,7 @@ def check_names(world: World) -> None:
         raise ProofFailed(f"the lexicon holds real names: {', '.join(real)}")
 
 
-def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
+def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
     """No entity and no template of one split occurs in another; every split has only its own."""
     owner: dict[str, str] = {}
     for split, tasks in splits.items():

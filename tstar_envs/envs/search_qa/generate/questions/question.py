@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tstar_envs.envs.search_qa.generate.worlds.graph import Entity, World
-from tstar_envs.envs.search_qa.task import Hop, QATask
+from tstar_envs.envs.search_qa.task import Hop, Task
 
 SMALLEST_MARGIN = 2  # years between compared values: a difference of one may be a matter of the calendar
 
@@ -32,10 +32,10 @@ class Question:
     aliases: tuple[str, ...] = ()
     popularity: int = 0
 
-    def task(self, id_: str, split: str) -> QATask:
+    def task(self, id_: str, split: str) -> Task:
         """The question as a task."""
         golden = (self.text, (self.answer, *self.aliases))
-        return QATask(id_, split, *golden, self.kind, self.template, self.hops, self.popularity)
+        return Task(id_, split, *golden, self.kind, self.template, self.hops, self.popularity)
 
 
 def hop(world: World, entity: Entity, relation: str) -> Hop:

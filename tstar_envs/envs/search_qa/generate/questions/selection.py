@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
 from tstar_envs.envs.search_qa.generate.questions.question import Question
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 
 
 def collect(
@@ -48,7 +48,7 @@ def collect(
     return chosen
 
 
-def numbered(name: str, split: str, questions: Iterable[Question]) -> list[QATask]:
+def numbered(name: str, split: str, questions: Iterable[Question]) -> list[Task]:
     """Questions as tasks of a set of the mini tier."""
     return [
         question.task(f"{name}-mini-{split}-{number:04d}", split) for number, question in enumerate(questions)

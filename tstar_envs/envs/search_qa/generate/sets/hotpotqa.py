@@ -16,7 +16,7 @@ from tstar_envs.envs.search_qa.generate.questions.selection import collect, numb
 from tstar_envs.envs.search_qa.generate.sets.hotpotqa_questions import KINDS, YES_NO, QuestionMaker
 from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import HOTPOTQA
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.stable_random import StableRandom
 
 SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's development set (about 80 %) and notes
@@ -31,7 +31,7 @@ SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's develop
 }
 
 
-def draw_split(mini: MiniWorld, prover: TwoHopProver, split: str, size: int, seed: int) -> list[QATask]:
+def draw_split(mini: MiniWorld, prover: TwoHopProver, split: str, size: int, seed: int) -> list[Task]:
     """Questions of one split in the shares of each kind, in random order."""
     draw = StableRandom(f"{seed}/questions/{split}")
     kinds = {kind: round(SHARES[kind] * size) for kind in KINDS}
@@ -45,7 +45,7 @@ def draw_split(mini: MiniWorld, prover: TwoHopProver, split: str, size: int, see
     return numbered(HOTPOTQA.name, split, draw.shuffled(chosen))
 
 
-def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     """See ``generator.Build``."""
     mini = PLAIN.make(seed)
     check_world(mini)

@@ -21,7 +21,7 @@ from tstar_envs.envs.search_qa.generate.worlds.graph import WORK_KINDS, Entity
 from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.question_sets import NQ
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.stable_random import StableRandom
 
 # relation -> frames; {D} is the entity, {a} maker noun, {v} what the maker did. The rest as in two-hop questions.
@@ -103,12 +103,12 @@ def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
     return prover.look_up_rejection(asked, NQ.horizon)
 
 
-def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     """See ``generator.Build``."""
     mini = PLAIN.make(seed)
     check_world(mini)
     prover = Prover(mini)
-    splits: dict[str, list[QATask]] = {}
+    splits: dict[str, list[Task]] = {}
     for split in SPLITS:
         drawn = questions(mini, split, split, StableRandom(f"{seed}/nq/{split}"))
         fit = (question for question in drawn if not rejection(mini, prover, question))

@@ -19,7 +19,7 @@ from tstar_envs.envs.search_qa.generate.worlds.graph import Entity, World
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.question_sets import POPQA
-from tstar_envs.envs.search_qa.task import QATask
+from tstar_envs.envs.search_qa.task import Task
 from tstar_envs.stable_random import StableRandom
 
 SIZE = 1000
@@ -106,7 +106,7 @@ def questions(mini: MiniWorld, prover: Prover, region: str, draw: StableRandom) 
     return (one for one in asked if not rejection(mini, prover, one))
 
 
-def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     """See ``generator.Build``."""
     mini = RICH.make(seed)
     check_world(mini)

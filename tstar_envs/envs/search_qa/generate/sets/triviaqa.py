@@ -22,7 +22,7 @@ from tstar_envs.envs.search_qa.generate.sets.clues import CLUES, ClueIndex
 from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
 from tstar_envs.envs.search_qa.metrics import normalize_answer
 from tstar_envs.envs.search_qa.question_sets import TRIVIAQA
-from tstar_envs.envs.search_qa.task import Hop, QATask
+from tstar_envs.envs.search_qa.task import Hop, Task
 from tstar_envs.envs.search_qa.thoughts import with_article
 from tstar_envs.stable_random import StableRandom
 
@@ -135,12 +135,12 @@ def questions(
         )
 
 
-def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[QATask]]]:
+def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     """See ``generator.Build``."""
     mini = RICH.make(seed)
     checks.check_world(mini)
     prover = Prover(mini)
-    splits: dict[str, list[QATask]] = {}
+    splits: dict[str, list[Task]] = {}
     for split in SPLITS:
         found = questions(mini, prover, split, split, StableRandom(f"{seed}/triviaqa/{split}"))
         splits[split] = numbered("triviaqa", split, itertools.islice(found, SIZES[split]))
@@ -149,10 +149,10 @@ def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[QATask]]]:
     return mini, splits
 
 
-def check_disjoint(splits: Mapping[str, Sequence[QATask]]) -> None:
+def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
     """No answer and no template of one split in another (years and occupations, which are clues too, belong to all)."""
 
-    def by_answer(task: QATask) -> QATask:
+    def by_answer(task: Task) -> Task:
         return replace(task, hops=tuple(replace(hop, entity=hop.value) for hop in task.hops))
 
     checks.check_disjoint({split: [by_answer(task) for task in tasks] for split, tasks in splits.items()})
