@@ -67,6 +67,9 @@ class Teaching(Generic[Task, State]):
     def _running(self) -> tuple[Task, State]: ...
 
     @abstractmethod
+    def _check_style(self, style: str | None) -> str: ...
+
+    @abstractmethod
     def _name(self) -> str: ...
 
     @abstractmethod
@@ -151,8 +154,7 @@ class Teaching(Generic[Task, State]):
         Raises:
             UnknownOption: more than there are train tasks, or no train split at all.
         """
-        style = style or self.prompt_style
-        check_option("style", style, self.prompt_styles)
+        style = self._check_style(style)
         ids = self.task_ids("train")
         if not is_whole(n):
             raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.choices import check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
@@ -159,9 +159,7 @@ class ALFWorldEnv(TextEnv[Loaded, State]):
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
         wanted = split or self.split
-        wanted = SPLIT_ALIASES.get(wanted, wanted)
-        check_option("split", wanted, self.splits)
-        return self._set.by_split[wanted]
+        return self._set.by_split[self._check_split(SPLIT_ALIASES.get(wanted, wanted))]
 
     def _load_task(self, task_id: str) -> tuple[Loaded, str]:
         task = self._set.task(task_id)
@@ -234,6 +232,4 @@ class ALFWorldEnv(TextEnv[Loaded, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
-        return prompt.prompt(style, self.horizon, self._old_words)
+        return prompt.prompt(self._check_style(style), self.horizon, self._old_words)

@@ -152,8 +152,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
-        check_option("split", split or self.split, self.splits)
-        return self._set.by_split[split or self.split]
+        return self._set.by_split[self._check_split(split or self.split)]
 
     def _load_task(self, task_id: str) -> tuple[TaskView, str]:
         task = self._set.task(task_id)

@@ -156,8 +156,7 @@ class SearchQAEnv(TextEnv[Task, State]):
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
-        self._check_split(split or self.split)
-        return self._set.by_split.get(split or self.split, ())
+        return self._set.by_split.get(self._check_split(split or self.split), ())
 
     def _load_task(self, task_id: str) -> tuple[Task, str]:
         task = self._set.task(task_id)
@@ -238,8 +237,7 @@ class SearchQAEnv(TextEnv[Task, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, self.prompt_styles)
+        style = self._check_style(style)
         if style == "search_r1":
             return search_r1.PROMPT
         return text.PROMPTS[style].format(hops=self._question_set.hint, horizon=self.horizon)

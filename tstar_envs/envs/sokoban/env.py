@@ -188,8 +188,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
-        check_option("split", split or self.split, self.splits)
-        return self._set.by_split[split or self.split]
+        return self._set.by_split[self._check_split(split or self.split)]
 
     def _load_task(self, task_id: str) -> tuple[TaskView, str]:
         view = view_of(self._set, task_id, self._view_options)

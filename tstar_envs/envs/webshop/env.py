@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, check_option
+from tstar_envs.choices import check_option
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
@@ -142,8 +142,7 @@ class WebShopEnv(TextEnv[Task, State]):
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
-        check_option("split", split or self.split, self.splits)
-        return self.shop.by_split[split or self.split]
+        return self.shop.by_split[self._check_split(split or self.split)]
 
     def _load_task(self, task_id: str) -> tuple[Task, str]:
         task = self.shop.task(task_id)
@@ -203,6 +202,4 @@ class WebShopEnv(TextEnv[Task, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        style = style or self.prompt_style
-        check_option("style", style, PROMPT_STYLES)
-        return prompt.PROMPTS[style].format(horizon=self.horizon)
+        return prompt.PROMPTS[self._check_style(style)].format(horizon=self.horizon)
