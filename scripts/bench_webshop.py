@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from spread import spread
 
-from tstar_envs.envs.webshop.catalogue.plan import data_home
+from tstar_envs.envs.webshop.catalogue.plan import webshop_home
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.tasks import load_shop
 
@@ -164,7 +164,7 @@ def build_large(source: Path) -> None:
     finally:
         whole.set()
         watcher.join()
-    size = sum(path.stat().st_size for path in data_home().rglob("*") if path.is_file()) / 1e9
+    size = sum(path.stat().st_size for path in webshop_home().rglob("*") if path.is_file()) / 1e9
     print(f"| store built in | {time.time() - start:.0f} s, {size:.1f} GB |")
     print(f"| memory while building, without the pages of its files | at most {most[0]:.0f} MB |", flush=True)
 

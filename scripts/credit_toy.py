@@ -104,26 +104,26 @@ class World:
     """The levels, with every move that was made remembered: the rules are deterministic."""
 
     def __init__(self, end_when_lost: bool) -> None:
-        self._envs: dict[str, TextEnv] = {}
+        self.envs: dict[str, TextEnv] = {}
         for split in ("train", "valid", "test"):
             env = gym.make(
                 "tstar/Sokoban-easy", split=split, end_when_lost=end_when_lost and split == "train"
             ).unwrapped
             if not isinstance(env, TextEnv):
                 raise TypeError(f"{env} is no TextEnv")
-            self._envs[split] = env
+            self.envs[split] = env
         self._features: dict[tuple[str, str], NDArray[np.int64]] = {}
         self._moves: dict[tuple[str, str, int], tuple[str, bool, bool, bool]] = {}
         self._snapshots: dict[tuple[str, str], tuple[TextEnv, object]] = {}
-        self.horizon = self._envs["train"].horizon
+        self.horizon = self.envs["train"].horizon
 
     def ids(self, split: str) -> Sequence[str]:
         """The levels of a split."""
-        return self._envs[split].task_ids(split)
+        return self.envs[split].task_ids(split)
 
     def begin(self, split: str, task: str) -> str:
         """The key of a level's start."""
-        env = self._envs[split]
+        env = self.envs[split]
         observation, _ = env.reset(options={"task": task})
         self._know(task, env, env.state_key(), observation)
         return env.state_key()
@@ -238,7 +238,7 @@ def credits(name: str, group: Sequence[Walk], gamma: float) -> list[Floats]:
 
 def start(world: World) -> Floats:
     """Weights after 20 steps of imitation of the expert on 30 levels."""
-    env = world._envs["train"]
+    env = world.envs["train"]
     rows, moves = [], []
     for task in np.random.default_rng(0).choice(world.ids("train"), 30, replace=False):
         observation, _ = env.reset(options={"task": str(task)})

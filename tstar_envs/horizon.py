@@ -136,7 +136,7 @@ def reach(env: OptimumKnown, split: str | None = None, most: int = 1000, seconds
     return Reach(len(ids), looked_at, over, lost, env.horizon)
 
 
-def tell_if_short(env: OptimumKnown, path: object) -> None:
+def warn_if_horizon_is_short(env: OptimumKnown, path: object) -> None:
     """Log a warning if tasks by path need more steps than the default gives them; a glance at 16 tasks, a second at most."""
     found = reach(env, most=16, seconds=1.0)
     if found.over:

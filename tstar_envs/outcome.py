@@ -11,7 +11,7 @@ State = TypeVar("State")
 
 @dataclass(slots=True)
 class Outcome(Generic[State]):
-    """What the rules say an action did; made in half a microsecond, and read by ``TextEnv.step`` alone.
+    """What the rules say an action did; made in half a microsecond.
 
     Attributes:
         state: the state after it (the same object if nothing changed).

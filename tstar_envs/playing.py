@@ -1,4 +1,7 @@
-"""The one playing loop, of the benchmark and of the trainer: rows of a group are played to their ends and their episodes written."""
+"""Playing the rows of a group in step, as the trainer and ``replay`` do, and writing their episodes.
+
+``eval``, whose agents wait each for a model of their own, plays seat by seat (``bench.runner``) and writes episodes by the functions here.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The table of environments: id, class, options, horizon, rules version, metric, splits. Importing ``tstar_envs`` registers them.
 
-It is the only place that says an environment's horizon, rules version and metric: its class, the commands and the trainer read them here.
+It is the only place that says an environment's horizon, rules version and metric (the horizons of question sets come from their own
+table): its class, the commands and the trainer read them here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 
-LOOKED_AT = 5  # tasks
+TASKS_SAMPLED = 5  # tasks
 CHARACTERS_PER_TOKEN = 4.0  # of English text
 _OTHER_TEXT = "Something that was learned from it and helps with what comes next. " * 4
 
@@ -105,8 +105,8 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
     """
     tasks = list(dict.fromkeys(task for task, _ in wanted))
     spread = (
-        [tasks[index * len(tasks) // LOOKED_AT] for index in range(LOOKED_AT)]
-        if len(tasks) > LOOKED_AT
+        [tasks[index * len(tasks) // TASKS_SAMPLED] for index in range(TASKS_SAMPLED)]
+        if len(tasks) > TASKS_SAMPLED
         else tasks
     )
     twin = agent.another()

@@ -1,4 +1,4 @@
-"""Ctrl-C while an event loop runs: it ends what blocks at once, and everything else where nothing is torn."""
+"""Ctrl-C while an event loop runs: it ends a blocking agent or environment at once, and anything else at its next ``await``."""
 
 from __future__ import annotations
 

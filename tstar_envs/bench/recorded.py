@@ -20,7 +20,7 @@ SAME = {"env": "environment", "rules_version": "rules version", "tier": "tier", 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EpisodeOutcome:
     """What one episode came to.
 
     Attributes:
@@ -54,7 +54,7 @@ class Recorded:
     played_on: dict[str, str]
     options: dict[str, Any] | None
     panel: str = ""
-    tasks: dict[str, list[Outcome]] = field(default_factory=dict)
+    tasks: dict[str, list[EpisodeOutcome]] = field(default_factory=dict)
     errors: int = 0
     without_result: int = 0
 
@@ -84,7 +84,7 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
     """
     first: dict[str, str] | None = None
     panels: set[str] = set()
-    outcomes: dict[Key, Outcome | None] = {}
+    outcomes: dict[Key, EpisodeOutcome | None] = {}
     try:
         for episode in episodes:
             facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
@@ -111,9 +111,9 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
     return recorded
 
 
-def _outcome(episode: Episode) -> Outcome:
+def _outcome(episode: Episode) -> EpisodeOutcome:
     text = f"{episode.instruction}\0{episode.first_observation}".encode("utf-8", "surrogatepass")
-    return Outcome(
+    return EpisodeOutcome(
         float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest()
     )
 

@@ -18,7 +18,7 @@ from tstar_envs.playing import StepResult, new_episode, play_group
 from tstar_envs.record import Episode, Step
 from tstar_envs.registry import EnvEntry
 
-GOES_ON = "goes on"
+EPISODE_GOES_ON = "goes on"
 _COMPARED = tuple(f.name for f in fields(Step) if f.compare and f.name != "reply")
 
 
@@ -143,7 +143,7 @@ def _play(group: GroupEnv, entry: EnvEntry, wanted: Sequence[Recording]) -> list
         if result.step is None and new.error:
             result.failed = new.error
         elif not result.over and _was_over(result.recording.episode):
-            result.note([Change("ended", result.recording.episode.ended, GOES_ON)])
+            result.note([Change("ended", result.recording.episode.ended, EPISODE_GOES_ON)])
     return results
 
 
@@ -180,7 +180,7 @@ class _Replies:
                 changes += _differing(old, new, ("ended", "reward", "success")) + _differing_figures(old, new)
             elif not (last and old.ended == "error"):
                 # Whether a step that ended in an error came after its end is not recorded.
-                changes.append(Change("ended", GOES_ON, new.ended))
+                changes.append(Change("ended", EPISODE_GOES_ON, new.ended))
         replayed.note(changes)
 
 

@@ -4,7 +4,7 @@ Levels, problems, games, questions and shipped files are read through here: only
 without end), no more than a limit (``limits``; of a packed file what it unpacks to counts), in one way of decoding, and JSON from
 outside through one parser that turns whatever is wrong with it into one sentence that names the file.
 
-These have readers of their own: WebShop's original files, of several GB (``webshop.catalogue.json_stream``: a value at a time),
+These have readers of their own: those of WebShop's original files that may have GB (``webshop.catalogue.json_stream``: a value at a time),
 passages that are indexed (the package ``retriever``, which stands alone), records of episodes (``tstar_envs.record``: a line at a
 time), tables of prices (``bench.prices``: TOML), and stores that this machine built.
 """
@@ -185,19 +185,22 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def read_json(path: str | os.PathLike[str], expected: type = dict, limit: Limit = TEXT_BYTES) -> Any:
+def read_json(
+    path: str | os.PathLike[str], expected: type = dict, limit: Limit = TEXT_BYTES, strict: bool = True
+) -> Any:
     """A JSON file.
 
     Args:
         path: the file.
         expected: ``dict`` or ``list``, what it must hold; ``object`` takes anything.
         limit: how many bytes it may have.
+        strict: as of ``parse_json``.
 
     Raises:
         MissingData: nothing there.
         BadData: whatever else is wrong with it, in one sentence that names the file.
     """
-    return parse_json(read_text(path, limit), path, expected)
+    return parse_json(read_text(path, limit), path, expected, strict)
 
 
 def parse_json(text: str, where: object, expected: type = dict, strict: bool = True) -> Any:

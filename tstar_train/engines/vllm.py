@@ -18,7 +18,7 @@ from torch import Tensor
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.engines.base import Sample, require_room, rooms
 from tstar_train.engines.check import EngineMismatch
-from tstar_train.engines.vllm_mends import keep_class_callable, keep_weights_plain, look_through_any_object
+from tstar_train.engines.vllm_patches import keep_class_callable, keep_weights_plain, look_through_any_object
 from tstar_train.finite import NotFinite
 from tstar_train.policy.description import described
 from tstar_train.policy.kv import cache_bytes_per_token

@@ -8,36 +8,13 @@ import math
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from tstar_envs import BadData, MissingData, UnknownOption, find_entry
 from tstar_train.config_check import check, expected, is_a
-from tstar_train.ranges import Range
+from tstar_train.ranges import range_of
 from tstar_train.recipes.recipe import Recipe
 
-_FROM_0, _FROM_1, _ABOVE_0, _SHARE = Range(0), Range(1), Range(0, open_low=True), Range(0, 1)
-# Of all but [train], whose ranges are those of a run.
-_RANGES = {
-    "env.history": _FROM_0,
-    "env.max_tokens": _FROM_1,
-    "tokenizer.vocabulary": Range(258),  # a token for each byte and the two special ones
-    "tokenizer.rows": _FROM_1,
-    "model.rope_base": Range(1, open_low=True),
-    "model.look_back": _FROM_1,
-    "warm_start.mix.*": _ABOVE_0,
-    "warm_start.demonstrations.mistake": _SHARE,
-    "warm_start.demonstrations.no_thought": _SHARE,
-    "warm_start.demonstrations.contrast": _SHARE,
-    "warm_start.demonstrations.wordings": _FROM_1,
-    "warm_start.demonstrations.kept": Range(0, 1, open_low=True),
-    "warm_start.stages.steps": _FROM_0,
-    "warm_start.stages.batch": _FROM_1,
-    "warm_start.stages.matrix_rate": _FROM_0,
-    "warm_start.stages.other_rate": _FROM_0,
-    "warm_start.stages.decay": _SHARE,
-    "warm_start.stages.warmup": _FROM_1,
-    "warm_start.stages.processes": _FROM_1,
-}
 # Options of a run that [train] does not take, and who says them.
 _ELSEWHERE = {
     "train.env": "plays in [env] names the environments",
@@ -135,7 +112,7 @@ def _checked(table_type: Any, given: Any, place: _Place) -> dict[str, Any]:
     """The values of a table by key, those of the tables in it by table."""
     if not isinstance(given, dict):
         raise place.wrong(f"must be a table, got {given!r:.100}")
-    hints = get_type_hints(table_type)
+    hints = get_type_hints(table_type, include_extras=True)  # ranges
     if table_type is Recipe:
         del hints["name"]  # the file's
     valid = [key for key in hints if place.at(key).name not in _ELSEWHERE]
@@ -159,12 +136,13 @@ def _value(hint: Any, given: Any, place: _Place) -> Any:
     if get_origin(hint) is dict and get_args(hint)[1] is not Any:
         return {key: _value(get_args(hint)[1], value, place.at(key)) for key, value in given.items()}
     if not place.name.startswith("train."):  # whose numbers ``config_check`` knows
-        valid = _RANGES.get(place.name, _RANGES.get(f"{place.name.rpartition('.')[0]}.*"))
+        valid = range_of(hint)
         if valid is not None and given not in valid:
             raise place.wrong(f"must be {valid}, got {given}")
         if isinstance(given, float) and not math.isfinite(given):
             raise place.wrong(f"must be a finite number, got {given}")
-    return float(given) if hint is float else given
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return float(given) if plain is float else given
 
 
 def _sequence(hint: Any, given: Any, place: _Place) -> tuple[Any, ...]:

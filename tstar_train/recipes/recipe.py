@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tstar_train.config import Config, RolloutConfig
+from tstar_train.ranges import FROM_0, FROM_1, Range
 from tstar_train.recipes.warm_start import WarmStartRecipe
 
 
@@ -27,8 +28,8 @@ class EnvRecipe:
     plays: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     context: Literal["concat", "step"] = RolloutConfig.context
-    history: int = RolloutConfig.history
-    max_tokens: int = RolloutConfig.max_tokens
+    history: Annotated[int, FROM_0] = RolloutConfig.history
+    max_tokens: Annotated[int, FROM_1] = RolloutConfig.max_tokens
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class TokenizerRecipe:
         words: texts that are always one token.
     """
 
-    vocabulary: int
-    rows: int
+    vocabulary: Annotated[int, Range(258)]  # a token for each byte and the two special ones
+    rows: Annotated[int, FROM_1]
     symbols: str = ""
     units: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -60,8 +61,8 @@ class ModelRecipe:
         copying: whether heads start by copying; see ``policy.copy_heads``.
     """
 
-    rope_base: float
-    look_back: tuple[tuple[int, ...], ...] = ()
+    rope_base: Annotated[float, Range(1, open_low=True)]
+    look_back: tuple[tuple[Annotated[int, FROM_1], ...], ...] = ()
     copying: bool = False
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from tstar_train.ranges import ABOVE_0, ABOVE_0_TO_1, FROM_0, FROM_1, SHARE
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,11 @@ class DemonstrationStyle:
             smaller share shows more tasks.
     """
 
-    mistake: float
-    no_thought: float
-    contrast: float
-    wordings: int
-    kept: float
+    mistake: Annotated[float, SHARE]
+    no_thought: Annotated[float, SHARE]
+    contrast: Annotated[float, SHARE]
+    wordings: Annotated[int, FROM_1]
+    kept: Annotated[float, ABOVE_0_TO_1]
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,13 @@ class ImitationSchedule:
             steps.
     """
 
-    steps: int = 20_000
-    batch: int = 8
-    matrix_rate: float = 0.02
-    other_rate: float = 3e-3
-    decay: float = 0.7
-    warmup: int = 100
-    processes: int = 1
+    steps: Annotated[int, FROM_0] = 20_000
+    batch: Annotated[int, FROM_1] = 8
+    matrix_rate: Annotated[float, FROM_0] = 0.02
+    other_rate: Annotated[float, FROM_0] = 3e-3
+    decay: Annotated[float, SHARE] = 0.7
+    warmup: Annotated[int, FROM_1] = 100
+    processes: Annotated[int, FROM_1] = 1
     rows: Literal["expert", "quotes"] = "expert"
     alike: Literal["row", "context"] = "row"
     held: int = 0
@@ -98,5 +100,5 @@ class WarmStartRecipe:
 
     demonstrations: DemonstrationStyle
     stages: tuple[ImitationSchedule, ...]
-    mix: dict[str, float] = field(default_factory=dict)
+    mix: dict[str, Annotated[float, ABOVE_0]] = field(default_factory=dict)
     begins_with: str = ""

@@ -86,12 +86,12 @@ def test_what_is_remembered_is_what_is_worked_out(
     """Texts, keys and outcomes of the shared view equal those of a view made anew in every state."""
     levels = load_shipped(chosen[0])
     options = ViewOptions("grid_coords", False, True, region_key, False)
-    task = levels.by_split["test"][chosen[1]]
-    shared = view_of(levels, task, options)
+    task = levels.task(levels.by_split["test"][chosen[1]])
+    shared = view_of(task, options)
     state = shared.task.start
     for direction in walk:
         view_of.cache_clear()
-        fresh = view_of(levels, task, options)
+        fresh = view_of(task, options)
         outcome = rules.apply(shared, state, DIRECTIONS[direction])
         assert outcome == rules.apply(fresh, state, DIRECTIONS[direction])
         assert shared.show(state) == fresh.show(state)

@@ -9,7 +9,7 @@ from webshop_folder import PRODUCT, open_folder
 from webshop_folder import own_stores as own_stores
 
 from tstar_envs import BadData, MissingData
-from tstar_envs.envs.webshop.catalogue.json_stream import read_json, stream_array
+from tstar_envs.envs.webshop.catalogue.json_stream import stream_array
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.text import OBSERVATIONS
 
@@ -124,14 +124,17 @@ def test_the_line_of_broken_text_is_reported(
 ) -> None:
     """However much of the file is held at a time."""
     monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream.CHUNK", size)
-    for name, read in (
-        ("items_shuffle", lambda path: list(stream_array(path))),
-        ("goals", lambda path: read_json(path, list)),
+    path = tmp_path / "items_shuffle.json"
+    path.write_bytes(text)
+    with pytest.raises(BadData, match=rf"items_shuffle\.json, line {line}: not "):
+        list(stream_array(path))
+    # A file that is read whole says the same through the reader of all families.
+    open_folder(tmp_path, [PRODUCT])
+    (tmp_path / "goals.json").write_bytes(text)
+    with pytest.raises(
+        BadData, match=rf"goals\.json(, line {line}: not UTF-8|: not JSON .* at line {line}, )"
     ):
-        path = tmp_path / f"{name}.json"
-        path.write_bytes(text)
-        with pytest.raises(BadData, match=rf"{name}\.json, line {line}: not "):
-            read(path)
+        WebShopEnv(data=str(tmp_path))
 
 
 def test_control_characters_need_not_be_escaped(tmp_path: Path) -> None:

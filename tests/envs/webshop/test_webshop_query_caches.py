@@ -3,12 +3,12 @@
 from typing import Any
 
 from tstar_envs.envs.webshop.catalogue.analysis import analyze
+from tstar_envs.envs.webshop.catalogue.bounded_cache import BoundedCache
 from tstar_envs.envs.webshop.catalogue.catalogue import LONGEST_REMEMBERED, query_terms
-from tstar_envs.envs.webshop.catalogue.remembered import Remembered
 from tstar_envs.envs.webshop.tasks import load_shop
 
 
-def remembered(function: Remembered[Any, Any]) -> int:
+def remembered(function: BoundedCache[Any, Any]) -> int:
     """How many results for short arguments are."""
     return function.short.cache_info().currsize
 

@@ -15,7 +15,7 @@ from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
 from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, reply_to_call
 
-AT_ONCE = 8  # episodes, unless the user says how many
+DEFAULT_CONCURRENCY = 8  # episodes
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ChatAgent:
 
     method = "chat"
     takes_tools = True
-    concurrency = AT_ONCE
+    concurrency = DEFAULT_CONCURRENCY
 
     def __init__(self, endpoint: Endpoint, options: ChatOptions) -> None:
         if options.tools and not self.takes_tools:

@@ -6,7 +6,7 @@ from typing import Any
 
 Message = dict[str, Any]
 # Until the endpoint has counted a request; English has about four, so that this is on the safe side.
-CHARACTERS_PER_TOKEN = 3.0
+FEWEST_CHARACTERS_PER_TOKEN = 3.0
 _OVERHEAD = 6  # tokens around a message
 
 
@@ -20,7 +20,7 @@ class Conversation:
     def __init__(self, opening: list[Message]) -> None:
         self._opening = opening
         self._turns: list[list[Message]] = []
-        self.per_token = CHARACTERS_PER_TOKEN
+        self.per_token = FEWEST_CHARACTERS_PER_TOKEN
 
     def add(self, *messages: Message) -> None:
         """A turn: what the agent said, and what was answered."""

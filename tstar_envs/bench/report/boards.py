@@ -16,7 +16,7 @@ from tstar_envs.wording import counted
 
 
 @dataclass(frozen=True)
-class Player:
+class BoardEntry:
     """An agent on a board: its name on the page, and its file."""
 
     name: str
@@ -58,7 +58,7 @@ class Board:
     tasks: int
     of: str
     whole: bool
-    players: list[Player] = field(default_factory=list)
+    players: list[BoardEntry] = field(default_factory=list)
     letter: str = ""
 
     @property
@@ -85,7 +85,7 @@ def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list
     """
     boards: list[Board] = []
     for evaluation, name in zip(evaluations, names, strict=True):
-        player = Player(name, evaluation)
+        player = BoardEntry(name, evaluation)
         board = next(
             (board for board in boards if all(_together(player, other) for other in board.players)), None
         )
@@ -146,11 +146,11 @@ def differing(board: Board, others: Sequence[Board]) -> str:
     return ", ".join([re.sub(r"([0-9a-f]{12})[0-9a-f]{20}\b", r"\1...", board.described), *differ])
 
 
-def _together(one: Player, other: Player) -> bool:
+def _together(one: BoardEntry, other: BoardEntry) -> bool:
     return one.evaluation.played == other.evaluation.played and comparable(one, other)
 
 
-def comparable(one: Player, other: Player) -> bool:
+def comparable(one: BoardEntry, other: BoardEntry) -> bool:
     """Whether nothing says that two agents played different things: rules, tier, split, panel, or what was shown first."""
     a, b = one.evaluation, other.evaluation
     if a.recorded.played_on != b.recorded.played_on:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tstar_envs.bench.failures import KINDS, failure_of
 from tstar_envs.bench.recorded import SAME
-from tstar_envs.bench.report.boards import Board, Player
+from tstar_envs.bench.report.boards import Board, BoardEntry
 from tstar_envs.bench.report.text import clean, short_id
 from tstar_envs.bench.results import latest
 from tstar_envs.bench.usage import ACT
@@ -110,9 +110,9 @@ def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> 
     return found
 
 
-def _settings(players: Iterable[Player]) -> dict[str, list[Player]]:
+def _settings(players: Iterable[BoardEntry]) -> dict[str, list[BoardEntry]]:
     """Agents by what they played on: the key is the short id, with what differs added where the id is not unique."""
-    by_facts: dict[tuple[str, ...], list[Player]] = {}
+    by_facts: dict[tuple[str, ...], list[BoardEntry]] = {}
     for player in players:
         by_facts.setdefault(tuple(player.evaluation.recorded.played_on[name] for name in SAME), []).append(
             player
@@ -129,7 +129,7 @@ def _settings(players: Iterable[Player]) -> dict[str, list[Player]]:
     }
 
 
-def _ranked(players: Sequence[Player]) -> list[str]:
+def _ranked(players: Sequence[BoardEntry]) -> list[str]:
     """All tasks, those first that are best to look at; chance, but always the same, decides among equals."""
     outcomes: dict[str, list[float]] = {}
     for player in players:
@@ -144,7 +144,7 @@ def _ranked(players: Sequence[Player]) -> list[str]:
     return sorted(outcomes, key=order)
 
 
-def _chosen(player: Player, ranks: Mapping[str, int], most: int) -> list[Episode]:
+def _chosen(player: BoardEntry, ranks: Mapping[str, int], most: int) -> list[Episode]:
     """The first episodes of a file by the rank of their tasks; only tasks that can be among them are held in memory."""
     tasks = set(sorted(player.evaluation.played, key=ranks.__getitem__)[:most])
     kept = latest(

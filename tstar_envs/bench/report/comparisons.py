@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tstar_envs.bench.paired import Comparison, compare
-from tstar_envs.bench.report.boards import Board, Player, comparable
+from tstar_envs.bench.report.boards import Board, BoardEntry, comparable
 from tstar_envs.bench.report.text import short_id
 from tstar_envs.wording import counted
 
@@ -81,12 +81,12 @@ def _comparable(boards: Sequence[Board]) -> list[list[Board]]:
     return groups
 
 
-def _shared(players: Sequence[Player]) -> list[str]:
+def _shared(players: Sequence[BoardEntry]) -> list[str]:
     tasks = [set(player.evaluation.recorded.tasks) for player in players if player.evaluation.recorded.tasks]
     return sorted(set.intersection(*tasks)) if tasks else []
 
 
-def _tables(title: str, players: Sequence[Player], caption: str) -> list[Paired]:
+def _tables(title: str, players: Sequence[BoardEntry], caption: str) -> list[Paired]:
     players = [player for player in players if player.evaluation.recorded.tasks]
     shared = _shared(players)
     if len(players) < 2 or not shared:

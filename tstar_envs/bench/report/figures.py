@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tstar_envs.bench.report.boards import Board, Player
+from tstar_envs.bench.report.boards import Board, BoardEntry
 from tstar_envs.bench.report.text import clean
 from tstar_envs.bench.stats import Summary
 
@@ -33,7 +33,7 @@ class Leaderboard:
 class FigureRow:
     """An agent's figures on a board; ``bounds`` is the 95 % interval of its success."""
 
-    player: Player
+    player: BoardEntry
     summary: Summary
     bounds: tuple[float, float] | None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tstar_envs.bench.report.boards import Board, Player
+from tstar_envs.bench.report.boards import Board, BoardEntry
 
 TENTHS = 10
 WIDTH, HEIGHT, FOOT = 330, 110, 18  # of a drawing; the foot holds the scale
@@ -46,7 +46,7 @@ class Histogram:
     """
 
     board: Board
-    player: Player
+    player: BoardEntry
     bins: list[Bin]
     mean: float
     failed_mean: float | None
@@ -74,7 +74,7 @@ def counts(progress: Sequence[tuple[float, bool]]) -> list[tuple[int, int]]:
     return [(solved, unsolved) for solved, unsolved in found]
 
 
-def _histogram(board: Board, player: Player) -> Histogram:
+def _histogram(board: Board, player: BoardEntry) -> Histogram:
     progress = player.evaluation.progress
     found = counts(progress)
     most = max(sum(pair) for pair in found)

@@ -17,7 +17,7 @@ from tstar_envs.envs.alfworld.game.parsing import can_change
 from tstar_envs.envs.alfworld.game.transitions import fingerprint
 from tstar_envs.envs.alfworld.published.folders import published_games
 from tstar_envs.envs.alfworld.state import State
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Loaded, Task
+from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, LoadedTask, Task
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
 from tstar_envs.errors import UnknownOption
@@ -29,7 +29,7 @@ from tstar_envs.tools import Tool, tool
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")
 COMMANDS = ("game", "put")
-_OLD_TOOLS = (
+_PUT_TOOLS = (
     tool(
         "act",
         "Give one command.",
@@ -39,7 +39,7 @@ _OLD_TOOLS = (
 )
 
 
-class ALFWorldEnv(TextEnv[Loaded, State]):
+class ALFWorldEnv(TextEnv[LoadedTask, State]):
     r"""## Description
     A room of a house, in text: find things, take them, clean, heat or cool them, and bring them where the task wants them, or look
     at something under a lamp. Six types of task: ``pick`` (and place), ``look`` (at an object in light), ``clean``, ``heat``
@@ -139,9 +139,9 @@ class ALFWorldEnv(TextEnv[Loaded, State]):
             raise UnknownOption(
                 'commands="put" needs backend="own": the original engine understands what the game file says alone'
             )
-        self._old_words = commands == "put"
-        if self._old_words:
-            self.tools = _OLD_TOOLS
+        self._put_commands = commands == "put"
+        if self._put_commands:
+            self.tools = _PUT_TOOLS
         self._conditions = rules.Conditions(strict, go_modifies)
         if backend == "textworld":
             from tstar_envs.envs.alfworld.published.mirror import Mirror
@@ -161,49 +161,53 @@ class ALFWorldEnv(TextEnv[Loaded, State]):
         wanted = split or self.split
         return self._set.by_split[self._check_split(SPLIT_ALIASES.get(wanted, wanted))]
 
-    def _load_task(self, task_id: str) -> tuple[Loaded, str]:
+    def _load_task(self, task_id: str) -> tuple[LoadedTask, str]:
         task = self._set.task(task_id)
-        return Loaded(task, load_game_with_put(task) if self._old_words else load_game(task)), task.split
+        return LoadedTask(
+            task, load_game_with_put(task) if self._put_commands else load_game(task)
+        ), task.split
 
-    def _start(self, task: Loaded) -> tuple[State, str]:
-        return rules.start(task, self._conditions)
+    def _start(self, loaded: LoadedTask) -> tuple[State, str]:
+        return rules.start(loaded, self._conditions)
 
-    def _instruction(self, task: Loaded) -> str:
-        return task.game.task
+    def _instruction(self, loaded: LoadedTask) -> str:
+        return loaded.game.task
 
-    def _reset_extra(self, task: Loaded, state: State) -> Mapping[str, Any]:
-        return {"task_type": task.task.task_type, **({"commands": "put"} if self._old_words else {})}
+    def _reset_extra(self, loaded: LoadedTask, state: State) -> Mapping[str, Any]:
+        return {"task_type": loaded.task.task_type, **({"commands": "put"} if self._put_commands else {})}
 
-    def _apply(self, task: Loaded, state: State, action: str) -> Outcome[State]:
-        return rules.apply(task, state, action, self._conditions)
+    def _apply(self, loaded: LoadedTask, state: State, action: str) -> Outcome[State]:
+        return rules.apply(loaded, state, action, self._conditions)
 
-    def _admissible(self, task: Loaded, state: State) -> Sequence[str]:
+    def _admissible(self, loaded: LoadedTask, state: State) -> Sequence[str]:
         if state.mirrored is not None:
             return [command for command in state.mirrored.answer.admissible if command != "help"]
-        return situation(task.game, state.household).admissible
+        return situation(loaded.game, state.household).admissible
 
-    def _state_fingerprint(self, task: Loaded, state: State) -> str:
-        return fingerprint(task.game, state.household)
+    def _state_fingerprint(self, loaded: LoadedTask, state: State) -> str:
+        return fingerprint(loaded.game, state.household)
 
-    def _task_content(self, task: Loaded) -> str:
-        game = load_game(task.task)  # in its own words, whatever the options
+    def _task_content(self, loaded: LoadedTask) -> str:
+        game = load_game(loaded.task)  # in its own words, whatever the options
         return canonical([getattr(game, name) for name in GIVEN])
 
-    def _state_key(self, task: Loaded, state: State) -> str:
-        return hash_state(state_hasher(task.task.id), self._state_fingerprint(task, state).encode())
+    def _state_key(self, loaded: LoadedTask, state: State) -> str:
+        return hash_state(state_hasher(loaded.task.id), self._state_fingerprint(loaded, state).encode())
 
-    def _oracle_step(self, task: Loaded, state: State, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task.game, state.household, wording % thoughts.WORDINGS)
+    def _oracle_step(self, loaded: LoadedTask, state: State, wording: int) -> tuple[str, str] | None:
+        return oracle.next_step(loaded.game, state.household, wording % thoughts.WORDINGS)
 
-    def _expert_step(self, kind: str, task: Loaded, state: State, wording: int) -> tuple[str, str] | None:
+    def _expert_step(
+        self, kind: str, loaded: LoadedTask, state: State, wording: int
+    ) -> tuple[str, str] | None:
         if kind == "search":
             return search_expert.next_step(
-                task.game, state.household, state.seen, wording % thoughts.WORDINGS
+                loaded.game, state.household, state.seen, wording % thoughts.WORDINGS
             )
-        return self._oracle_step(task, state, wording)
+        return self._oracle_step(loaded, state, wording)
 
-    def _mistake(self, task: Loaded, state: State, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(task.game, state.household, draw)
+    def _mistake(self, loaded: LoadedTask, state: State, draw: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(loaded.game, state.household, draw)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:
@@ -220,8 +224,8 @@ class ALFWorldEnv(TextEnv[Loaded, State]):
         types = tuple(TASK_TYPES) if variant in (None, "all") else (str(variant),)
         return cls(task_set=practice_set(seed, types), **{"split": "train", **options})
 
-    def _distance(self, task: Loaded, state: State) -> float | None:
-        steps = planner.distance(task.game, state.household)
+    def _distance(self, loaded: LoadedTask, state: State) -> float | None:
+        steps = planner.distance(loaded.game, state.household)
         return None if steps is None else float(steps)
 
     def modifies_state(self, action: str) -> bool:
@@ -232,4 +236,4 @@ class ALFWorldEnv(TextEnv[Loaded, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        return prompt.prompt(self._check_style(style), self.horizon, self._old_words)
+        return prompt.prompt(self._check_style(style), self.horizon, self._put_commands)

@@ -14,7 +14,7 @@ from tstar_envs.envs.alfworld.game.parsing import parse_command
 from tstar_envs.envs.alfworld.game.transitions import effect_key, transition
 from tstar_envs.envs.alfworld.search_expert import seen_after
 from tstar_envs.envs.alfworld.state import Answer, State
-from tstar_envs.envs.alfworld.task import Loaded
+from tstar_envs.envs.alfworld.task import LoadedTask
 from tstar_envs.outcome import Outcome
 
 if TYPE_CHECKING:  # loaded where the original engine answers only
@@ -35,25 +35,25 @@ class Conditions(NamedTuple):
     mirror: Mirror | None = None
 
 
-def start(task: Loaded, conditions: Conditions) -> tuple[State, str]:
+def start(loaded: LoadedTask, conditions: Conditions) -> tuple[State, str]:
     """The state at the start and the first observation.
 
     Raises:
         MissingExtra: the original engine is not installed.
     """
     if conditions.mirror is None:
-        return State(task.game.start), text.intro(task.game)
-    mirrored = conditions.mirror.start(task.task)
-    return State(task.game.start, mirrored=mirrored), mirrored.answer.feedback
+        return State(loaded.game.start), text.intro(loaded.game)
+    mirrored = conditions.mirror.start(loaded.task)
+    return State(loaded.game.start, mirrored=mirrored), mirrored.answer.feedback
 
 
-def apply(task: Loaded, state: State, action: str, conditions: Conditions) -> Outcome[State]:
+def apply(loaded: LoadedTask, state: State, action: str, conditions: Conditions) -> Outcome[State]:
     """What an action does.
 
     Raises:
         BadData: the original engine answers otherwise than this project.
     """
-    game, (before, seen, mirrored) = task.game, state
+    game, (before, seen, mirrored) = loaded.game, state
     command, canonical, refusal = parse_command(game, before, action, conditions.strict)
     if command is None:
         after, observation, effect = before, text.NOTHING_HAPPENS, ""
@@ -66,7 +66,7 @@ def apply(task: Loaded, state: State, action: str, conditions: Conditions) -> Ou
     won = game.won(after)
     if conditions.mirror is not None and mirrored is not None:
         typed = action if command is None else canonical
-        mirrored = conditions.mirror.step(task.task, mirrored, typed, Answer(observation, (), won))
+        mirrored = conditions.mirror.step(loaded.task, mirrored, typed, Answer(observation, (), won))
         observation, won = mirrored.answer.feedback, mirrored.answer.won
     return Outcome(
         State(after, seen, mirrored),

@@ -50,7 +50,7 @@ def task_set(
     return LoadedTasks(name, tier, by_id, by_split, left_out=left_out)
 
 
-class Loaded(NamedTuple):
+class LoadedTask(NamedTuple):
     """A task and its game, which is loaded when the task is taken."""
 
     task: Task

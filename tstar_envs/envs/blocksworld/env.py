@@ -22,7 +22,7 @@ from tstar_envs.envs.blocksworld.view import TaskView, ViewOptions, view_of
 from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
 from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 from tstar_envs.errors import ResetNeeded, SolverLimit
-from tstar_envs.horizon import check_seconds, tell_if_short
+from tstar_envs.horizon import check_seconds, warn_if_horizon_is_short
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import Tool, tool
@@ -148,7 +148,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         self._set = task_set or load_shipped(variant)
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
         if path is not None and options.get("horizon") is None:
-            tell_if_short(self, path)
+            warn_if_horizon_is_short(self, path)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""

@@ -30,7 +30,7 @@ TowerTexts: TypeAlias = tuple[TowerText, ...]
 class Renderer:
     """Writes the states of one problem.
 
-    It is what ``text.render`` is in the families that write each observation anew, with what states share kept.
+    Does what the function ``text.render`` does in other families, and keeps the parts that states share.
 
     Args:
         language: its words.

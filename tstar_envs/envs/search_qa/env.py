@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option
+from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, Published
-from tstar_envs.envs.search_qa import metrics, oracle, rules, search_r1, text
+from tstar_envs.envs.search_qa import metrics, oracle, prompt, rules, search_r1, text
 from tstar_envs.envs.search_qa.folders import published_questions
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.search.corpus import corpus_digest
@@ -115,11 +115,10 @@ class SearchQAEnv(TextEnv[Task, State]):
         self._question_set = question_set(dataset)
         self.splits = SPLITS if task_set is not None else self._question_set.splits
         super().__init__(**options)
-        if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_PASSAGES:
+        if not is_whole(topk) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
         check_option("normalizer", normalizer, tuple(metrics.NORMALIZERS))
-        whole = isinstance(observation_limit, int) and not isinstance(observation_limit, bool)
-        if observation_limit is not None and not (whole and observation_limit > 0):
+        if observation_limit is not None and not (is_whole(observation_limit) and observation_limit > 0):
             raise UnknownOption(
                 f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}"
             )
@@ -240,4 +239,4 @@ class SearchQAEnv(TextEnv[Task, State]):
         style = self._check_style(style)
         if style == "search_r1":
             return search_r1.PROMPT
-        return text.PROMPTS[style].format(hops=self._question_set.hint, horizon=self.horizon)
+        return prompt.prompt(style, self.horizon, self._question_set.hint)

@@ -1,7 +1,8 @@
 """The seven question sets: what distinguishes one from another, in one table.
 
 The registry's entries, splits, horizons, the sentence of the prompt, the F1 of each set's own script and the world of its mini tier
-all come from here.
+all come from here. Only how its questions are made hangs elsewhere, by these names, in ``generate.generators``: nothing that plays
+may load a generator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an agent reads: the prompt, the question, search results, and the answer to an invalid action."""
+"""What an agent reads: the question, search results, and the answer to an invalid action."""
 
 from __future__ import annotations
 
@@ -6,22 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.search.passage import Passage
-
-PROMPTS = {
-    "react": (
-        "Answer the question by searching a collection of short passages. In each turn write one thought and one action:\n"
-        "Thought: what you know and what you need next\n"
-        "Action: search[query]   to read the passages that fit the query best\n"
-        "Action: finish[answer]  to give the final answer, as short as possible: a name, a year, yes or no\n"
-        "{hops} You have {horizon} turns."
-    ),
-    "tags": (
-        "Answer the question by searching a collection of short passages. In each turn reason inside <think> and </think>, "
-        "then act: <search>query</search> shows the passages that fit the query best, <answer>answer</answer> gives the "
-        "final answer, as short as possible: a name, a year, yes or no.\n"
-        "{hops} You have {horizon} turns."
-    ),
-}
 
 
 class Style(NamedTuple):

@@ -26,14 +26,14 @@ from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.tasks import load_shipped
 from tstar_envs.envs.sokoban.view import TaskView, ViewOptions, view_of
 from tstar_envs.errors import SolverLimit, UnknownOption
-from tstar_envs.horizon import tell_if_short
+from tstar_envs.horizon import warn_if_horizon_is_short
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")
-GLANCE_STATES = 5_000  # of a search whose result only a warning is about
+QUICK_SOLVE_STATES = 5_000  # of a search whose result only a warning is about
 
 
 class SokobanEnv(TextEnv[TaskView, State]):
@@ -184,15 +184,15 @@ class SokobanEnv(TextEnv[TaskView, State]):
         )
         self.tier, self.left_out, self.solved_at_start = self._set.tier, self._set.left_out, self._set.solved
         if path is not None and options.get("horizon") is None and not multi_action:
-            tell_if_short(self, path)
+            warn_if_horizon_is_short(self, path)
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
         """See ``TextEnv``."""
         return self._set.by_split[self._check_split(split or self.split)]
 
     def _load_task(self, task_id: str) -> tuple[TaskView, str]:
-        view = view_of(self._set, task_id, self._view_options)
-        return view, view.task.split
+        task = self._set.task(task_id)
+        return view_of(task, self._view_options), task.split
 
     def _start(self, view: TaskView) -> tuple[State, str]:
         observation, _, _, _ = view.show(view.task.start)
@@ -245,7 +245,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         if level.moves:
             return len(level.moves)
         try:
-            moves = solve_state(level.room, level.start, GLANCE_STATES, seconds)
+            moves = solve_state(level.room, level.start, QUICK_SOLVE_STATES, seconds)
         except SolverLimit as error:
             return error.at_least
         return None if moves is None else len(moves)

@@ -59,3 +59,7 @@ class Task:
     room: Room
     start: State
     moves: str = ""
+
+    def __hash__(self) -> int:
+        # Of all its parts it would cost more than a step, and a view is looked up in every reset.
+        return hash(self.id)

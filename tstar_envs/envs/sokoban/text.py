@@ -37,7 +37,7 @@ def _rows(height: int, width: int) -> Struct:
 class Renderer:
     """Writes the states of one room; what states of one box layout have in common is worked out once.
 
-    It is what ``text.render`` is in the families that write each observation anew, with what states share kept.
+    Does what the function ``text.render`` does in other families, and keeps the parts that states share.
 
     Args:
         room: walls and targets.

@@ -11,7 +11,6 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 
-from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban.moves import DIRECTIONS, admissible_moves, is_solved, region
 from tstar_envs.envs.sokoban.oracle import Expert
 from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES
@@ -74,7 +73,6 @@ class TaskView:
         "_region_key",
         "_renderer",
         "_show_dead",
-        "_tasks",
         "options",
         "room",
         "shown",
@@ -82,21 +80,23 @@ class TaskView:
         "task",
     )
 
-    def __init__(self, tasks: LoadedTasks[Task], task_id: str, options: ViewOptions) -> None:
-        self.task = tasks.task(task_id)
+    def __init__(self, task: Task, options: ViewOptions) -> None:
+        self.task = task
         self.options = options
-        self._tasks = tasks
-        self.room = room = self.task.room
+        self.room = room = task.room
         self._region_key, self._show_dead = options.region_key, options.show_dead
-        self.solved_at_start = is_solved(room, self.task.start)
+        self.solved_at_start = is_solved(room, task.start)
         self._expert: Expert | None = None
         self._renderer = Renderer(room, options.observation)
-        self._hasher = state_hasher(task_id)
+        self._hasher = state_hasher(task.id)
         self.shown: dict[State, StateView] = {}
         self._cross, self._names_into = _neighbours(room.width)
 
-    def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[LoadedTasks[Task], str, ViewOptions]]:
-        return view_of, (self._tasks, self.task.id, self.options)
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskView:
+        return self  # what it keeps is only worked out, never changed by an episode
+
+    def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[Task, ViewOptions]]:
+        return view_of, (self.task, self.options)
 
     @property
     def expert(self) -> Expert:
@@ -145,10 +145,6 @@ class TaskView:
 
 
 @lru_cache(maxsize=MOST_TASKS)
-def view_of(tasks: LoadedTasks[Task], task_id: str, options: ViewOptions) -> TaskView:
-    """The one view of a task under some options.
-
-    Raises:
-        UnknownTask: the set has no such task.
-    """
-    return TaskView(tasks, task_id, options)
+def view_of(task: Task, options: ViewOptions) -> TaskView:
+    """The one view of a task under some options."""
+    return TaskView(task, options)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tstar_envs.choices import check_option
+from tstar_envs.choices import check_option, is_whole
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
-from tstar_envs.envs.webshop import actions, mistakes, navigation, oracle, pages, prompt, rules, text
+from tstar_envs.envs.webshop import actions, navigation, oracle, pages, prompt, rules, text
 from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT
 from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.state import PAGE_SIZE, State
@@ -107,13 +107,9 @@ class WebShopEnv(TextEnv[Task, State]):
         """See the class. ``shop`` replaces the files by a shop in memory."""
         super().__init__(**options)
         check_option("observation", observation, text.OBSERVATIONS)
-        if isinstance(seed_prices, bool) or not isinstance(seed_prices, int):
+        if not is_whole(seed_prices):
             raise UnknownOption(f"seed_prices must be a whole number, got {seed_prices!r}")
-        if (
-            isinstance(page_size, bool)
-            or not isinstance(page_size, int)
-            or not 1 <= page_size <= SEARCH_LIMIT
-        ):
+        if not is_whole(page_size) or not 1 <= page_size <= SEARCH_LIMIT:
             raise UnknownOption(
                 f"page_size must be a whole number from 1 to {SEARCH_LIMIT}, got {page_size!r}"
             )
@@ -181,7 +177,7 @@ class WebShopEnv(TextEnv[Task, State]):
         return oracle.next_step(self.shop.catalogue, task, state, wording)
 
     def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
-        return mistakes.mistake(self.shop.catalogue, task, state, draw)
+        return oracle.mistake(self.shop.catalogue, task, state, draw)
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
@@ -202,4 +198,4 @@ class WebShopEnv(TextEnv[Task, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        return prompt.PROMPTS[self._check_style(style)].format(horizon=self.horizon)
+        return prompt.prompt(self._check_style(style), self.horizon)

@@ -12,7 +12,12 @@ click[button]      click something the page shows: a product's code, an option v
 A product must have every wanted attribute (often only its description or features say so), the wanted options must be
 clicked, and its price must be within the limit. click[buy now] ends the episode; the score is the part of the wishes that is met.
 You have {horizon} steps."""
-PROMPTS = {
-    "react": _RULES + "\n\nReply in two lines:\nThought: what you think\nAction: one action",
-    "tags": _RULES + "\n\nReply with <think>what you think</think><action>one action</action>",
+_FORMS = {
+    "react": "Reply in two lines:\nThought: what you think\nAction: one action",
+    "tags": "Reply with <think>what you think</think><action>one action</action>",
 }
+
+
+def prompt(style: str, horizon: int) -> str:
+    """The rules and the grammar of actions as an agent reads them."""
+    return f"{_RULES.format(horizon=horizon)}\n\n{_FORMS[style]}"

@@ -12,7 +12,7 @@ from tstar_envs.data.files import read_json
 from tstar_envs.data.locate import PathLike, Published, Stamped, choose_tier, existing, stamped
 from tstar_envs.data.shipped import MANIFEST, read_shipped_records
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
-from tstar_envs.envs.webshop.catalogue.plan import Plan, data_home, store_folder
+from tstar_envs.envs.webshop.catalogue.plan import Plan, store_folder, webshop_home
 from tstar_envs.envs.webshop.catalogue.stores import open_plan
 from tstar_envs.envs.webshop.shop import Shop, make_shop
 from tstar_envs.envs.webshop.task import task_from_record
@@ -28,7 +28,10 @@ def _products_in(folder: Path) -> Path | None:
 def published_products() -> Published:
     """The original's products, of which ``auto`` makes the shop when they are there."""
     return Published(
-        "WebShop's original products", _products_in(data_home()), (data_home(),), "scripts/fetch_data webshop"
+        "WebShop's original products",
+        _products_in(webshop_home()),
+        (webshop_home(),),
+        "scripts/fetch_data webshop",
     )
 
 
@@ -43,7 +46,7 @@ def find_tier(data: PathLike) -> tuple[str, Path]:
     tier = choose_tier(data, lambda: published_products().found is not None)
     if tier == "path":
         return tier, existing(data, "data", "a folder of the original's files, 'mini' or 'full'")
-    return tier, MINI_FOLDER if tier == "mini" else data_home()
+    return tier, MINI_FOLDER if tier == "mini" else webshop_home()
 
 
 def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:

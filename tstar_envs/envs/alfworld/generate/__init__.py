@@ -1,3 +1,1 @@
-"""Makes the shipped games and practice, and proves the rules against the original engine. Nothing that plays loads this package;
-``practice`` does, when it is called.
-"""
+"""Makes the shipped games and those of practice. Nothing that plays loads this package; ``practice`` does, when it is called."""

@@ -1,6 +1,6 @@
 """A* from both ends at once, with tables of dead squares and frozen boxes: the shortest ways from a state to the solved ones.
 
-A node is a state right after a push; the walk between two pushes is part of the cost. With the bounds of ``bound`` both ways, a node
+A node is a state right after a push; the walk between two pushes is part of the cost. With the bounds of ``lower_bound`` both ways, a node
 has, seen from its end of the search, the moves gone, the total (gone, and the bound to the other end) and the surplus (gone, less
 the bound to its own end: moves that the bounds did not foresee, mostly walks). As the bounds are consistent, a way through a node
 of one end and a later node of the other has at least the total of the one and the surplus of the other, both ways round, and

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tstar_envs.contents import digest_all
 from tstar_envs.envs.webshop.catalogue.analysis import analyze
+from tstar_envs.envs.webshop.catalogue.bounded_cache import BoundedCache
 from tstar_envs.envs.webshop.catalogue.mapped import Blobs, MappedFiles, SortedKeys
 from tstar_envs.envs.webshop.catalogue.postings import Array, Postings
 from tstar_envs.envs.webshop.catalogue.product import Product, asin_key
-from tstar_envs.envs.webshop.catalogue.remembered import Remembered
 
 SEARCH_LIMIT = 50  # products of one search, as in the original
 _READ_AROUND = 1 << 16  # bytes that Linux maps in around one that is read
@@ -61,7 +61,7 @@ class Catalogue:
         self.terms, self.index = terms, index
         self.tagger = tagger
         self.product: Callable[[int], Product] = lru_cache(_REMEMBERED_PRODUCTS)(self._decode)
-        self.search_terms = Remembered(self._search, _characters, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)
+        self.search_terms = BoundedCache(self._search, _characters, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)
 
     def __len__(self) -> int:
         return len(self._products)
@@ -123,4 +123,4 @@ def _terms(text: str) -> tuple[str, ...]:
 
 
 # The analysed multiset of a query: queries that agree in it find the same.
-query_terms = Remembered(_terms, len, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)
+query_terms = BoundedCache(_terms, len, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)

@@ -150,22 +150,6 @@ def _where_not_text(path: Path) -> str:
                 return str(path)  # it was changed meanwhile
 
 
-def read_json(path: Path, kind: type[Any]) -> Any:
-    """A whole JSON file that must hold an object (dict) or an array (list)."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"), strict=_STRICT)
-    except UnicodeDecodeError as error:
-        raise BadData(f"{_where_not_text(path)}: not a text file in UTF-8 ({error.reason})") from error
-    except (ValueError, RecursionError) as error:
-        where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
-        raise BadData(f"{where}: not JSON ({_reason(error)})") from error
-    if not isinstance(value, kind):
-        raise BadData(
-            f"{path}: must hold {'an object' if kind is dict else 'an array'}, found {type(value).__name__}"
-        )
-    return value
-
-
 def is_strings(value: Any) -> bool:
     """Whether a JSON value is a list of strings."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.data.faults import Faults
-from tstar_envs.data.files import regular_file
+from tstar_envs.data.files import read_json, regular_file
+from tstar_envs.data.limits import FILE_BYTES
 from tstar_envs.envs.webshop.catalogue import json_stream, original_products
 from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
 from tstar_envs.envs.webshop.catalogue.json_stream import where_is
@@ -74,13 +75,13 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
         if extra is None:
             return {}
         if extra.stat().st_size <= LARGE_BYTES:
-            read: dict[str, Any] = json_stream.read_json(extra, dict)
+            read: dict[str, Any] = _read_json(extra, dict)
             return read
         return Records.write(records, json_stream.stream_object(extra))
 
     def tasks(catalogue: Catalogue) -> list[Task]:
         if fixed.is_file():
-            json_stream.read_json(fixed, list)  # what follows is less strict about commas
+            _read_json(fixed, list)  # what follows is less strict about commas
             goals = []
             for number, (where, goal) in enumerate(json_stream.stream_array(fixed)):
                 with goal_faults.collect(f"{where}, goal {number}"):
@@ -117,6 +118,11 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
     )
 
 
+def _read_json(path: Path, kind: type) -> Any:
+    """One of the smaller files; control characters in its texts need not be escaped, as in the products."""
+    return read_json(path, kind, FILE_BYTES, strict=False)
+
+
 def _no_goals(folder: Path, sources: list[Path]) -> MissingData:
     """Why a shop has products and no goal."""
     if not sources:
@@ -137,7 +143,7 @@ def _pick(folder: Path, stem: str) -> Path | None:
 
 
 def _fixed_prices(path: Path) -> dict[str, Any]:
-    prices: dict[str, Any] = json_stream.read_json(path, dict)
+    prices: dict[str, Any] = _read_json(path, dict)
     for asin, price in prices.items():
         if (
             isinstance(price, bool)
@@ -157,7 +163,7 @@ def _draw_goals(
     faults: Faults,
 ) -> Iterator[dict[str, Any]]:
     """Human goals where the folder has them, else synthetic ones, in the order of the products."""
-    written: dict[str, Any] = json_stream.read_json(human, dict) if human.is_file() else {}
+    written: dict[str, Any] = _read_json(human, dict) if human.is_file() else {}
     source, path = (written, human) if written else (attributes(), extra or human)
     numbered = sorted((number, asin) for asin in source if (number := catalogue.find(asin)) is not None)
     for number, asin in numbered:

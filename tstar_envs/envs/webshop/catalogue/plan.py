@@ -17,7 +17,7 @@ from tstar_envs.envs.webshop.task import Task
 FORMAT = 3  # to be raised with every change of the files or of what they hold, the analysis of texts included
 
 
-def data_home() -> Path:
+def webshop_home() -> Path:
     """``$TSTAR_DATA/webshop``."""
     return locate.data_home() / "webshop"
 
@@ -55,7 +55,7 @@ def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
         variant: what else the store depends on.
     """
     now = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
-    return data_home() / "stores" / "-".join(map(_digest, ((FORMAT, origin), now, variant)))
+    return webshop_home() / "stores" / "-".join(map(_digest, ((FORMAT, origin), now, variant)))
 
 
 def _digest(value: Any) -> str:

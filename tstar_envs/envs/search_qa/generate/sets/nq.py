@@ -112,7 +112,7 @@ def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     for split in SPLITS:
         drawn = questions(mini, split, split, StableRandom(f"{seed}/nq/{split}"))
         fit = (question for question in drawn if not rejection(mini, prover, question))
-        splits[split] = numbered("nq", split, itertools.islice(fit, SIZES[split]))
+        splits[split] = numbered(NQ.name, split, itertools.islice(fit, SIZES[split]))
         check_split(split, splits[split], SIZES[split])
     check_disjoint(splits)
     return mini, splits

@@ -112,7 +112,7 @@ def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     check_world(mini)
     draw = StableRandom(f"{seed}/popqa/test")
     least_known = list(itertools.islice(questions(mini, Prover(mini), "test", draw), SIZE))
-    splits = {"test": numbered("popqa", "test", draw.shuffled(least_known))}
+    splits = {"test": numbered(POPQA.name, "test", draw.shuffled(least_known))}
     check_split("test", splits["test"], SIZE)
     return mini, splits
 

@@ -143,7 +143,7 @@ def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     splits: dict[str, list[Task]] = {}
     for split in SPLITS:
         found = questions(mini, prover, split, split, StableRandom(f"{seed}/triviaqa/{split}"))
-        splits[split] = numbered("triviaqa", split, itertools.islice(found, SIZES[split]))
+        splits[split] = numbered(TRIVIAQA.name, split, itertools.islice(found, SIZES[split]))
         checks.check_split(split, splits[split], SIZES[split])
     check_disjoint(splits)
     return mini, splits

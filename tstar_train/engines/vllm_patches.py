@@ -1,4 +1,4 @@
-"""What is mended in vLLM, and in what it does to the trainer's model, so that both live in one process."""
+"""Patches of vLLM, and of what it does to the trainer's model, without which the two cannot share a process."""
 
 from __future__ import annotations
 

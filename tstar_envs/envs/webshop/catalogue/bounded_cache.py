@@ -10,7 +10,7 @@ Argument = TypeVar("Argument", bound=Hashable)
 Result = TypeVar("Result")
 
 
-class Remembered(Generic[Argument, Result]):
+class BoundedCache(Generic[Argument, Result]):
     """Results for short arguments are remembered, and of long ones the last alone.
 
     Args:
