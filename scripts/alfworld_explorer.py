@@ -25,29 +25,29 @@ class Explorer:
 
     Args:
         game: what is played.
-        draw: decides.
+        rng: decides.
         verbs: how often each verb was played so far.
         eager: chance of playing at once the rarest of ``HARD_TO_REACH`` that the household allows, also where it changes nothing any more.
     """
 
-    def __init__(self, game: Game, draw: StableRandom, verbs: Counter[str], eager: float = 0.0) -> None:
-        self._game, self._draw, self._verbs, self._eager = game, draw, verbs, eager
+    def __init__(self, game: Game, rng: StableRandom, verbs: Counter[str], eager: float = 0.0) -> None:
+        self._game, self._rng, self._verbs, self._eager = game, rng, verbs, eager
         self._errands: list[Errand] = []
 
     def next_command(self, household: Household) -> str:
         """What to type next."""
-        draw, commands = self._draw, situation(self._game, household).commands
+        rng, commands = self._rng, situation(self._game, household).commands
         texts = sorted(commands)
-        if self._eager and draw.chance(self._eager):
+        if self._eager and rng.chance(self._eager):
             within = [text for text in texts if commands[text].verb in HARD_TO_REACH]
             if within:
                 least = min(self._verbs[commands[text].verb] for text in within)
-                return draw.choice([text for text in within if self._verbs[commands[text].verb] == least])
-        if draw.chance(_JUNK):
-            return mutate(draw.choice(texts), draw)
-        if draw.chance(_ASTRAY):
+                return rng.choice([text for text in within if self._verbs[commands[text].verb] == least])
+        if rng.chance(_JUNK):
+            return mutate(rng.choice(texts), rng)
+        if rng.chance(_ASTRAY):
             rare = sorted(texts, key=lambda text: (self._verbs[commands[text].verb], text))
-            return draw.choice(rare[:3] if draw.chance(0.5) else texts)
+            return rng.choice(rare[:3] if rng.chance(0.5) else texts)
         if not self._errands:
             self._errands = self._aim(household)
         while self._errands:
@@ -57,7 +57,7 @@ class Explorer:
                 self._errands.pop(0)
             if text is not None:
                 return text
-        return draw.choice(texts)
+        return rng.choice(texts)
 
     def _towards(self, household: Household, errand: Errand) -> commands.Command:
         if self._game.location_of[errand.receptacle] != household.location:
@@ -72,14 +72,14 @@ class Explorer:
 
     def _aim(self, household: Household) -> list[Errand]:
         """Errands for a verb that was rare so far, among those that the game has at all."""
-        game, draw = self._game, self._draw
+        game, rng = self._game, self._rng
         able = {commands.CLEAN: game.cleanable, commands.HEAT: game.heatable, commands.COOL: game.coolable}
         aims: list[tuple[int, list[Errand]]] = []
         for verb, members in able.items():
             tools = [r for r in game.reachable if game.receptacle_kinds[r] == commands.APPLIANCES[verb]]
             if tools and members:
-                thing = draw.choice(sorted(members))
-                treat = Errand(draw.choice(tools), False, verb, thing)
+                thing = rng.choice(sorted(members))
+                treat = Errand(rng.choice(tools), False, verb, thing)
                 aims.append(
                     (
                         self._verbs[verb],
@@ -91,7 +91,7 @@ class Explorer:
                     )
                 )
         if game.knives and game.sliceable:
-            thing, knife = draw.choice(sorted(game.sliceable)), draw.choice(sorted(game.knives))
+            thing, knife = rng.choice(sorted(game.sliceable)), rng.choice(sorted(game.knives))
             places = self._places(household, thing)
             if places:
                 cut = Errand(places[0], False, commands.SLICE, thing)
@@ -110,7 +110,7 @@ class Explorer:
                 )
         lamps = [lamp for lamp in sorted(game.toggleable) if self._places(household, lamp)]
         if lamps:
-            lamp = draw.choice(lamps)
+            lamp = rng.choice(lamps)
             aims.append(
                 (
                     self._verbs[commands.USE],
@@ -119,15 +119,15 @@ class Explorer:
             )
         doors = [r for r in game.reachable if r in game.openable]
         if doors:
-            door = draw.choice(doors)
+            door = rng.choice(doors)
             aims.append((self._verbs[commands.CLOSE], [Errand(door, True, commands.CLOSE, door)]))
         movable = sorted(game.pickupable)
         if movable:
-            thing = draw.choice(movable)
+            thing = rng.choice(movable)
             aims.append(
                 (self._verbs[commands.MOVE], [*self._fetch(household, thing), *self._put_away(thing)])
             )
-        return min(aims, key=lambda aim: aim[0] * (0.5 + draw.below(100) / 100))[1] if aims else []
+        return min(aims, key=lambda aim: aim[0] * (0.5 + rng.below(100) / 100))[1] if aims else []
 
     def _places(self, household: Household, thing: int) -> list[int]:
         return [r for r in self._game.reachable if thing in household.contents[r]]
@@ -143,22 +143,22 @@ class Explorer:
 
     def _put_away(self, thing: int) -> list[Errand]:
         places = sorted(r for r in self._game.fitting[thing] if self._game.location_of[r] != NOTHING)
-        return [Errand(self._draw.choice(places), True, commands.MOVE, thing)] if places else []
+        return [Errand(self._rng.choice(places), True, commands.MOVE, thing)] if places else []
 
 
-def mutate(text: str, draw: StableRandom) -> str:
+def mutate(text: str, rng: StableRandom) -> str:
     """A command with a small accident: mostly no command any more."""
-    cut = draw.below(len(text) + 1)
+    cut = rng.below(len(text) + 1)
     words = text.split()
-    return draw.choice(
+    return rng.choice(
         (
             text[:cut] + text[cut + 1 :],
-            text[:cut] + draw.choice("abc 123\t.") + text[cut:],
+            text[:cut] + rng.choice("abc 123\t.") + text[cut:],
             text.upper(),
             f"  {text} ",
             f"{text}.",
             text[:cut],
-            " ".join(draw.shuffled(words)),
+            " ".join(rng.shuffled(words)),
             " ".join(words[1:]),
             text.replace("1", "2"),
             text.replace("move", "put").replace(" to ", " in/on "),

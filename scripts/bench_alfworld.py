@@ -78,11 +78,11 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
         resets[1].append(
             clock(lambda: [env.reset(options=task) for _ in range(OURS_PER_THEIRS)]) / OURS_PER_THEIRS
         )
-    draw, info = StableRandom(name), env.reset(options=task)[1]
+    rng, info = StableRandom(name), env.reset(options=task)[1]
     spent = [0.0, 0.0]
     played = 0
     for _ in range(steps):
-        command = draw.choice(info["admissible_actions"])
+        command = rng.choice(info["admissible_actions"])
         before = env.snapshot()
         spent[0] += clock(lambda command=command: original.step(command))
 
@@ -109,11 +109,11 @@ def measure(scene: Scene, name: str, steps: int) -> dict[str, float]:
 def fresh_steps(scenes: list[Scene]) -> float:
     """Seconds per step of ours where no state was seen before: random walks, each game once."""
     tasks = [Task(f"fresh-{n}", "test", scene.task, scene) for n, scene in enumerate(scenes)]
-    env, draw, spent, steps = ALFWorldEnv(task_set=task_set("bench", tasks)), StableRandom("fresh"), 0.0, 0
+    env, rng, spent, steps = ALFWorldEnv(task_set=task_set("bench", tasks)), StableRandom("fresh"), 0.0, 0
     for task in tasks:
         info, over = env.reset(options={"task": task.id})[1], False
         while not over:
-            command = draw.choice(info["admissible_actions"])
+            command = rng.choice(info["admissible_actions"])
             began = time.process_time()
             *_, terminated, truncated, info = env.step(command)
             spent, steps, over = spent + time.process_time() - began, steps + 1, terminated or truncated

@@ -31,11 +31,11 @@ WALLS = (0, 6, 12, 24)
 
 def draw_level(walls: int, boxes: int, seed: int) -> tuple[Room, State]:
     """A random level; all of its boxes within the player's reach if there were no others."""
-    draw = random.Random(f"{walls}/{boxes}/{seed}")
+    rng = random.Random(f"{walls}/{boxes}/{seed}")
     inner = [(row, column) for row in range(1, SIZE - 1) for column in range(1, SIZE - 1)]
     while True:
         rows = [["#"] * SIZE for _ in range(SIZE)]
-        places = draw.sample(inner, len(inner))[walls:]
+        places = rng.sample(inner, len(inner))[walls:]
         for place, (row, column) in enumerate(places):
             rows[row][column] = (
                 "$" if place < boxes else "." if place < 2 * boxes else "@" if place == 2 * boxes else " "

@@ -40,22 +40,22 @@ COMMON = ("gift", "home", "friends", "edition", "workshop", "guide", "parts", "s
 def random_steps(observation: str, steps: int) -> tuple[float, float]:
     """Steps per second and mean milliseconds of a reset, under random searches and clicks as the original was measured."""
     env = WebShopEnv(data="mini", observation=observation, split="train", horizon=100)
-    draw, tasks = random.Random(0), env.task_ids()
+    rng, tasks = random.Random(0), env.task_ids()
     queries = [env.shop.tasks[task].query for task in tasks]
     resets = spent = 0.0
     count, over = 0, True
     for _ in range(steps):
         start = time.process_time()
         if over:
-            _, info = env.reset(options={"task": draw.choice(tasks)})
+            _, info = env.reset(options={"task": rng.choice(tasks)})
             resets += time.process_time() - start
             count += 1
             start = time.process_time()
         clicks = info["admissible_actions"]
         action = (
-            f"search[{draw.choice(queries)} {draw.choice(queries)}]"
+            f"search[{rng.choice(queries)} {rng.choice(queries)}]"
             if info["search_available"]
-            else draw.choice(clicks)
+            else rng.choice(clicks)
         )
         _, _, terminated, truncated, info = env.step(action)
         over = terminated or truncated
@@ -83,12 +83,12 @@ def synthetic(count: int) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict
     shop = load_shop("mini")
     base = [shop.catalogue.product(number) for number in range(len(shop.catalogue))]
     wishes = {task.goal["asin"]: task for task in shop.tasks.values()}
-    draw = random.Random(1)
+    rng = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    tail = ["".join(draw.choices(letters, k=draw.randint(4, 9))) for _ in range(200_000)]
+    tail = ["".join(rng.choices(letters, k=rng.randint(4, 9))) for _ in range(200_000)]
     for number in range(count):
-        one, other = base[int(draw.random() * 1000)], base[int(draw.random() * 1000)]
-        rare = [tail[int(200_000 * draw.random() ** 3)] for _ in range(12)]
+        one, other = base[int(rng.random() * 1000)], base[int(rng.random() * 1000)]
+        rare = [tail[int(200_000 * rng.random() ** 3)] for _ in range(12)]
         product = {
             "asin": f"S{number:09d}",
             "name": f"{one['name']} {' '.join(rare[:6])}",
@@ -175,13 +175,11 @@ def measure_large(source: Path) -> None:
     env = WebShopEnv(data=str(source))
     opened = time.perf_counter() - start
     catalogue, tasks = env.shop.catalogue, list(env.shop.tasks.values())
-    draw = random.Random(2)
+    rng = random.Random(2)
     kinds = {
         "instructions": [task.instruction.partition(", and price")[0] for task in tasks],
-        "titles": [catalogue.product(draw.randrange(len(catalogue)))["name"] for _ in range(500)],
-        "two products' names": [
-            f"{draw.choice(tasks).query} {draw.choice(tasks).query}" for _ in range(2000)
-        ],
+        "titles": [catalogue.product(rng.randrange(len(catalogue)))["name"] for _ in range(500)],
+        "two products' names": [f"{rng.choice(tasks).query} {rng.choice(tasks).query}" for _ in range(2000)],
         "the most common words": [
             " ".join(words) for size in (2, 3, 4) for words in itertools.combinations(COMMON, size)
         ],
@@ -190,7 +188,7 @@ def measure_large(source: Path) -> None:
     most, every = 0.0, []
     for kind, queries in kinds.items():
         times = []
-        for number, query in enumerate(draw.sample(sorted(set(queries)), SEARCHES)):
+        for number, query in enumerate(rng.sample(sorted(set(queries)), SEARCHES)):
             start = time.perf_counter(), time.process_time()
             catalogue.search(query)
             times.append((time.perf_counter() - start[0], time.process_time() - start[1]))

@@ -189,7 +189,7 @@ def chances(weights: Floats, features: NDArray[np.int64]) -> Floats:
 
 
 def play(
-    world: World, weights: Floats, split: str, tasks: Sequence[str], draw: np.random.Generator
+    world: World, weights: Floats, split: str, tasks: Sequence[str], rng: np.random.Generator
 ) -> list[Walk]:
     """An episode of each level, side by side."""
     walks = [Walk(world.begin(split, task), []) for task in tasks]
@@ -198,7 +198,7 @@ def play(
         if not running:
             break
         features = np.stack([world.seen(tasks[i], at[i]) for i in running])
-        chosen = (chances(weights, features).cumsum(1) < draw.random(len(running))[:, None]).sum(1).clip(0, 3)
+        chosen = (chances(weights, features).cumsum(1) < rng.random(len(running))[:, None]).sum(1).clip(0, 3)
         going_on = []
         for i, choice, row in zip(running, chosen, features, strict=True):
             key, solved, over, valid = world.move(tasks[i], at[i], int(choice))
@@ -284,12 +284,12 @@ def _gradient(
 
 def train(world: World, weights: Floats, name: str, rate: float, seed: int, options: Options) -> Floats:
     """Train from the start; the rate falls to zero."""
-    draw = np.random.default_rng(1000 + seed)
+    rng = np.random.default_rng(1000 + seed)
     ids = world.ids("train")
-    order, optimizer = draw.permutation(len(ids)), Adam()
+    order, optimizer = rng.permutation(len(ids)), Adam()
     for k in range(options.iterations):
         levels = [ids[order[(16 * k + j) % len(ids)]] for j in range(16) for _ in range(8)]
-        walks = play(world, weights, "train", levels, draw)
+        walks = play(world, weights, "train", levels, rng)
         worth = np.concatenate(
             [row for g in range(16) for row in credits(name, walks[8 * g : 8 * g + 8], options.gamma)]
         )
@@ -321,10 +321,10 @@ def train(world: World, weights: Floats, name: str, rate: float, seed: int, opti
 
 def measure(world: World, weights: Floats, split: str, levels: int, samples: int) -> Floats:
     """Success on each level, the mean of several episodes."""
-    draw = np.random.default_rng(7)
+    rng = np.random.default_rng(7)
     tasks = list(world.ids(split)[:levels])
     return np.mean(
-        [[walk.reward for walk in play(world, weights, split, tasks, draw)] for _ in range(samples)], axis=0
+        [[walk.reward for walk in play(world, weights, split, tasks, rng)] for _ in range(samples)], axis=0
     )
 
 

@@ -83,14 +83,14 @@ class Teaching(Generic[Task, State]):
         """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
         return self._oracle_step(task, state, wording)
 
-    def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
+    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
         """A believable wrong thought and action, for states an expert alone would never see; by default any admissible action."""
         admissible = self._admissible(task, state)
         if not admissible:
             raise UnknownOption(
                 f"{self._name()} lists no admissible actions and its class does not define _mistake"
             )
-        return "", draw.choice(list(admissible))
+        return "", rng.choice(list(admissible))
 
     def _distance(self, task: Task, state: State) -> float | None:
         """Steps left for the oracle, None if the state is lost."""

@@ -31,8 +31,8 @@ def copy_heads(model: Qwen2ForCausalLM, seed: int) -> None:
     """
     config = model.config
     size = config.hidden_size // config.num_attention_heads
-    draw = torch.Generator().manual_seed(seed)
-    token, mark = _orthonormal(size, config.hidden_size, draw), _orthonormal(size, config.hidden_size, draw)
+    rng = torch.Generator().manual_seed(seed)
+    token, mark = _orthonormal(size, config.hidden_size, rng), _orthonormal(size, config.hidden_size, rng)
     # Rotary embedding turns the pairs (i, i + size/2) the more slowly the larger i is.
     slow = torch.tensor([*range(size // 4, size // 2), *range(3 * size // 4, size)])
     with torch.no_grad():
@@ -48,12 +48,12 @@ def copy_heads(model: Qwen2ForCausalLM, seed: int) -> None:
             for projection, seen in ((second.q_proj, token), (second.k_proj, mark)):
                 projection.weight[rows], projection.bias[rows] = 0.0, 0.0
                 projection.weight[head * size + slow] = _MATCH * seen[part]
-            copied = _orthonormal(size, config.hidden_size, draw)
+            copied = _orthonormal(size, config.hidden_size, rng)
             second.v_proj.weight[rows] = copied
             second.o_proj.weight[:, rows] = _OUT * copied.T
 
 
-def _orthonormal(rows: int, columns: int, draw: torch.Generator) -> Tensor:
+def _orthonormal(rows: int, columns: int, rng: torch.Generator) -> Tensor:
     """Random orthonormal rows."""
-    columnwise: Tensor = torch.linalg.qr(torch.randn(columns, rows, generator=draw))[0]
+    columnwise: Tensor = torch.linalg.qr(torch.randn(columns, rows, generator=rng))[0]
     return columnwise.T

@@ -50,10 +50,10 @@ def practice_rows(
     world = 0
     while True:
         env = practice(f"{seed}/{world}")
-        chance = random.Random(f"demonstrations/{seed}/{world}")
+        rng = random.Random(f"demonstrations/{seed}/{world}")
         for task_id in env.task_ids("train"):
-            rows = _episode_rows(env, task_id, codec, chance, style, seen, limit)
-            yield from (row for row in rows if style.kept == 1.0 or chance.random() < style.kept)
+            rows = _episode_rows(env, task_id, codec, rng, style, seen, limit)
+            yield from (row for row in rows if style.kept == 1.0 or rng.random() < style.kept)
         world += 1
 
 
@@ -68,10 +68,10 @@ def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
     if not held:
         yield from rows
         return
-    chance = random.Random(f"shuffled/{seed}")
+    rng = random.Random(f"shuffled/{seed}")
     pool = list(itertools.islice(rows, held))
     for row in rows:
-        drawn = chance.randrange(held)
+        drawn = rng.randrange(held)
         yield pool[drawn]
         pool[drawn] = row
 
@@ -80,7 +80,7 @@ def _episode_rows(
     env: TextEnv[object, object],
     task_id: str,
     codec: Codec,
-    chance: random.Random,
+    rng: random.Random,
     style: DemonstrationStyle,
     seen: EnvRecipe,
     limit: int | None,
@@ -93,18 +93,18 @@ def _episode_rows(
     extra: list[Row] = []
     over = False
     while not over:
-        expert = env.oracle(wording=chance.randrange(style.wordings))
+        expert = env.oracle(wording=rng.randrange(style.wordings))
         if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
             return []
         try:
             context = transcript.context(None if limit is None else limit - seen.max_tokens)
         except ContextTooLong:
             return []
-        if chance.random() < style.contrast:
-            extra.append(_contrast_row(env, context, expert, codec, chance))
-        imitate = chance.random() >= style.mistake
-        reply = expert if imitate else env.mistake(str(chance.random()))
-        if chance.random() < style.no_thought:
+        if rng.random() < style.contrast:
+            extra.append(_contrast_row(env, context, expert, codec, rng))
+        imitate = rng.random() >= style.mistake
+        reply = expert if imitate else env.mistake(str(rng.random()))
+        if rng.random() < style.no_thought:
             reply = render_reply("", parse_reply(reply).action)
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
@@ -132,12 +132,12 @@ def _whole(turns: list[Row]) -> list[Row]:
 
 
 def _contrast_row(
-    env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, chance: random.Random
+    env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, rng: random.Random
 ) -> Row:
     """The expert's reply after the context, a failed branch and a successful one (the expert's, in another wording)."""
     here = env.snapshot()
     branches = []
-    for reply in (env.mistake(str(chance.random())), env.oracle(wording=chance.randrange(4)) or expert):
+    for reply in (env.mistake(str(rng.random())), env.oracle(wording=rng.randrange(4)) or expert):
         observation, *_ = env.step(reply)
         env.restore(here)
         parsed = parse_reply(reply)

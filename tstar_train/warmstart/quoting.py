@@ -24,14 +24,14 @@ def quoting_rows(vocabulary: int, seed: int) -> Iterator[Row]:
         vocabulary: number of tokens.
         seed: same seed, same rows.
     """
-    chance = random.Random(f"quoting/{seed}")
+    rng = random.Random(f"quoting/{seed}")
     while True:
-        length = chance.randint(_SHORTEST, _LONGEST)
-        ids = [chance.randrange(_FIRST_TOKEN, vocabulary) for _ in range(length)]
+        length = rng.randint(_SHORTEST, _LONGEST)
+        ids = [rng.randrange(_FIRST_TOKEN, vocabulary) for _ in range(length)]
         row = Row(list(ids), [0] * length)
         while len(row.ids) < length + _QUOTED:
-            first = chance.randrange(length - _PIECE[0])
-            piece = ids[first : first + chance.randint(*_PIECE)]
+            first = rng.randrange(length - _PIECE[0])
+            piece = ids[first : first + rng.randint(*_PIECE)]
             row.ids += piece
             row.mask += [0] + [1] * (len(piece) - 1)
         yield row

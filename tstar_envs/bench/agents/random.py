@@ -21,22 +21,22 @@ class RandomAgent:
     """See the module."""
 
     def __init__(self) -> None:
-        self._draw = StableRandom(0)
+        self._rng = StableRandom(0)
         self._read: list[str] = []
 
     def reset(self, observation: str, info: Info) -> None:
         """Start the stream of this episode."""
-        self._draw = StableRandom(int(info.get("agent_seed", 0)))
+        self._rng = StableRandom(int(info.get("agent_seed", 0)))
         self._read = [info["instruction"]]
 
     def act(self, observation: str, info: Info) -> str:
         """A random action."""
         admissible: list[str] | None = info["admissible_actions"]
         if admissible:
-            return self._draw.choice(admissible)
+            return self._rng.choice(admissible)
         self._read.append(observation)
         text = " ".join(self._read)
-        if info["step"] > 0 and self._draw.chance(ANSWER_CHANCE):
-            return f"finish[{self._draw.choice(_PHRASE.findall(text) or ['yes'])}]"
+        if info["step"] > 0 and self._rng.chance(ANSWER_CHANCE):
+            return f"finish[{self._rng.choice(_PHRASE.findall(text) or ['yes'])}]"
         words = _WORD.findall(text) or ["anything"]
-        return f"search[{' '.join(self._draw.choice(words) for _ in range(1 + self._draw.below(3)))}]"
+        return f"search[{' '.join(self._rng.choice(words) for _ in range(1 + self._rng.below(3)))}]"

@@ -206,8 +206,8 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
             )
         return self._oracle_step(loaded, state, wording)
 
-    def _mistake(self, loaded: LoadedTask, state: State, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(loaded.game, state.household, draw)
+    def _mistake(self, loaded: LoadedTask, state: State, rng: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(loaded.game, state.household, rng)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:

@@ -31,7 +31,7 @@ def next_step(game: Game, household: Household, wording: int = 0) -> tuple[str, 
     return thought(game, household, errands, command, wording % WORDINGS), text
 
 
-def mistake(game: Game, household: Household, draw: StableRandom) -> tuple[str, str]:
+def mistake(game: Game, household: Household, rng: StableRandom) -> tuple[str, str]:
     """A command that does not lead nearer to the goal.
 
     Whoever looks for an object mostly looks in a wrong place, as one does who cannot know where things are, and now and then sees
@@ -39,21 +39,21 @@ def mistake(game: Game, household: Household, draw: StableRandom) -> tuple[str, 
     """
     errands = plan(game, household)
     if errands and errands[0].verb == TAKE:
-        if household.location != NOTHING and draw.chance(_SEEING_WHAT_IS_NOT_THERE):
-            imagined = _imagined(game, household, errands[0], draw)
+        if household.location != NOTHING and rng.chance(_SEEING_WHAT_IS_NOT_THERE):
+            imagined = _imagined(game, household, errands[0], rng)
             if imagined is not None:
                 return imagined
-        if draw.chance(_LOOKING_ELSEWHERE):
-            for command, text in _elsewhere(game, household, draw):
+        if rng.chance(_LOOKING_ELSEWHERE):
+            for command, text in _elsewhere(game, household, rng):
                 if _leads_nowhere(game, household, command):
                     aside = errands[0]._replace(receptacle=command.thing)
-                    return thought(game, household, (aside,), command, draw.below(WORDINGS)), text
+                    return thought(game, household, (aside,), command, rng.below(WORDINGS)), text
     commands = situation(game, household).commands
-    texts = draw.shuffled([text for text, command in commands.items() if command.verb != HELP])
+    texts = rng.shuffled([text for text, command in commands.items() if command.verb != HELP])
     for text in texts[:_TRIES]:
         if _leads_nowhere(game, household, commands[text]):
-            return _say_mistake(text, draw), text
-    return _say_mistake("look", draw), "look"  # never leads anywhere
+            return _say_mistake(text, rng), text
+    return _say_mistake("look", rng), "look"  # never leads anywhere
 
 
 def _leads_nowhere(game: Game, household: Household, command: Command) -> bool:
@@ -61,7 +61,7 @@ def _leads_nowhere(game: Game, household: Household, command: Command) -> bool:
     return now is None or after is None or after >= now
 
 
-def _imagined(game: Game, household: Household, errand: Errand, draw: StableRandom) -> tuple[str, str] | None:
+def _imagined(game: Game, household: Household, errand: Errand, rng: StableRandom) -> tuple[str, str] | None:
     """Take the object from a place at hand where it is not: a command that does nothing."""
     near = [
         r
@@ -70,14 +70,14 @@ def _imagined(game: Game, household: Household, errand: Errand, draw: StableRand
     ]
     if not near:
         return None
-    aside = errand._replace(receptacle=draw.choice(near))
+    aside = errand._replace(receptacle=rng.choice(near))
     text = f"take {game.object_names[errand.thing]} from {game.receptacle_names[aside.receptacle]}"
     return thought(
-        game, household, (aside,), Command(TAKE, errand.thing, aside.receptacle), draw.below(WORDINGS)
+        game, household, (aside,), Command(TAKE, errand.thing, aside.receptacle), rng.below(WORDINGS)
     ), text
 
 
-def _elsewhere(game: Game, household: Household, draw: StableRandom) -> list[tuple[Command, str]]:
+def _elsewhere(game: Game, household: Household, rng: StableRandom) -> list[tuple[Command, str]]:
     """Where one could look for the object in vain, in order of trying: what is closed here, then other places that take its kind."""
     right = {game.location_of[r] for r in game.reachable if set(game.targets) & set(household.contents[r])}
     likely = frozenset[int]().union(*(game.fitting[thing] for thing in game.targets))
@@ -88,8 +88,8 @@ def _elsewhere(game: Game, household: Household, draw: StableRandom) -> list[tup
         and command.thing in likely
         and game.location_of[command.thing] not in right
     ]
-    return sorted(draw.shuffled(wrong), key=lambda pair: pair[0].verb != OPEN)
+    return sorted(rng.shuffled(wrong), key=lambda pair: pair[0].verb != OPEN)
 
 
-def _say_mistake(text: str, draw: StableRandom) -> str:
-    return draw.choice(_MISTAKES).format(a=text)
+def _say_mistake(text: str, rng: StableRandom) -> str:
+    return rng.choice(_MISTAKES).format(a=text)

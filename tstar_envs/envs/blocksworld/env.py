@@ -190,8 +190,8 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
         return view.expert.next_step(state, wording)
 
-    def _mistake(self, view: TaskView, state: State, draw: StableRandom) -> tuple[str, str]:
-        return view.expert.mistake(state, draw)
+    def _mistake(self, view: TaskView, state: State, rng: StableRandom) -> tuple[str, str]:
+        return view.expert.mistake(state, rng)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> BlocksworldEnv:

@@ -64,7 +64,7 @@ class Expert:
         thought = explain(self._goal, self._language, state, step, left == 1, wording)
         return thought, self._language.action(step.operator)
 
-    def mistake(self, state: State, draw: StableRandom) -> tuple[str, str]:
+    def mistake(self, state: State, rng: StableRandom) -> tuple[str, str]:
         """A legal operator that does not lead nearer to the goal; where every legal one does, one that is not possible."""
         now = self.distance(state)
         wrong = [
@@ -72,8 +72,8 @@ class Expert:
             for operator in legal_operators(state, towers(state))
             if self.distance(transition(state, operator)) >= now
         ]
-        operator = draw.choice(wrong or _impossible(state))
-        wordings = (draw.choice(THOUGHTS[self._language.vocabulary.name].mistakes),)
+        operator = rng.choice(wrong or _impossible(state))
+        wordings = (rng.choice(THOUGHTS[self._language.vocabulary.name].mistakes),)
         thought = say(self._language, wordings, 0, Fact(CLEAR, operator.block), operator)
         return thought, self._language.action(operator)
 

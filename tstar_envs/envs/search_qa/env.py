@@ -206,8 +206,8 @@ class SearchQAEnv(TextEnv[Task, State]):
     def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         return oracle.next_step(task, state, wording)
 
-    def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(task, state, draw)
+    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(task, state, rng)
 
     @classmethod
     def practice(

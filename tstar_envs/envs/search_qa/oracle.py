@@ -22,7 +22,7 @@ def next_step(task: Task, state: State, wording: int = 0) -> tuple[str, str] | N
     """
     if state.answer is not None:
         return None
-    draw = StableRandom(f"{task.id}/{len(state.cache)}/{wording}")
+    rng = StableRandom(f"{task.id}/{len(state.cache)}/{wording}")
     tried = {query_key(key) for key, _ in state.cache}
     for position, hop in enumerate(task.hops):
         if hop.passage in state.seen:
@@ -32,12 +32,12 @@ def next_step(task: Task, state: State, wording: int = 0) -> tuple[str, str] | N
             return None
         again = len(untried) < len(hop.queries)
         return thoughts.thought(
-            task.kind, task.hops, position, again, task.golden_answers[0], draw
+            task.kind, task.hops, position, again, task.golden_answers[0], rng
         ), f"search[{untried[0]}]"
     answer = task.golden_answers[0]
     if not task.hops:  # outside files without hops: the expert knows the answer and says so
         return "I know the answer.", f"finish[{answer}]"
-    return thoughts.thought(task.kind, task.hops, len(task.hops), False, answer, draw), f"finish[{answer}]"
+    return thoughts.thought(task.kind, task.hops, len(task.hops), False, answer, rng), f"finish[{answer}]"
 
 
 def distance(task: Task, state: State) -> float | None:
@@ -52,17 +52,17 @@ def distance(task: Task, state: State) -> float | None:
     return 1.0 + sum(hop.passage not in state.seen for hop in task.hops)
 
 
-def mistake(task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
+def mistake(task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
     """A believable wrong step: the wrong entity, the whole question as a query, an old query again, or a mixed-up name."""
     entities = [h.entity for h in task.hops] + [h.value for h in task.hops] or [task.question]
-    guess = draw.choice(entities)
-    kind = draw.below(4)
+    guess = rng.choice(entities)
+    kind = rng.below(4)
     if kind == 0:
         return f"I search for {guess}.", f"search[{guess}]"
     if kind == 1:
         return "I search for the whole question.", f"search[{task.question}]"
     if kind == 2 and state.cache:
-        query = draw.choice(state.cache)[0]
+        query = rng.choice(state.cache)[0]
         return "I read that passage again.", f"search[{query}]"
-    words = " ".join(draw.choice(entities).split()[:1] + draw.choice(entities).split()[-1:])
+    words = " ".join(rng.choice(entities).split()[:1] + rng.choice(entities).split()[-1:])
     return f"I need to find {words} first.", f"search[{words}]"

@@ -43,10 +43,10 @@ def practice_set(
     seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa"
 ) -> tuple[QASet, list[tuple[str, str]]]:
     """A fresh world's questions, in the shares of the shipped splits, and its corpus as (id, contents)."""
-    draw = StableRandom(f"practice/{seed}/questions")
+    rng = StableRandom(f"practice/{seed}/questions")
     maker = WORLDS[question_set(dataset).world]
     mini = maker.make(f"practice/{seed}", {"train": maker.practice}, sorted(held_out_names(dataset)))
-    chosen = draw.shuffled(GENERATORS[dataset].practice(mini, questions, draw))
+    chosen = rng.shuffled(GENERATORS[dataset].practice(mini, questions, rng))
     tasks = {
         id_: question.task(id_, "train")
         for number, question in enumerate(chosen)

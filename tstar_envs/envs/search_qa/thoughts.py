@@ -68,14 +68,14 @@ def compares(kind: str) -> bool:
     )
 
 
-def fact(hop: Hop, draw: StableRandom) -> str:
+def fact(hop: Hop, rng: StableRandom) -> str:
     """One fact as a clause."""
-    clause = draw.choice(FACTS[hop.relation]).format(e=hop.entity, v=hop.value, d=with_article(hop.value))
+    clause = rng.choice(FACTS[hop.relation]).format(e=hop.entity, v=hop.value, d=with_article(hop.value))
     return clause[0].upper() + clause[1:]
 
 
 def thought(
-    kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, draw: StableRandom
+    kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, rng: StableRandom
 ) -> str:
     """What the oracle thinks before it looks up hop ``position`` (or answers, where that is the number of hops).
 
@@ -85,21 +85,21 @@ def thought(
         position: index of the next hop.
         again: whether an earlier query for this hop did not find it.
         answer: the golden answer.
-        draw: chooses the wording.
+        rng: chooses the wording.
     """
     if position == len(hops):
         if not compares(kind):
-            return draw.choice(_ANSWER_BRIDGE).format(f=fact(hops[-1], draw))
-        return draw.choice(_ANSWER_COMPARISON).format(f=" and ".join(fact(h, draw) for h in hops), a=answer)
+            return rng.choice(_ANSWER_BRIDGE).format(f=fact(hops[-1], rng))
+        return rng.choice(_ANSWER_COMPARISON).format(f=" and ".join(fact(h, rng) for h in hops), a=answer)
     asked = hops[position]
     # A hop that joins what others found looks for an entity that is not known yet, by what is.
     joins = asked.entity not in asked.queries[0]
     entity = asked.queries[0] if joins else asked.entity
     if again:
-        return draw.choice(_AGAIN).format(e=entity)
+        return rng.choice(_AGAIN).format(e=entity)
     if position == 0:
-        return draw.choice(_START).format(e=entity)
+        return rng.choice(_START).format(e=entity)
     wordings = (
         _NEXT_JOIN if joins else _NEXT_BRIDGE if hops[position - 1].value == entity else _NEXT_COMPARISON
     )
-    return draw.choice(wordings).format(f=fact(hops[position - 1], draw), e=entity)
+    return rng.choice(wordings).format(f=fact(hops[position - 1], rng), e=entity)

@@ -226,8 +226,8 @@ class SokobanEnv(TextEnv[TaskView, State]):
     def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
         return view.expert.next_step(state, wording)
 
-    def _mistake(self, view: TaskView, state: State, draw: StableRandom) -> tuple[str, str]:
-        return view.expert.mistake(state, draw)
+    def _mistake(self, view: TaskView, state: State, rng: StableRandom) -> tuple[str, str]:
+        return view.expert.mistake(state, rng)
 
     @classmethod
     def practice(cls, seed: int | str, *, difficulty: str = "easy", **options: Any) -> SokobanEnv:

@@ -109,7 +109,7 @@ class Expert:
                 target += room.offsets[direction]
         return walked, box, target
 
-    def mistake(self, state: State, draw: StableRandom) -> tuple[str, str]:
+    def mistake(self, state: State, rng: StableRandom) -> tuple[str, str]:
         """A move that is not on a shortest way, one that does not lose if there is such, with a thought that fits it."""
         room = self._task.room
         best = self.plan(state)
@@ -122,16 +122,16 @@ class Expert:
             elif best is None or len(left) >= len(best):
                 wrong.append(direction)
         bumps = [d for d in range(len(DIRECTIONS)) if transition(room, state, d)[0] is state]
-        direction = draw.choice(wrong or losing or bumps or list(range(len(DIRECTIONS))))
+        direction = rng.choice(wrong or losing or bumps or list(range(len(DIRECTIONS))))
         boxes, player = state
         ahead = player + room.offsets[direction]
         pushes = bool(boxes >> ahead & 1)
         thought = thoughts.wrong_thought(
-            box=text.place(room, ahead if pushes else draw.choice(list(cells(boxes)))),
+            box=text.place(room, ahead if pushes else rng.choice(list(cells(boxes)))),
             way=DIRECTIONS[direction].lower(),
             player=text.place(room, player),
-            target=text.place(room, draw.choice(list(cells(room.targets)))),
+            target=text.place(room, rng.choice(list(cells(room.targets)))),
             pushes=pushes,
-            wording=draw.below(2),
+            wording=rng.below(2),
         )
         return thought, DIRECTIONS[direction]

@@ -176,8 +176,8 @@ class WebShopEnv(TextEnv[Task, State]):
     def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
         return oracle.next_step(self.shop.catalogue, task, state, wording)
 
-    def _mistake(self, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(self.shop.catalogue, task, state, draw)
+    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+        return oracle.mistake(self.shop.catalogue, task, state, rng)
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:

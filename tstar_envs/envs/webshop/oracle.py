@@ -136,17 +136,17 @@ def distance(catalogue: Catalogue, task: Task, state: State) -> float | None:
     return None
 
 
-def mistake(catalogue: Catalogue, task: Task, state: State, draw: StableRandom) -> tuple[str, str]:
+def mistake(catalogue: Catalogue, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
     """A believable wrong step: another product, another option, too narrow a search, leaving the page, a button that is not there."""
-    if state.page == "results" and draw.chance(0.1):
-        asin = draw.choice(
+    if state.page == "results" and rng.chance(0.1):
+        asin = rng.choice(
             [catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]
         ).lower()
-        button = draw.choice(("description", f"{asin[:-4]}{asin[-2:]}{asin[-4:-2]}"))
+        button = rng.choice(("description", f"{asin[:-4]}{asin[-2:]}{asin[-4:-2]}"))
         return f"I try {button}.", f"click[{button}]"
-    if state.page in ("search", "done") or draw.chance(0.15):
+    if state.page in ("search", "done") or rng.chance(0.15):
         words = task.goal["instruction_text"].split()
-        first = draw.below(max(1, len(words) - 3))
+        first = rng.below(max(1, len(words) - 3))
         query = " ".join(words[first : first + 4]).replace("[", " ").replace("]", " ")
         return f"I search for {query}.", f"search[{query}]"
     offered = [a for a in admissible(catalogue, state) if a != "click[buy now]"]
@@ -160,7 +160,7 @@ def mistake(catalogue: Catalogue, task: Task, state: State, draw: StableRandom) 
             for n in results(catalogue, state)
         }
         likely = [asin for asin in others if any(word in titles[asin] for word in words)]
-        action = draw.choice([f"click[{asin.lower()}]" for asin in likely or others] or offered)
+        action = rng.choice([f"click[{asin.lower()}]" for asin in likely or others] or offered)
         return "This one looks right.", action
-    action = draw.choice(offered)
+    action = rng.choice(offered)
     return f"I try {parse_action(action).argument}.", action

@@ -24,22 +24,20 @@ def practice_shop(seed: int | str) -> Shop:
 
     The goals are proved as those of the mini tier are (``generate.proof``).
     """
-    draw = StableRandom(f"webshop/practice/{seed}")
-    chosen = draw.shuffled([family for family in FAMILIES if SPLIT_OF[family] == "train"])[
-        :FAMILIES_OF_A_SHOP
-    ]
+    rng = StableRandom(f"webshop/practice/{seed}")
+    chosen = rng.shuffled([family for family in FAMILIES if SPLIT_OF[family] == "train"])[:FAMILIES_OF_A_SHOP]
     chosen = [
-        family._replace(query=invented_kind(draw)) if draw.chance(RENAMED) else family for family in chosen
+        family._replace(query=invented_kind(rng)) if rng.chance(RENAMED) else family for family in chosen
     ]
-    by_family = {family: make_drafts(family, draw) for family in chosen}
+    by_family = {family: make_drafts(family, rng) for family in chosen}
     drafts = [draft for own in by_family.values() for draft in own]
     products, catalogue = [draft.product for draft in drafts], collect(drafts)
     tasks: list[Task] = []
     for family, own in by_family.items():
-        for goal in choose_goals(family, own, products, catalogue, draw, GOALS, TRIES):
+        for goal in choose_goals(family, own, products, catalogue, rng, GOALS, TRIES):
             tasks.append(
                 task_of(
                     goal, f"webshop-practice-{seed}-{len(tasks):02d}", "train", LEXICON.nouns(goal["name"])
                 )
             )
-    return make_shop("practice", catalogue, draw.shuffled(tasks), practice_shop, seed)
+    return make_shop("practice", catalogue, rng.shuffled(tasks), practice_shop, seed)

@@ -29,16 +29,16 @@ def build(seed: int = SEED) -> dict[str, bytes]:
     files = {"houses.txt": "".join(map(write_house, draw_houses(seed).values())).encode()}
     seen: set[str] = set()
     for split, sizes in SIZES.items():
-        draw, maker = StableRandom(f"alfworld/{seed}/{split}"), maker_for(split == "valid_unseen", seed)
+        rng, maker = StableRandom(f"alfworld/{seed}/{split}"), maker_for(split == "valid_unseen", seed)
         lines: list[str] = []
         for task, size in zip(TASK_TYPES.values(), sizes, strict=True):
             wanted = len(lines) + size
             while len(lines) < wanted:
-                line = write_scene(maker.draw(task, draw))
+                line = write_scene(maker.draw(task, rng))
                 if line not in seen:
                     seen.add(line)
                     lines.append(line)
-        files[f"{split}.txt"] = "".join(draw.shuffled(lines)).encode()
+        files[f"{split}.txt"] = "".join(rng.shuffled(lines)).encode()
     return files
 
 

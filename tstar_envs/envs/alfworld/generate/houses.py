@@ -111,33 +111,33 @@ _SHARED_VIEW = 0.12
 def draw_house(scene: int, seed: int) -> House:
     """The room of a number, the same for the same seed."""
     room = next(letter for letter, numbers in SCENES.items() if scene in numbers)
-    draw = StableRandom(f"alfworld/house/{seed}/{scene}")
+    rng = StableRandom(f"alfworld/house/{seed}/{scene}")
     certain = _CERTAIN.get(scene, {})
     views: list[tuple[int, int, int, int]] = []
     receptacles: list[Receptacle] = []
     taken: set[tuple[int, int, int]] = set()
     for kind, numbers in _FURNITURE[room].items():
-        drawn = draw.choice(numbers)
+        drawn = rng.choice(numbers)
         for copy in range(certain.get(kind, drawn)):
-            position = _position(draw, taken)
-            if not (copy and draw.chance(_SHARED_VIEW)):  # else it shares the view of its neighbour
-                views.append(_view(draw, views))
+            position = _position(rng, taken)
+            if not (copy and rng.chance(_SHARED_VIEW)):  # else it shares the view of its neighbour
+                views.append(_view(rng, views))
             receptacles.append(Receptacle(kind, position, len(views) - 1))
-    lamps = 1 + draw.below(2) if scene in UNSEEN or draw.chance(_LAMPS.get(room, 0.0)) else 0
+    lamps = 1 + rng.below(2) if scene in UNSEEN or rng.chance(_LAMPS.get(room, 0.0)) else 0
     return House(scene, room, lamps if room in _LAMPS else 0, tuple(views), tuple(receptacles))
 
 
-def _position(draw: StableRandom, taken: set[tuple[int, int, int]]) -> tuple[int, int, int]:
+def _position(rng: StableRandom, taken: set[tuple[int, int, int]]) -> tuple[int, int, int]:
     while True:
         # Even centimetres far apart: objects stand around the middle of what they are in, and no two at one point.
-        position = draw.below(20) * 40 - 400, 10 + draw.below(8) * 20, draw.below(20) * 40 - 400
+        position = rng.below(20) * 40 - 400, 10 + rng.below(8) * 20, rng.below(20) * 40 - 400
         if position not in taken:
             taken.add(position)
             return position
 
 
-def _view(draw: StableRandom, views: list[tuple[int, int, int, int]]) -> tuple[int, int, int, int]:
+def _view(rng: StableRandom, views: list[tuple[int, int, int, int]]) -> tuple[int, int, int, int]:
     while True:
-        view = draw.below(33) - 16, draw.below(33) - 16, draw.below(4), 15 * draw.below(5)
+        view = rng.below(33) - 16, rng.below(33) - 16, rng.below(4), 15 * rng.below(5)
         if view not in views:
             return view

@@ -75,33 +75,33 @@ class SceneMaker:
             )
         self._spots: dict[tuple[int, str], list[int]] = {}
 
-    def draw(self, task: str, draw: StableRandom) -> Scene:
+    def draw(self, task: str, rng: StableRandom) -> Scene:
         """A game of a task type: its parameters after the real distribution, its house uniformly among those that can have it."""
         choices, sums, fitting = self._choices[task]
-        parameters = choices[bisect(sums, draw.below(sums[-1]))]
-        house = draw.choice(fitting[parameters])
+        parameters = choices[bisect(sums, rng.below(sums[-1]))]
+        house = rng.choice(fitting[parameters])
         contents: list[list[str]] = [[] for _ in house.receptacles]
         for kind in object_kinds().values():
             spots = self._spots_of(kind, house)
             wanted = kind.name == parameters.object
             if wanted and task in (PICK, PICK_TWO):
                 spots = [spot for spot in spots if house.receptacles[spot].kind != parameters.receptacle]
-            elif not wanted and not (spots and draw.chance(_PRESENT * kind.rooms.get(house.room, 0.0))):
+            elif not wanted and not (spots and rng.chance(_PRESENT * kind.rooms.get(house.room, 0.0))):
                 continue
-            copies = 1 if kind.fixed else draw.choice(_COPIES)
+            copies = 1 if kind.fixed else rng.choice(_COPIES)
             for _ in range(max(copies, 2) if wanted and task == PICK_TWO else copies):
-                contents[draw.choice(spots)].append(kind.name)
+                contents[rng.choice(spots)].append(kind.name)
         lamp_spots = self._spots_of(object_kinds()["DeskLamp"], house) or [
             number for number, receptacle in enumerate(house.receptacles) if receptacle.kind not in OPENABLE
         ]
         for _ in range(house.lamps):
-            contents[draw.choice(lamp_spots)].append("DeskLamp")
+            contents[rng.choice(lamp_spots)].append("DeskLamp")
         return Scene(
             house,
             task,
             parameters.object,
             parameters.receptacle,
-            draw.below(2),
+            rng.below(2),
             tuple(tuple(inside) for inside in contents),
         )
 
@@ -128,7 +128,7 @@ def fresh_scenes(
         tasks: ALFRED's names of the task types.
         unseen: in the four unseen rooms instead of the training rooms.
     """
-    draw, maker = StableRandom(f"alfworld/fresh/{seed}"), maker_for(unseen)
+    rng, maker = StableRandom(f"alfworld/fresh/{seed}"), maker_for(unseen)
     while True:
         for task in tasks:
-            yield maker.draw(task, draw)
+            yield maker.draw(task, rng)

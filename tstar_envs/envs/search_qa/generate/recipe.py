@@ -44,12 +44,12 @@ class Recipe:
     yes_no: Collection[str] = ()
 
     def candidates(
-        self, world: World, region: str, split: str, draw: StableRandom, kind: str
+        self, world: World, region: str, split: str, rng: StableRandom, kind: str
     ) -> Iterator[Question]:
         """Questions of one kind, until the world seems to hold none; sides, yes and no alternate from one to the next."""
         turn = idle = 0
         while idle < PATIENCE:
-            question = self.draw(world, region, split, draw, kind, turn)
+            question = self.draw(world, region, split, rng, kind, turn)
             idle = idle + 1 if question is None else 0
             if question is not None:
                 turn += 1
@@ -69,23 +69,23 @@ class Recipe:
         prover = ChainProver(mini)
         splits: dict[str, list[Task]] = {}
         for split, size in self.sizes.items():
-            draw = StableRandom(f"{seed}/{self.question_set.name}/{split}")
+            rng = StableRandom(f"{seed}/{self.question_set.name}/{split}")
             chosen = collect(
                 self.counts(size),
-                lambda kind, split=split, draw=draw: self.candidates(mini.world, split, split, draw, kind),  # type: ignore[misc]
+                lambda kind, split=split, rng=rng: self.candidates(mini.world, split, split, rng, kind),  # type: ignore[misc]
                 lambda question: self.rejection(prover, question),
                 self.yes_no,
             )
-            splits[split] = numbered(self.question_set.name, split, draw.shuffled(chosen))
+            splits[split] = numbered(self.question_set.name, split, rng.shuffled(chosen))
             check_split(split, splits[split], size)
         check_disjoint(splits)
         return mini, splits
 
-    def practice(self, mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+    def practice(self, mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
         """See ``generator.Practice``; proved as shipped ones are, since joins often cannot be found."""
         prover, chosen = ChainProver(mini), list[Question]()
         for kind, number in self.counts(count).items():
-            drawn = itertools.islice(self.candidates(mini.world, "train", "train", draw, kind), 20 * number)
+            drawn = itertools.islice(self.candidates(mini.world, "train", "train", rng, kind), 20 * number)
             fit = (question for question in drawn if not self.rejection(prover, question))
             chosen += itertools.islice(fit, number)
         return chosen

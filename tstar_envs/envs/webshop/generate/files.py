@@ -32,8 +32,8 @@ def build(seed: int = SEED) -> tuple[list[Product], list[Task]]:
     catalogue = collect(drafts)
     tasks = []
     for number, (family, own) in enumerate(by_family.items()):
-        draw = StableRandom(f"webshop/{seed}/{family.query}/goals")
-        for index, goal in enumerate(choose_goals(family, own, products, catalogue, draw, GOALS)):
+        rng = StableRandom(f"webshop/{seed}/{family.query}/goals")
+        for index, goal in enumerate(choose_goals(family, own, products, catalogue, rng, GOALS)):
             nouns = next(draft.product["nouns"] for draft in own if draft.product["asin"] == goal["asin"])
             tasks.append(task_of(goal, f"webshop-{number:02d}-{index:02d}", SPLIT_OF[family], nouns))
     return products, tasks

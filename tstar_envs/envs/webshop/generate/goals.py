@@ -20,17 +20,17 @@ GOALS, NEAR_MISSES = 20, 3  # of a family; near misses of a goal
 RANKS = range(2, 21)  # of the target for the family's query
 
 
-def candidates(family: Family, drafts: Sequence[Draft], draw: StableRandom) -> Iterator[dict[str, Any]]:
+def candidates(family: Family, drafts: Sequence[Draft], rng: StableRandom) -> Iterator[dict[str, Any]]:
     """Goals without end: one attribute of the target's title, one that only its sub pages show, all its options, a limit."""
     while True:
-        product, shown, hidden = draw.choice(drafts)
-        first, second = draw.choice(shown), draw.choice(hidden)
-        options = [draw.choice(values) for values in product["options"].values()]
-        bound, words = draw_bound(product["pricing"][-1], draw)
+        product, shown, hidden = rng.choice(drafts)
+        first, second = rng.choice(shown), rng.choice(hidden)
+        options = [rng.choice(values) for values in product["options"].values()]
+        bound, words = draw_bound(product["pricing"][-1], rng)
         named = zip(product["options"], options, strict=True)
         phrases = [f"{value} {name}" if name in ("size", "scent") else value for name, value in named]
         wish = ", in " + " and ".join(phrases) if phrases else ""
-        text = draw.choice(word_lists.INSTRUCTIONS).format(
+        text = rng.choice(word_lists.INSTRUCTIONS).format(
             noun=family.query, first=first, second=second, options=wish
         )
         yield {
@@ -62,13 +62,13 @@ def choose_goals(
     drafts: Sequence[Draft],
     products: Sequence[Product],
     catalogue: Catalogue,
-    draw: StableRandom,
+    rng: StableRandom,
     count: int,
     tries: int = 4000,
 ) -> list[dict[str, Any]]:
     """Choose at most ``count`` different goals of a family, each proved against all products."""
     chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for goal in itertools.islice(candidates(family, drafts, draw), tries):
+    for goal in itertools.islice(candidates(family, drafts, rng), tries):
         key = (goal["asin"], *sorted(goal["attributes"]), *goal["goal_options"])
         if key in chosen or not plausible(goal, drafts, catalogue):
             continue

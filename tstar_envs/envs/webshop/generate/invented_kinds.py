@@ -28,6 +28,6 @@ _THINGS = (
 ).split()
 
 
-def invented_kind(draw: StableRandom) -> str:
+def invented_kind(rng: StableRandom) -> str:
     """A kind of thing, whether there is such or not: "lamp", "kettle rug"."""
-    return " ".join(draw.shuffled(_THINGS)[: 1 + draw.below(2)])
+    return " ".join(rng.shuffled(_THINGS)[: 1 + rng.below(2)])

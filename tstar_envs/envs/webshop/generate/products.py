@@ -26,34 +26,32 @@ class Draft(NamedTuple):
     hidden: tuple[str, ...]
 
 
-def invented_name(draw: StableRandom) -> str:
+def invented_name(rng: StableRandom) -> str:
     """A brand that does not exist."""
     return (
-        draw.choice(word_lists.SYLLABLES)
-        + draw.choice(word_lists.SYLLABLES)
-        + draw.choice(word_lists.ENDINGS)
+        rng.choice(word_lists.SYLLABLES) + rng.choice(word_lists.SYLLABLES) + rng.choice(word_lists.ENDINGS)
     ).capitalize()
 
 
-def make_drafts(family: Family, draw: StableRandom, count: int = PRODUCTS) -> list[Draft]:
+def make_drafts(family: Family, rng: StableRandom, count: int = PRODUCTS) -> list[Draft]:
     """The products of a family: each has three or four of the attributes of a pool, half of them in the title."""
-    pool = draw.shuffled(word_lists.ATTRIBUTES[family.category])[:POOL]
-    base = draw.choice((9, 14, 18, 25, 29, 38, 55, 90, 180))
-    offered = {name: draw.shuffled(word_lists.OPTION_VALUES[name]) for name in family.options}
+    pool = rng.shuffled(word_lists.ATTRIBUTES[family.category])[:POOL]
+    base = rng.choice((9, 14, 18, 25, 29, 38, 55, 90, 180))
+    offered = {name: rng.shuffled(word_lists.OPTION_VALUES[name]) for name in family.options}
     drafts = []
     for _ in range(count):
-        chosen = draw.shuffled(pool)[: 3 + draw.below(2)]
-        drafts.append(_draft(family, tuple(chosen[:2]), tuple(chosen[2:]), base, offered, draw))
+        chosen = rng.shuffled(pool)[: 3 + rng.below(2)]
+        drafts.append(_draft(family, tuple(chosen[:2]), tuple(chosen[2:]), base, offered, rng))
     return drafts
 
 
-def _pricing(base: float, draw: StableRandom) -> tuple[list[float], str]:
-    kind = draw.below(100)
+def _pricing(base: float, rng: StableRandom) -> tuple[list[float], str]:
+    kind = rng.below(100)
     if kind < 9:
         return [100.0], "$100.0"  # the original's stand-in for a missing price
-    low = round(int(base * (0.6 + draw.below(1200) / 1000)) + draw.choice((0.0, 0.49, 0.95, 0.99)), 2)
+    low = round(int(base * (0.6 + rng.below(1200) / 1000)) + rng.choice((0.0, 0.49, 0.95, 0.99)), 2)
     if kind < 18:
-        high = round(low * (1.1 + draw.below(30) / 100), 2)
+        high = round(low * (1.1 + rng.below(30) / 100), 2)
         return [low, high], f"${low} to ${high}"
     return [low], f"${low}"
 
@@ -64,35 +62,35 @@ def _draft(
     hidden: tuple[str, ...],
     base: float,
     offered: Mapping[str, list[str]],
-    draw: StableRandom,
+    rng: StableRandom,
 ) -> Draft:
-    brand = invented_name(draw)
+    brand = invented_name(rng)
     words = {"noun": family.query, "brand": brand}
-    filler = draw.shuffled(word_lists.TITLE_FILLER)[: 2 + draw.below(3)]
-    head = draw.shuffled([family.query.title(), *(attribute.title() for attribute in shown)])
+    filler = rng.shuffled(word_lists.TITLE_FILLER)[: 2 + rng.below(3)]
+    head = rng.shuffled([family.query.title(), *(attribute.title() for attribute in shown)])
     title = " ".join([brand, *head, ", ".join(filler)])
     description = [
-        line.format(**words) for line in draw.shuffled(word_lists.DESCRIPTION_FILLER)[: 4 + draw.below(3)]
+        line.format(**words) for line in rng.shuffled(word_lists.DESCRIPTION_FILLER)[: 4 + rng.below(3)]
     ]
-    bullets = [line.format(**words) for line in draw.shuffled(word_lists.BULLET_FILLER)[: 3 + draw.below(3)]]
-    described = draw.chance(0.7)
+    bullets = [line.format(**words) for line in rng.shuffled(word_lists.BULLET_FILLER)[: 3 + rng.below(3)]]
+    described = rng.chance(0.7)
     for attribute in hidden:
-        sentence = draw.choice(word_lists.ATTRIBUTE_SENTENCES).format(attribute=attribute)
-        if described and draw.chance(0.6):
-            description.insert(draw.below(len(description) + 1), sentence)
+        sentence = rng.choice(word_lists.ATTRIBUTE_SENTENCES).format(attribute=attribute)
+        if described and rng.chance(0.6):
+            description.insert(rng.below(len(description) + 1), sentence)
         else:
-            bullets.insert(draw.below(len(bullets) + 1), sentence)
-    bounds, tag = _pricing(base, draw)
+            bullets.insert(rng.below(len(bullets) + 1), sentence)
+    bounds, tag = _pricing(base, rng)
     options = {
-        name: draw.shuffled(values)[: 3 + draw.below(len(values) - 3)] for name, values in offered.items()
+        name: rng.shuffled(values)[: 3 + rng.below(len(values) - 3)] for name, values in offered.items()
     }
     product = {
-        "asin": "B0" + "".join(draw.choice(_ASIN_LETTERS) for _ in range(8)),
+        "asin": "B0" + "".join(rng.choice(_ASIN_LETTERS) for _ in range(8)),
         "name": title,
         "query": family.query,
         "category": family.category,
         "product_category": PATH_MARK.join(family.path),
-        "Attributes": draw.shuffled([*shown, *hidden]),
+        "Attributes": rng.shuffled([*shown, *hidden]),
         "BulletPoints": bullets,
         "Description": " ".join(description) if described else "",
         "pricing": bounds,

@@ -73,11 +73,11 @@ def made(entity: Entity) -> dict[str, str]:
     return {"a": maker, "v": verb}
 
 
-def describe(path: Path, draw: StableRandom) -> str:
+def describe(path: Path, rng: StableRandom) -> str:
     """The last subject of a path in words, through all facts before it."""
     text = rich_phrases.subject(path.subjects[0].type, path.subjects[0].kind, path.subjects[0].name)
     for entity, relation in zip(path.subjects, path.relations[:-1], strict=False):
-        text = draw.choice(rich_phrases.PHRASES[relation]).format(D=text, **made(entity))
+        text = rng.choice(rich_phrases.PHRASES[relation]).format(D=text, **made(entity))
     return text
 
 

@@ -18,11 +18,11 @@ def split_templates(seed: str, first: int, second: int) -> dict[str, list[tuple[
     Returns:
         Split -> pairs. About 1/8 go to valid and 1/4 to test. Every part occurs in some training pair.
     """
-    draw = StableRandom(f"templates/{seed}")
+    rng = StableRandom(f"templates/{seed}")
     pairs = [(a, b) for a in range(first) for b in range(second)]
     valid, test = max(1, len(pairs) // 8), max(1, len(pairs) // 4)
     for _ in range(1000):
-        mixed = draw.shuffled(pairs)
+        mixed = rng.shuffled(pairs)
         parts = {"valid": mixed[:valid], "test": mixed[valid : valid + test], "train": mixed[valid + test :]}
         if len({a for a, _ in parts["train"]}) == first and len({b for _, b in parts["train"]}) == second:
             return {split: sorted(chosen) for split, chosen in parts.items()}
@@ -32,7 +32,7 @@ def split_templates(seed: str, first: int, second: int) -> dict[str, list[tuple[
 
 
 def deal(
-    family: str, split: str, first: Sequence[object], second: Sequence[object], draw: StableRandom
+    family: str, split: str, first: Sequence[object], second: Sequence[object], rng: StableRandom
 ) -> tuple[int, int]:
     """A pair of indexes that belongs to a split."""
-    return draw.choice(split_templates(family, len(first), len(second))[split])
+    return rng.choice(split_templates(family, len(first), len(second))[split])

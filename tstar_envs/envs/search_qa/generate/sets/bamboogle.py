@@ -111,15 +111,15 @@ FORMS: dict[tuple[str, str, str], tuple[str, ...]] = {
 
 
 def draw_question(
-    world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int
+    world: World, region: str, split: str, rng: StableRandom, kind: str, turn: int
 ) -> Question | None:
     """See ``recipe.Draw``."""
-    type_, *relations = draw.choice(list(FORMS))
-    path = follow(world, draw.choice(world.of_type(type_, region)), relations)
+    type_, *relations = rng.choice(list(FORMS))
+    path = follow(world, rng.choice(world.of_type(type_, region)), relations)
     if path is None:
         return None
     forms = FORMS[type_, relations[0], relations[1]]
-    number = draw.below(len(forms))
+    number = rng.below(len(forms))
     text = forms[number].format(X=path.subjects[0].name)
     # One golden answer, as in Bamboogle.
     return Question(

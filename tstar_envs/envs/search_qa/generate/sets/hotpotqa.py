@@ -33,16 +33,16 @@ SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's develop
 
 def draw_split(mini: MiniWorld, prover: TwoHopProver, split: str, size: int, seed: int) -> list[Task]:
     """Questions of one split in the shares of each kind, in random order."""
-    draw = StableRandom(f"{seed}/questions/{split}")
+    rng = StableRandom(f"{seed}/questions/{split}")
     kinds = {kind: round(SHARES[kind] * size) for kind in KINDS}
     # One maker for each kind, all on one stream of chance.
     chosen = collect(
         kinds,
-        lambda kind: QuestionMaker(mini.world, split, split, draw).candidates(kind),
+        lambda kind: QuestionMaker(mini.world, split, split, rng).candidates(kind),
         prover.rejection,
         YES_NO,
     )
-    return numbered(HOTPOTQA.name, split, draw.shuffled(chosen))
+    return numbered(HOTPOTQA.name, split, rng.shuffled(chosen))
 
 
 def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
@@ -57,9 +57,9 @@ def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     return mini, splits
 
 
-def practice(mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
     """See ``generator.Practice``; they are not proved: a caller that needs solvable ones plays them with the oracle."""
-    maker = QuestionMaker(mini.world, "train", "train", draw)
+    maker = QuestionMaker(mini.world, "train", "train", rng)
     return [
         question
         for kind, share in SHARES.items()

@@ -33,14 +33,14 @@ class QuestionMaker:
         world: the facts.
         region: whose entities are asked about.
         split: whose templates are used (``train``, ``valid`` or ``test``).
-        draw: the source of chance.
+        rng: the source of chance.
     """
 
-    def __init__(self, world: World, region: str, split: str, draw: StableRandom) -> None:
+    def __init__(self, world: World, region: str, split: str, rng: StableRandom) -> None:
         self._world = world
         self._region = region
         self._split = split
-        self._draw = draw
+        self._rng = rng
         self._names: dict[str, list[Entity]] = {}
 
     def _entities(self, *types: str) -> list[Entity]:
@@ -66,12 +66,12 @@ class QuestionMaker:
         return self._yes_no(kind, same=turn % 2 == 0)
 
     def _template(self, family: str, first: int, second: int) -> tuple[int, int]:
-        return self._draw.choice(split_templates(family, first, second)[self._split])
+        return self._rng.choice(split_templates(family, first, second)[self._split])
 
     def _bridge(self, kind: str) -> Question | None:
         types, relation, asked = BRIDGES[kind]
-        entity = self._draw.choice(self._entities(*types))
-        final = self._draw.choice(asked)
+        entity = self._rng.choice(self._entities(*types))
+        final = self._rng.choice(asked)
         bridge = self._world.entities[self._world.facts[entity.id, relation]]
         if (bridge.id, final) not in self._world.facts:  # half of the people have a spouse named elsewhere
             return None
@@ -92,7 +92,7 @@ class QuestionMaker:
 
     def _comparison(self, kind: str, answer_first: bool) -> Question | None:
         type_, relation = COMPARISONS[kind]
-        one, two = self._draw.choice(self._entities(type_)), self._draw.choice(self._entities(type_))
+        one, two = self._rng.choice(self._entities(type_)), self._rng.choice(self._entities(type_))
         hops = hop(self._world, one, relation), hop(self._world, two, relation)
         first, second = int(hops[0].value), int(hops[1].value)
         if one.name == two.name or abs(first - second) < SMALLEST_MARGIN:
@@ -110,7 +110,7 @@ class QuestionMaker:
 
     def _yes_no(self, kind: str, same: bool) -> Question | None:
         type_, relation = YES_NO[kind]
-        one, two = self._draw.choice(self._entities(type_)), self._draw.choice(self._entities(type_))
+        one, two = self._rng.choice(self._entities(type_)), self._rng.choice(self._entities(type_))
         hops = hop(self._world, one, relation), hop(self._world, two, relation)
         if one.id == two.id or (hops[0].value == hops[1].value) != same:
             return None

@@ -35,17 +35,17 @@ UNASKED = {("work", "based_on"), ("award", "city")}
 
 
 def draw_question(
-    world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int
+    world: World, region: str, split: str, rng: StableRandom, kind: str, turn: int
 ) -> Question | None:
     """See ``recipe.Draw``."""
     if kind in ("2hop", "3hop1", "4hop1"):
-        start = draw.choice(world.of_type(draw.choice(STARTS), region))
-        path = _walk(world, start, int(kind[0]), draw)
-        return None if path is None else _straight(world, path, kind, split, draw)
-    return _branching(world, region, split, draw, kind)
+        start = rng.choice(world.of_type(rng.choice(STARTS), region))
+        path = _walk(world, start, int(kind[0]), rng)
+        return None if path is None else _straight(world, path, kind, split, rng)
+    return _branching(world, region, split, rng, kind)
 
 
-def _walk(world: World, start: Entity, length: int, draw: StableRandom) -> Path | None:
+def _walk(world: World, start: Entity, length: int, rng: StableRandom) -> Path | None:
     """A random path of so many facts whose last may be asked for."""
     subjects, relations = [start], list[str]()
     while len(relations) < length - 1:
@@ -57,7 +57,7 @@ def _walk(world: World, start: Entity, length: int, draw: StableRandom) -> Path 
         options = [(r, v) for r, v in options if (subjects[-1].type, r) not in KEPT_FOR_BAMBOOGLE]
         if not options:
             return None
-        relation, value = draw.choice(options)
+        relation, value = rng.choice(options)
         relations.append(relation)
         subjects.append(world.entities[value])
     finals = [
@@ -68,14 +68,14 @@ def _walk(world: World, start: Entity, length: int, draw: StableRandom) -> Path 
     finals = [r for r in finals if (subjects[-1].type, r) not in UNASKED]
     if not finals or len({s.name for s in subjects}) < len(subjects):
         return None
-    return Path(tuple(subjects), (*relations, draw.choice(finals)))
+    return Path(tuple(subjects), (*relations, rng.choice(finals)))
 
 
-def _straight(world: World, path: Path, kind: str, split: str, draw: StableRandom) -> Question:
+def _straight(world: World, path: Path, kind: str, split: str, rng: StableRandom) -> Question:
     final, outer = path.relations[-1], path.relations[-2]
     family = f"{path.subjects[-2].type}-{outer}-{final}"
-    frame, phrase = deal(f"musique/{family}", split, FRAMES[final], PHRASES[outer], draw)
-    inner = describe(Path(path.subjects[:-1], path.relations[:-1]), draw)
+    frame, phrase = deal(f"musique/{family}", split, FRAMES[final], PHRASES[outer], rng)
+    inner = describe(Path(path.subjects[:-1], path.relations[:-1]), rng)
     described = PHRASES[outer][phrase].format(D=inner, **made(path.subjects[-2]))
     text = FRAMES[final][frame].format(D=described, **made(path.subjects[-1]))
     answer, aliases = answers_as(world, path)
@@ -84,10 +84,10 @@ def _straight(world: World, path: Path, kind: str, split: str, draw: StableRando
     )
 
 
-def _branching(world: World, region: str, split: str, draw: StableRandom, kind: str) -> Question | None:
-    type_ = draw.choice(list(JOINS))
-    relations, phrases, query = draw.choice(JOINS[type_])
-    joined = draw.choice(world.of_type(type_, region))
+def _branching(world: World, region: str, split: str, rng: StableRandom, kind: str) -> Question | None:
+    type_ = rng.choice(list(JOINS))
+    relations, phrases, query = rng.choice(JOINS[type_])
+    joined = rng.choice(world.of_type(type_, region))
     sides = [world.facts.get((joined.id, relation), "") for relation in relations]
     holders = [
         {s for s, r in world.by_object.get(side, ()) if r == relation}
@@ -98,9 +98,9 @@ def _branching(world: World, region: str, split: str, draw: StableRandom, kind: 
         return None
     lengths = (2, 1) if kind == "4hop2" else (1, 1)
     branches = [
-        _towards(world, side, length, joined, draw) for side, length in zip(sides, lengths, strict=True)
+        _towards(world, side, length, joined, rng) for side, length in zip(sides, lengths, strict=True)
     ]
-    ending = _walk(world, joined, 2 if kind == "4hop3" else 1, draw)
+    ending = _walk(world, joined, 2 if kind == "4hop3" else 1, rng)
     left, right = branches
     if left is None or right is None or ending is None or ending.relations[0] in relations:
         return None
@@ -109,11 +109,11 @@ def _branching(world: World, region: str, split: str, draw: StableRandom, kind: 
         return None
     final = ending.relations[-1]
     family = f"{type_}-{'-'.join(relations)}-{final}"
-    frame, phrase = deal(f"musique/{family}", split, FRAMES[final], phrases, draw)
-    first, second = (_described(world, branch, draw) for branch in (left, right))
+    frame, phrase = deal(f"musique/{family}", split, FRAMES[final], phrases, rng)
+    first, second = (_described(world, branch, rng) for branch in (left, right))
     described = phrases[phrase].format(D=first, E=second, k=joined.kind)
     if kind == "4hop3":
-        described = draw.choice(PHRASES[ending.relations[0]]).format(D=described, **made(joined))
+        described = rng.choice(PHRASES[ending.relations[0]]).format(D=described, **made(joined))
     text = FRAMES[final][frame].format(D=described, **made(ending.subjects[-1]))
     names = world.entities[sides[0]].name, world.entities[sides[1]].name
     join = join_hop(
@@ -124,7 +124,7 @@ def _branching(world: World, region: str, split: str, draw: StableRandom, kind: 
     return Question(text, answer, kind, f"musique/{kind}/{family}/{frame}/{phrase}", hops, aliases)
 
 
-def _towards(world: World, target: str, length: int, barred: Entity, draw: StableRandom) -> Path | None:
+def _towards(world: World, target: str, length: int, barred: Entity, rng: StableRandom) -> Path | None:
     """A random path of so many facts that ends at an entity and does not pass another."""
     subjects, relations = list[Entity](), list[str]()
     for _ in range(length):
@@ -132,16 +132,16 @@ def _towards(world: World, target: str, length: int, barred: Entity, draw: Stabl
         options = [(s, r) for s, r in options if (world.entities[s].type, r) not in KEPT_FOR_BAMBOOGLE]
         if not options:
             return None
-        target, relation = draw.choice(options)
+        target, relation = rng.choice(options)
         subjects.insert(0, world.entities[target])
         relations.insert(0, relation)
     return Path(tuple(subjects), tuple(relations))
 
 
-def _described(world: World, path: Path, draw: StableRandom) -> str:
+def _described(world: World, path: Path, rng: StableRandom) -> str:
     """The object at the end of a path in words."""
     end = world.entities[path.end(world)]
-    return describe(Path((*path.subjects, end), (*path.relations, "")), draw)
+    return describe(Path((*path.subjects, end), (*path.relations, "")), rng)
 
 
 def rejection(prover: ChainProver, asked: Question) -> str:

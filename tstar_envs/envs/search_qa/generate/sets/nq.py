@@ -62,10 +62,10 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def question(mini: MiniWorld, entity: Entity, relation: str, split: str, draw: StableRandom) -> Question:
+def question(mini: MiniWorld, entity: Entity, relation: str, split: str, rng: StableRandom) -> Question:
     """One fact as a question in the wordings of one split."""
     frames, subjects = FRAMES[relation], SUBJECTS[entity.type]
-    frame, subject = deal(f"nq/{entity.type}-{relation}", split, frames, subjects, draw)
+    frame, subject = deal(f"nq/{entity.type}-{relation}", split, frames, subjects, rng)
     maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
     described = subjects[subject].format(X=entity.name, k=entity.kind)
     text = frames[frame].format(D=described, a=maker, v=verb).lower().rstrip("?")
@@ -75,11 +75,11 @@ def question(mini: MiniWorld, entity: Entity, relation: str, split: str, draw: S
     )
 
 
-def questions(mini: MiniWorld, region: str, split: str, draw: StableRandom) -> Iterator[Question]:
+def questions(mini: MiniWorld, region: str, split: str, rng: StableRandom) -> Iterator[Question]:
     """One question about each fact of a region, in random order. Occupations are few, so they are not asked for."""
     entities = mini.world.entities
     facts = [(s, r) for s, r in mini.world.facts if entities[s].region == region and r in FRAMES]
-    return (question(mini, entities[s], r, split, draw) for s, r in draw.shuffled(facts))
+    return (question(mini, entities[s], r, split, rng) for s, r in rng.shuffled(facts))
 
 
 def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
@@ -118,9 +118,9 @@ def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     return mini, splits
 
 
-def practice(mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
     """See ``generator.Practice``; they are not proved."""
-    return list(itertools.islice(questions(mini, "train", "train", draw), count))
+    return list(itertools.islice(questions(mini, "train", "train", rng), count))
 
 
 GENERATOR = Generator(NQ, build, practice)

@@ -41,7 +41,7 @@ FORMS: dict[tuple[str, str], tuple[str, str]] = {
 }
 
 
-def long_tail(mini: MiniWorld, region: str, draw: StableRandom) -> Iterator[tuple[Entity, str]]:
+def long_tail(mini: MiniWorld, region: str, rng: StableRandom) -> Iterator[tuple[Entity, str]]:
     """(entity, relation) for each fact of a region that PopQA would ask for, from the least known entity upwards."""
     world = mini.world
     facts = [
@@ -49,7 +49,7 @@ def long_tail(mini: MiniWorld, region: str, draw: StableRandom) -> Iterator[tupl
         for s, r in world.facts
         if world.entities[s].region == region and (world.entities[s].kind, r) in FORMS
     ]
-    return iter(sorted(draw.shuffled(facts), key=lambda fact: fact[0].popularity))
+    return iter(sorted(rng.shuffled(facts), key=lambda fact: fact[0].popularity))
 
 
 def question(
@@ -99,10 +99,10 @@ def rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
     return prover.look_up_rejection(asked, POPQA.horizon)
 
 
-def questions(mini: MiniWorld, prover: Prover, region: str, draw: StableRandom) -> Iterator[Question]:
+def questions(mini: MiniWorld, prover: Prover, region: str, rng: StableRandom) -> Iterator[Question]:
     """Every question about a region that passes the proofs, from the least known entity upwards."""
     answers = accepted_answers(mini.world)
-    asked = (question(mini, answers, entity, relation) for entity, relation in long_tail(mini, region, draw))
+    asked = (question(mini, answers, entity, relation) for entity, relation in long_tail(mini, region, rng))
     return (one for one in asked if not rejection(mini, prover, one))
 
 
@@ -110,16 +110,16 @@ def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
     """See ``generator.Build``."""
     mini = RICH.make(seed)
     check_world(mini)
-    draw = StableRandom(f"{seed}/popqa/test")
-    least_known = list(itertools.islice(questions(mini, Prover(mini), "test", draw), SIZE))
-    splits = {"test": numbered(POPQA.name, "test", draw.shuffled(least_known))}
+    rng = StableRandom(f"{seed}/popqa/test")
+    least_known = list(itertools.islice(questions(mini, Prover(mini), "test", rng), SIZE))
+    splits = {"test": numbered(POPQA.name, "test", rng.shuffled(least_known))}
     check_split("test", splits["test"], SIZE)
     return mini, splits
 
 
-def practice(mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
     """See ``generator.Practice``; the forms are fixed, so there are no wordings of a train split."""
-    return draw.shuffled(list(questions(mini, Prover(mini), "train", draw)))[:count]
+    return rng.shuffled(list(questions(mini, Prover(mini), "train", rng)))[:count]
 
 
 GENERATOR = Generator(POPQA, build, practice)

@@ -38,7 +38,7 @@ FRAMES = (
 
 
 def conjunctions(
-    mini: MiniWorld, index: ClueIndex, region: str, draw: StableRandom
+    mini: MiniWorld, index: ClueIndex, region: str, rng: StableRandom
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every (entity, relations) of a region whose facts together fix which it is, in random order."""
     found = []
@@ -49,7 +49,7 @@ def conjunctions(
         for chosen in itertools.chain(itertools.combinations(stated, 2), itertools.combinations(stated, 3)):
             if index.fixes(entity.id, [(r, mini.world.facts[entity.id, r]) for r in chosen]):
                 found.append((entity.id, chosen))
-    return iter(draw.shuffled(found))
+    return iter(rng.shuffled(found))
 
 
 def question(
@@ -59,13 +59,13 @@ def question(
     id_: str,
     relations: Sequence[str],
     split: str,
-    draw: StableRandom,
+    rng: StableRandom,
 ) -> Question:
     """One conjunction as a question in the wordings of one split; its kind says how many clues are needed."""
     entity = mini.world.entities[id_]
-    ordered = draw.shuffled(relations)
+    ordered = rng.shuffled(relations)
     family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
-    frame, way = deal(family, split, FRAMES, CLUES["person"]["school"], draw)
+    frame, way = deal(family, split, FRAMES, CLUES["person"]["school"], rng)
     objects = [mini.world.object_name(id_, relation) for relation in ordered]
     put = [CLUES[entity.type][r][way].format(o=_spoken(r, o)) for r, o in zip(ordered, objects, strict=True)]
     noun = entity.kind if entity.type == "work" else entity.type
@@ -124,12 +124,12 @@ def rejection(
 
 
 def questions(
-    mini: MiniWorld, prover: Prover, region: str, split: str, draw: StableRandom
+    mini: MiniWorld, prover: Prover, region: str, split: str, rng: StableRandom
 ) -> Iterator[Question]:
     """Every question about a region that passes the proofs with two of its ways to search, in random order."""
     index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
-    for id_, relations in conjunctions(mini, index, region, draw):
-        asked = question(mini, index, answers, id_, relations, split, draw)
+    for id_, relations in conjunctions(mini, index, region, rng):
+        asked = question(mini, index, answers, id_, relations, split, rng)
         yield from itertools.islice(
             (q for q in with_two_queries(asked) if not rejection(mini, prover, index, q, relations)), 1
         )
@@ -158,9 +158,9 @@ def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
     checks.check_disjoint({split: [by_answer(task) for task in tasks] for split, tasks in splits.items()})
 
 
-def practice(mini: MiniWorld, count: int, draw: StableRandom) -> list[Question]:
+def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
     """See ``generator.Practice``."""
-    return list(itertools.islice(questions(mini, Prover(mini), "train", "train", draw), count))
+    return list(itertools.islice(questions(mini, Prover(mini), "train", "train", rng), count))
 
 
 GENERATOR = Generator(TRIVIAQA, build, practice)

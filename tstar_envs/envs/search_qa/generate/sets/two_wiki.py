@@ -36,23 +36,23 @@ def named(entity: Entity) -> str:
 
 
 def draw_question(
-    world: World, region: str, split: str, draw: StableRandom, kind: str, turn: int
+    world: World, region: str, split: str, rng: StableRandom, kind: str, turn: int
 ) -> Question | None:
     """See ``recipe.Draw``."""
     if kind == "compositional":
-        return _compositional(world, region, split, draw)
+        return _compositional(world, region, split, rng)
     if kind == "inference":
-        return _inference(world, region, split, draw)
+        return _inference(world, region, split, rng)
     if kind.endswith(":yes-no"):
-        return _yes_no(world, region, split, draw, kind.partition(":")[0], same=turn % 2 == 0)
-    return _choice(world, region, split, draw, kind, answer_first=turn % 2 == 0)
+        return _yes_no(world, region, split, rng, kind.partition(":")[0], same=turn % 2 == 0)
+    return _choice(world, region, split, rng, kind, answer_first=turn % 2 == 0)
 
 
-def _compositional(world: World, region: str, split: str, draw: StableRandom) -> Question | None:
-    type_ = draw.choice(("work", "work", "person", "person", "company", "school"))
-    relation = draw.choice(list(wordings.COMPOSITIONS[type_]))
-    final = draw.choice(wordings.COMPOSITIONS[type_][relation])
-    path = follow(world, draw.choice(world.of_type(type_, region)), (relation, final))
+def _compositional(world: World, region: str, split: str, rng: StableRandom) -> Question | None:
+    type_ = rng.choice(("work", "work", "person", "person", "company", "school"))
+    relation = rng.choice(list(wordings.COMPOSITIONS[type_]))
+    final = rng.choice(wordings.COMPOSITIONS[type_][relation])
+    path = follow(world, rng.choice(world.of_type(type_, region)), (relation, final))
     if path is None:
         return None
     start = path.subjects[0]
@@ -60,7 +60,7 @@ def _compositional(world: World, region: str, split: str, draw: StableRandom) ->
         rich_frames.FRAMES[final],
         wordings.COMPANY_DESCRIPTIONS if relation == "company" else wordings.DESCRIPTIONS,
     )
-    frame, description = deal(f"2wiki/{relation}-{final}", split, frames, descriptions, draw)
+    frame, description = deal(f"2wiki/{relation}-{final}", split, frames, descriptions, rng)
     noun = wordings.NOUNS[relation].format(**made(start))
     described = descriptions[description].format(n=noun, D=named(start))
     return _chain(
@@ -72,13 +72,13 @@ def _compositional(world: World, region: str, split: str, draw: StableRandom) ->
     )
 
 
-def _inference(world: World, region: str, split: str, draw: StableRandom) -> Question | None:
-    relations = draw.choice(list(wordings.INFERENCES))
-    path = follow(world, draw.choice(world.of_type("person", region)), relations)
+def _inference(world: World, region: str, split: str, rng: StableRandom) -> Question | None:
+    relations = rng.choice(list(wordings.INFERENCES))
+    path = follow(world, rng.choice(world.of_type("person", region)), relations)
     if path is None:
         return None
     nouns, family = wordings.INFERENCES[relations], "-".join(relations)
-    frame, noun = deal(f"2wiki/inference-{family}", split, wordings.INFERENCE_FRAMES, nouns, draw)
+    frame, noun = deal(f"2wiki/inference-{family}", split, wordings.INFERENCE_FRAMES, nouns, rng)
     asked = wordings.INFERENCE_FRAMES[frame].format(n=nouns[noun], X=path.subjects[0].name)
     return _chain(world, path, "inference", asked, f"inference-{family}/{frame}/{noun}")
 
@@ -91,17 +91,17 @@ def _chain(world: World, path: Path, kind: str, asked: str, template: str) -> Qu
 
 
 def _choice(
-    world: World, region: str, split: str, draw: StableRandom, kind: str, answer_first: bool
+    world: World, region: str, split: str, rng: StableRandom, kind: str, answer_first: bool
 ) -> Question | None:
     deep = kind == "bridge_comparison"
-    type_, relations = draw.choice([key for key in wordings.LEADS if (len(key[1]) == 2) == deep])
-    pair = _pair(world, region, draw, type_, relations)
+    type_, relations = rng.choice([key for key in wordings.LEADS if (len(key[1]) == 2) == deep])
+    pair = _pair(world, region, rng, type_, relations)
     if pair is None:
         return None
     first, second = (int(path.hops(world)[-1].value) for path in pair)
     leads, forms = wordings.LEADS[type_, relations], templates.LEAD_FORMS
     family = f"{type_}-{'-'.join(relations)}"
-    lead, form = deal(f"2wiki/{family}", split, leads, forms, draw)
+    lead, form = deal(f"2wiki/{family}", split, leads, forms, rng)
     words, smaller_wins = leads[lead]
     if abs(first - second) < SMALLEST_MARGIN or ((first < second) == smaller_wins) != answer_first:
         return None
@@ -113,17 +113,17 @@ def _choice(
 
 
 def _yes_no(
-    world: World, region: str, split: str, draw: StableRandom, kind: str, same: bool
+    world: World, region: str, split: str, rng: StableRandom, kind: str, same: bool
 ) -> Question | None:
     deep = kind == "bridge_comparison"
-    type_, relations = draw.choice([key for key in wordings.PREDICATES if (len(key[1]) == 2) == deep])
-    pair = _pair(world, region, draw, type_, relations, same)
+    type_, relations = rng.choice([key for key in wordings.PREDICATES if (len(key[1]) == 2) == deep])
+    pair = _pair(world, region, rng, type_, relations, same)
     if pair is None:
         return None
     hops = (*pair[0].hops(world), *pair[1].hops(world))
     predicates, openings = wordings.PREDICATES[type_, relations], templates.OPENINGS
     family = f"same-{type_}-{'-'.join(relations)}"
-    predicate, opening = deal(f"2wiki/{family}", split, predicates, openings, draw)
+    predicate, opening = deal(f"2wiki/{family}", split, predicates, openings, rng)
     names = [named(path.subjects[0]) for path in pair]
     if deep:
         names = [
@@ -137,7 +137,7 @@ def _yes_no(
 def _pair(
     world: World,
     region: str,
-    draw: StableRandom,
+    rng: StableRandom,
     type_: str,
     relations: tuple[str, ...],
     same: bool | None = None,
@@ -147,9 +147,9 @@ def _pair(
     Works are of one kind, since the question calls them by it.
     """
     entities = world.of_type(type_, region)
-    one = follow(world, draw.choice(entities), relations)
+    one = follow(world, rng.choice(entities), relations)
     # Two random ends are hardly ever the same, so a partner is looked for.
-    for entity in draw.shuffled(entities) if one else ():
+    for entity in rng.shuffled(entities) if one else ():
         two = follow(world, entity, relations)
         if (
             one is None

@@ -12,7 +12,7 @@ PARENT_AGES = range(20, 40)
 
 
 def add_families(
-    truth: dict[str, dict[str, str]], people: Sequence[str], draw: StableRandom
+    truth: dict[str, dict[str, str]], people: Sequence[str], rng: StableRandom
 ) -> dict[str, int]:
     """Parents and spouses, generation after generation; returns the years of birth.
 
@@ -23,21 +23,19 @@ def add_families(
     size = -(-len(people) // GENERATIONS)
     for start in range(0, len(people), size):
         generation = people[start : start + size]
-        parents = (
-            draw.shuffled([couples[i % len(couples)] for i in range(len(generation))]) if couples else []
-        )
+        parents = rng.shuffled([couples[i % len(couples)] for i in range(len(generation))]) if couples else []
         family = dict(zip(generation, parents, strict=False))
         for person in generation:
             if person in family:
                 truth[person]["father"], truth[person]["mother"] = family[person]
-                births[person] = max(births[p] for p in family[person]) + draw.choice(PARENT_AGES)
+                births[person] = max(births[p] for p in family[person]) + rng.choice(PARENT_AGES)
             else:
-                births[person] = draw.choice(FIRST_BIRTHS)
+                births[person] = rng.choice(FIRST_BIRTHS)
         # Neighbours by age marry, unless they are siblings.
         by_age = sorted(generation, key=lambda person: (births[person], person))
-        pairs = [tuple(draw.shuffled(pair)) for pair in zip(by_age[0::2], by_age[1::2], strict=False)]
+        pairs = [tuple(rng.shuffled(pair)) for pair in zip(by_age[0::2], by_age[1::2], strict=False)]
         couples = [(one, other) for one, other in pairs if start == 0 or family[one] != family[other]]
         for couple in couples:
-            one, other = draw.shuffled(couple)
+            one, other = rng.shuffled(couple)
             truth[one]["spouse"] = other
     return births

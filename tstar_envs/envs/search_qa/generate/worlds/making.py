@@ -59,8 +59,8 @@ class WorldMaker:
         """
         seed = self.seed if seed is None else seed
         world = self.build(seed, self.regions if regions is None else regions, taken)
-        draw = StableRandom(f"{seed}/passages")
-        corpus = [(e.id, f'"{e.title}"\n{passages.render(world, e, draw)}') for e in world.entities.values()]
+        rng = StableRandom(f"{seed}/passages")
+        corpus = [(e.id, f'"{e.title}"\n{passages.render(world, e, rng)}') for e in world.entities.values()]
         return MiniWorld(world, corpus)
 
 

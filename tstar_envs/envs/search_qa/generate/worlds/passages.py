@@ -19,13 +19,13 @@ def family(entity: Entity) -> str:
     return "organisation" if entity.type in ("company", "school") else entity.type
 
 
-def render(world: World, entity: Entity, draw: StableRandom) -> str:
+def render(world: World, entity: Entity, rng: StableRandom) -> str:
     """The body of one entity's passage.
 
     Args:
         world: where its facts are.
         entity: whose passage.
-        draw: chooses wordings, order and fillers.
+        rng: chooses wordings, order and fillers.
 
     Returns:
         One paragraph of 25 to 60 words.
@@ -34,18 +34,18 @@ def render(world: World, entity: Entity, draw: StableRandom) -> str:
     relations = [r for (g, r) in WORDINGS if g == group and (entity.id, r) in world.facts]
     sentences: list[str] = []
     lead = _lead(entity)
-    for relation in draw.shuffled(relations):
+    for relation in rng.shuffled(relations):
         first = not sentences and not lead
         # The first sentence must name the entity; some wordings leave the subject out.
-        wording = draw.choice([w for w in WORDINGS[group, relation] if not first or "{s}" in w])
+        wording = rng.choice([w for w in WORDINGS[group, relation] if not first or "{s}" in w])
         sentences.append(_fill(wording, world, entity, relation, first))
     if lead:
         sentences.insert(0, lead)
-    for filler in draw.shuffled(FILLERS[group]):
+    for filler in rng.shuffled(FILLERS[group]):
         words = sum(len(s.split()) for s in sentences)
         if words >= SHORTEST and len(sentences) > len(relations) + bool(lead):
             break
-        sentences.insert(1 + draw.below(len(sentences)), filler)
+        sentences.insert(1 + rng.below(len(sentences)), filler)
     return " ".join(sentences)
 
 

@@ -25,13 +25,13 @@ def build_plain_world(
         taken: names that must not occur (worlds for the warm start avoid every name of the shipped valid and test tasks).
         namesakes: share of works that get a namesake of another kind, so that a bare title is not enough to search for.
     """
-    draw = StableRandom(seed)
+    rng = StableRandom(seed)
     world = World()
-    names = Names(draw, taken)
+    names = Names(rng, taken)
     # Countries are single words, so across regions they are dealt out rather than drawn.
-    countries = [word for word in draw.shuffled(lexicon.COUNTRY_WORDS) if word not in taken]
+    countries = [word for word in rng.shuffled(lexicon.COUNTRY_WORDS) if word not in taken]
     for region, size in regions.items():
-        _build_region(world, region, size, draw, names, countries, namesakes)
+        _build_region(world, region, size, rng, names, countries, namesakes)
     return world
 
 
@@ -39,39 +39,39 @@ def _build_region(
     world: World,
     region: str,
     size: RegionSize,
-    draw: StableRandom,
+    rng: StableRandom,
     names: Names,
     countries: list[str],
     namesakes: float,
 ) -> None:
-    ids = add_entities(world, region, size, draw, names, countries, namesakes)
+    ids = add_entities(world, region, size, rng, names, countries, namesakes)
     country_ids, city_ids, person_ids = ids["country"], ids["city"], ids["person"]
     company_ids, school_ids, work_ids = ids["company"], ids["school"], ids["work"]
     facts = world.facts
-    for city, country in zip(city_ids, dealt(draw, country_ids, len(city_ids)), strict=True):
+    for city, country in zip(city_ids, dealt(rng, country_ids, len(city_ids)), strict=True):
         facts[city, "country"] = country
-        facts[city, "river"] = draw.choice(lexicon.RIVER_WORDS)
-    for person, city in zip(person_ids, dealt(draw, city_ids, len(person_ids)), strict=True):
+        facts[city, "river"] = rng.choice(lexicon.RIVER_WORDS)
+    for person, city in zip(person_ids, dealt(rng, city_ids, len(person_ids)), strict=True):
         facts[person, "birthplace"] = city
-        facts[person, "birth_year"] = str(draw.choice(BIRTH_YEARS))
-        facts[person, "occupation"] = draw.choice(lexicon.OCCUPATIONS)
-    for person, school in zip(person_ids, dealt(draw, school_ids, len(person_ids)), strict=True):
+        facts[person, "birth_year"] = str(rng.choice(BIRTH_YEARS))
+        facts[person, "occupation"] = rng.choice(lexicon.OCCUPATIONS)
+    for person, school in zip(person_ids, dealt(rng, school_ids, len(person_ids)), strict=True):
         facts[person, "school"] = school
     # Only one passage of a couple names the marriage; stated twice, the second hop could be skipped.
-    couples = draw.shuffled(person_ids)
+    couples = rng.shuffled(person_ids)
     for one, other in zip(couples[0::2], couples[1::2], strict=False):
         facts[one, "spouse"] = other
     for organisation, founder in zip(
-        company_ids + school_ids, dealt(draw, person_ids, len(company_ids) + len(school_ids)), strict=True
+        company_ids + school_ids, dealt(rng, person_ids, len(company_ids) + len(school_ids)), strict=True
     ):
         facts[organisation, "founder"] = founder
-        facts[organisation, "founding_year"] = str(draw.choice(FOUNDING_YEARS))
+        facts[organisation, "founding_year"] = str(rng.choice(FOUNDING_YEARS))
     for organisation, city in zip(
-        company_ids + school_ids, dealt(draw, city_ids, len(company_ids) + len(school_ids)), strict=True
+        company_ids + school_ids, dealt(rng, city_ids, len(company_ids) + len(school_ids)), strict=True
     ):
         facts[organisation, "city"] = city
-    for work, creator in zip(work_ids, dealt(draw, person_ids, len(work_ids)), strict=True):
+    for work, creator in zip(work_ids, dealt(rng, person_ids, len(work_ids)), strict=True):
         facts[work, "creator"] = creator
-        facts[work, "year"] = str(draw.choice(WORK_YEARS))
-    for work, company in zip(work_ids, dealt(draw, company_ids, len(work_ids)), strict=True):
+        facts[work, "year"] = str(rng.choice(WORK_YEARS))
+    for work, company in zip(work_ids, dealt(rng, company_ids, len(work_ids)), strict=True):
         facts[work, "company"] = company

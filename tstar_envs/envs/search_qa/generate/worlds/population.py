@@ -26,8 +26,8 @@ class RegionSize:
 class Names:
     """Draws two-word names without repetition; ``taken`` names are never drawn."""
 
-    def __init__(self, draw: StableRandom, taken: Collection[str]) -> None:
-        self._draw = draw
+    def __init__(self, rng: StableRandom, taken: Collection[str]) -> None:
+        self._rng = rng
         self._taken = set(taken)
 
     def new(self, pattern: str, *words: tuple[str, ...]) -> str:
@@ -37,23 +37,23 @@ class Names:
             ValueError: no free name was found.
         """
         for _ in range(10_000):
-            name = pattern.format(*(self._draw.choice(list_) for list_ in words))
+            name = pattern.format(*(self._rng.choice(list_) for list_ in words))
             if name not in self._taken:
                 self._taken.add(name)
                 return name
         raise ValueError(f"no free name left for pattern {pattern!r}: ask for fewer entities")
 
 
-def dealt(draw: StableRandom, items: Sequence[str], count: int) -> list[str]:
+def dealt(rng: StableRandom, items: Sequence[str], count: int) -> list[str]:
     """``count`` items in random order, every one about equally often: a frequent object would be a good blind guess."""
-    return draw.shuffled([items[i % len(items)] for i in range(count)])
+    return rng.shuffled([items[i % len(items)] for i in range(count)])
 
 
 def add_entities(
     world: World,
     region: str,
     size: RegionSize,
-    draw: StableRandom,
+    rng: StableRandom,
     names: Names,
     countries: list[str],
     namesakes: float,
@@ -64,7 +64,7 @@ def add_entities(
         world: takes them.
         region: its name.
         size: how many of each type.
-        draw: source of chance.
+        rng: source of chance.
         names: source of names.
         countries: words for countries, of which the last are used up.
         namesakes: share of works that get a namesake of another kind.
@@ -93,9 +93,9 @@ def add_entities(
     }
     kinds = list(WORK_KINDS)
     for _ in range(size.works):
-        name, kind = names.new("{} of {}", lexicon.TITLE_NOUNS, lexicon.TITLE_WORDS), draw.choice(kinds)
+        name, kind = names.new("{} of {}", lexicon.TITLE_NOUNS, lexicon.TITLE_WORDS), rng.choice(kinds)
         ids["work"].append(world.add("work", name, region, kind))
-        if draw.chance(namesakes):
-            ids["work"].append(world.add("work", name, region, draw.choice([k for k in kinds if k != kind])))
+        if rng.chance(namesakes):
+            ids["work"].append(world.add("work", name, region, rng.choice([k for k in kinds if k != kind])))
     ids["award"] = many("award", size.awards, lexicon.ORG_WORDS, lexicon.AWARD_NOUNS)
     return ids

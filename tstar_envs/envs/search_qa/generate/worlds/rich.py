@@ -51,18 +51,18 @@ def build_rich_world(
     Raises:
         ValueError: names run out.
     """
-    draw = StableRandom(seed)
+    rng = StableRandom(seed)
     world = World()
-    names = Names(draw, taken)
-    countries = [word for word in draw.shuffled(lexicon.COUNTRY_WORDS) if word not in taken]
+    names = Names(rng, taken)
+    countries = [word for word in rng.shuffled(lexicon.COUNTRY_WORDS) if word not in taken]
     ids = {
-        region: add_entities(world, region, size, draw, names, countries, namesakes)
+        region: add_entities(world, region, size, rng, names, countries, namesakes)
         for region, size in regions.items()
     }
-    for rank, id_ in enumerate(draw.shuffled(list(world.entities)), start=1):
+    for rank, id_ in enumerate(rng.shuffled(list(world.entities)), start=1):
         world.entities[id_] = replace(world.entities[id_], popularity=MOST_POPULAR // rank)
     for members in ids.values():
-        _state_facts(world, members, draw, names)
+        _state_facts(world, members, rng, names)
     for id_, entity in world.entities.items():
         world.entities[id_] = replace(entity, aliases=_aliases(world, id_))
     return world
@@ -83,22 +83,22 @@ def _aliases(world: World, id_: str) -> tuple[str, ...]:
     return (f"{entity.type} {entity.name}", other)
 
 
-def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRandom, names: Names) -> None:
+def _state_facts(world: World, ids: Mapping[str, Sequence[str]], rng: StableRandom, names: Names) -> None:
     """Everything that is true in a region, and of it what the passages state."""
     people, cities, organisations = ids["person"], ids["city"], [*ids["company"], *ids["school"]]
     truth: dict[str, dict[str, str]] = {id_: {} for group in ids.values() for id_ in group}
 
     def deal(relation: str, subjects: Sequence[str], objects: Sequence[str]) -> None:
-        for subject, value in zip(subjects, dealt(draw, objects, len(subjects)), strict=True):
+        for subject, value in zip(subjects, dealt(rng, objects, len(subjects)), strict=True):
             truth[subject][relation] = value
 
     def share(subjects: Sequence[str], part: float) -> list[str]:
-        return draw.shuffled(subjects)[: round(part * len(subjects))]
+        return rng.shuffled(subjects)[: round(part * len(subjects))]
 
-    births = add_families(truth, people, draw)
+    births = add_families(truth, people, rng)
     for person in people:
         truth[person]["birth_year"] = str(births[person])
-        truth[person]["death_year"] = str(births[person] + draw.choice(LIFETIMES))
+        truth[person]["death_year"] = str(births[person] + rng.choice(LIFETIMES))
     deal("birthplace", people, cities)
     deal("occupation", people, [*lexicon.OCCUPATIONS, *lexicon.MORE_OCCUPATIONS])
     deal("school", people, ids["school"])
@@ -110,7 +110,7 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRan
     deal("city", organisations, cities)
     for organisation in organisations:
         truth[organisation]["founding_year"] = str(
-            births[truth[organisation]["founder"]] + draw.choice(MAKER_AGES)
+            births[truth[organisation]["founder"]] + rng.choice(MAKER_AGES)
         )
 
     works = ids["work"]
@@ -118,11 +118,11 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRan
     deal("company", works, ids["company"])
     deal("genre", works, lexicon.GENRES)
     for work in works:
-        truth[work]["year"] = str(births[truth[work]["creator"]] + draw.choice(MAKER_AGES))
+        truth[work]["year"] = str(births[truth[work]["creator"]] + rng.choice(MAKER_AGES))
     twins = Counter(world.entities[work].name for work in works)
     # "based on X" must say which X.
     models = [work for work in works if twins[world.entities[work].name] == 1]
-    for work, model in zip(share(works, 0.4), draw.shuffled(models), strict=False):
+    for work, model in zip(share(works, 0.4), rng.shuffled(models), strict=False):
         if int(truth[model]["year"]) < int(truth[work]["year"]):
             truth[work]["based_on"] = model
 
@@ -130,21 +130,21 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], draw: StableRan
     deal("river", cities, lexicon.RIVER_WORDS)
     deal("mayor", cities, people)
     deal("president", ids["country"], people)
-    for city in draw.shuffled(cities):
+    for city in rng.shuffled(cities):
         truth[truth[city]["country"]]["capital"] = city
     for country in ids["country"]:
-        truth[country]["independence_year"] = str(draw.choice(INDEPENDENCE_YEARS))
+        truth[country]["independence_year"] = str(rng.choice(INDEPENDENCE_YEARS))
     if ids["award"]:
         deal("presenter", ids["award"], organisations)
         deal("city", ids["award"], cities)
         deal("award", share(people, 0.4), ids["award"])
         deal("award", share(works, 0.3), ids["award"])
         for award in ids["award"]:
-            truth[award]["first_year"] = str(draw.choice(AWARD_YEARS))
-    _write_down(world, truth, draw)
+            truth[award]["first_year"] = str(rng.choice(AWARD_YEARS))
+    _write_down(world, truth, rng)
 
 
-def _write_down(world: World, truth: Mapping[str, Mapping[str, str]], draw: StableRandom) -> None:
+def _write_down(world: World, truth: Mapping[str, Mapping[str, str]], rng: StableRandom) -> None:
     """State three, four or five facts of people and works, by popularity, and all facts of anything else."""
     ranked = sorted(truth, key=lambda id_: -world.entities[id_].popularity)
     allowance = {
@@ -154,7 +154,7 @@ def _write_down(world: World, truth: Mapping[str, Mapping[str, str]], draw: Stab
     for id_, known in truth.items():
         stated = list(known)
         if world.entities[id_].type in ("person", "work"):
-            tickets = draw.shuffled([r for r in known for _ in range(WEIGHTS.get(r, 1))])
+            tickets = rng.shuffled([r for r in known for _ in range(WEIGHTS.get(r, 1))])
             first = [r for r in ("creator",) if r in known]  # a work without its maker would be no work
             stated = list(dict.fromkeys([*first, *tickets]))[: allowance[id_]]
         if known.get("country") and truth[known["country"]].get("capital") == id_:
