@@ -138,13 +138,10 @@ def test_a_dead_endpoint_ends_the_run_soon() -> None:
     assert len(served.requests) <= 3 * (8 + 4)
 
 
-def test_requests_in_flight_are_bounded_and_the_time_is_that_of_one_seat_after_another() -> None:
+def test_requests_of_all_seats_are_in_flight_together_and_no_more() -> None:
     with serving(answers(MOVE), delay=0.2) as served:
-        began = time.perf_counter()
         episodes = play(served, tasks=32, at_once=32, horizon=20)
-        took = time.perf_counter() - began
-    assert len(episodes) == 32 and len(served.requests) == 640 and served.most_at_once <= 32
-    assert took < 640 * 0.2 / 20, f"{took:.1f} s against {640 * 0.2:.0f} one after the other"
+    assert len(episodes) == 32 and len(served.requests) == 640 and 24 <= served.most_at_once <= 32
 
 
 def test_newer_models_take_the_limit_under_another_name() -> None:
