@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -149,6 +150,13 @@ def experts(scenes: list[Scene], folder: Path) -> tuple[list[int | None], list[i
     return theirs, ours
 
 
+def wrapped(line: str) -> str:
+    """A line of the page in lines of at most 150 characters; rows of tables stay whole."""
+    indent = "  " if line.startswith("- ") else ""
+    whole = line.startswith("|") or not line
+    return line if whole else textwrap.fill(line, 150, subsequent_indent=indent, break_on_hyphens=False)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--games", type=int, default=12, help="number of games (default: %(default)s)")
@@ -210,7 +218,8 @@ def main() -> int:
     )
     head, _, rest = before.partition(BEGIN)
     arguments.out.write_text(
-        head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.partition(END)[2], encoding="utf-8"
+        head + BEGIN + "\n" + "\n".join(map(wrapped, lines)) + "\n" + END + rest.partition(END)[2],
+        encoding="utf-8",
     )
     print(
         f"median: load {median['load']:,.0f}, reset {median['reset']:,.0f}, step {median['step']:,.0f}; memory {memory} MB; see {arguments.out}"  # noqa: E501

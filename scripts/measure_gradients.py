@@ -1,5 +1,5 @@
 """Measure the parts of a policy gradient at fixed weights: advantages above and below zero, their noise, and the direction of the expert
-(docs/results/planning_easy.md).
+(docs/results/planning_settings.md).
 
     python scripts/measure_gradients.py --env sokoban-easy --iterations 16
 

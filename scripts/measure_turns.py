@@ -1,4 +1,4 @@
-"""What a policy's single replies are worth in the states of the expert's episodes (docs/results/planning_imitation.md).
+"""What a policy's single replies are worth in the states of the expert's episodes.
 
     python scripts/measure_turns.py --env sokoban-hard --tasks 60
 

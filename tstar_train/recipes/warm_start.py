@@ -43,7 +43,7 @@ class ImitationSchedule:
         rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
         alike: what the rows of a batch have nearly the same length of, so that little is padded: the whole ``row``, or the ``context``
             alone, which is what is not imitated. Where a row is a turn take ``context``: by the whole row all turns without a thought
-            come into batches of their own, whose steps go to guessing actions (docs/results/planning_imitation.md).
+            come into batches of their own, whose steps go to guessing actions (docs/results/planning_settings.md).
         held: rows that wait in a pool, from which the next one is drawn at random, so that the turns of a level, which come one
             after another, do not share a batch; 0 takes them as they come.
         seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
