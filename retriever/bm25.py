@@ -3,6 +3,7 @@
 Scoring is the "lucene" variant of Kamphuis et al. (2020) with bm25s' defaults k1 = 1.5, b = 0.75.
 """
 
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -18,6 +19,27 @@ from retriever.text import tokenise
 
 # bm25s' defaults.
 K1, B = 1.5, 0.75
+
+
+def import_bm25s() -> Any:
+    """Import bm25s without JAX, also where that is installed.
+
+    bm25s has JAX sort five numbers when it is imported, for a search that is not used here, and JAX takes three quarters of a GPU's
+    memory with its first number. A program that uses JAX itself still has it.
+
+    Raises:
+        MissingDependency: bm25s is not installed.
+    """
+    if "bm25s" in sys.modules:
+        return import_optional("bm25s")
+    loaded = sys.modules.get("jax")
+    sys.modules["jax"] = None  # type: ignore[assignment]  # to Python a module that is not installed
+    try:
+        return import_optional("bm25s")
+    finally:
+        del sys.modules["jax"]
+        if loaded is not None:
+            sys.modules["jax"] = loaded
 
 
 class Bm25Index:
@@ -57,7 +79,7 @@ class Bm25Index:
         Raises:
             MissingDependency: bm25s is not installed.
         """
-        bm25s = import_optional("bm25s")
+        bm25s = import_bm25s()
         # The ids are ours because bm25s numbers the words of a set, whose order PYTHONHASHSEED decides.
         vocabulary: dict[str, int] = {}
         ids = [
@@ -122,7 +144,7 @@ class Bm25Index:
             BadIndex: The index was built over another number of documents.
             MissingDependency: bm25s is not installed.
         """
-        bm25s = import_optional("bm25s")
+        bm25s = import_bm25s()
         scorer = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
         if scorer.scores["num_docs"] != len(documents):
             raise BadIndex(

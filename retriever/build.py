@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.arrange import fill_graph, fill_lists, write_index
-from retriever.bm25 import Bm25Index
+from retriever.bm25 import Bm25Index, import_bm25s
 from retriever.corpus import Document
 from retriever.corpus_files import Line, repeated_id, stream_corpus
 from retriever.documents import LINES, OFFSETS, StoredDocuments, document_line
@@ -111,7 +111,7 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     if plan.encoder != "bm25":
         import_optional("faiss")
     else:
-        import_optional("bm25s")
+        import_bm25s()
     with locked(work):
         builder = _Builder(plan, work, encoder, report)
         try:

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from retriever.bm25 import K1, B
+from retriever.bm25 import K1, B, import_bm25s
 from retriever.corpus import Document
-from retriever.errors import import_optional
 from retriever.resume import Marks, Report, reserve, to_disk, turns
 from retriever.text import tokenise
 
@@ -135,7 +134,7 @@ def _in_blocks(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
 
 def _empty(folder: Path, numbers: dict[str, int], starts: NDArray[np.int64], documents: int) -> None:
     """All that bm25s writes, but for the two arrays with a number for each posting, which have no length yet."""
-    scorer = import_optional("bm25s").BM25(k1=K1, b=B, method="lucene", backend="numpy")
+    scorer = import_bm25s().BM25(k1=K1, b=B, method="lucene", backend="numpy")
     none: dict[str, Any] = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32)}
     scorer.scores = {**none, "indptr": starts, "num_docs": documents}
     scorer.vocab_dict = numbers

@@ -47,8 +47,13 @@ ALTERNATIVES = 12  # single tokens that are scored after each context
 # Name -> (the model's folder name or the built-in policy, in half precision).
 ENGINES = {"built-in": ("tiny", False), "0.5B": ("0.5B", True)}
 LOGGED = ("success", "base_loss", "gradient_norm", "logprob_difference_max")
-# Run of the random model -> (engine, rank of its adapters).
-RUNS = {"0.5B, vllm": ("vllm", 0), "0.5B, local": ("local", 0), "0.5B, vllm, adapters": ("vllm", 8)}
+# Run of a random model -> (the model's folder name, engine, rank of its adapters).
+RUNS = {
+    "0.5B, vllm": ("0.5B", "vllm", 0),
+    "0.5B, local": ("0.5B", "local", 0),
+    "0.5B, vllm, adapters": ("0.5B", "vllm", 8),
+    "3B, vllm, adapters": ("3B", "vllm", 32),
+}
 
 
 def held(device: str) -> float | None:
@@ -258,9 +263,9 @@ def by_command_line(bench: Bench, until: float) -> None:
 
 
 def run_case(bench: Bench, name: str) -> None:
-    """Two iterations of the random model in this process, on questions that chance answers (see ``gpu_plan.py``)."""
-    engine, rank = RUNS[name]
-    config = config_of(bench.folder / "0.5B", "whole", bench.device, bench.tiny)
+    """Two iterations of a random model in this process, on questions that chance answers (see ``gpu_plan.py``)."""
+    model, engine, rank = RUNS[name]
+    config = config_of(bench.folder / model, "whole", bench.device, bench.tiny)
     rollout = replace(
         config.rollout, tasks=2, max_tokens=min(256, config.rollout.max_tokens), context_tokens=2048
     )
@@ -270,22 +275,33 @@ def run_case(bench: Bench, name: str) -> None:
     began = time.perf_counter()
     trainer = build(config, Alone())
     trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
-    built, logged, spent = time.perf_counter() - began, [], []
-    for iteration in range(2):
+    built = time.perf_counter() - began
+    for iteration in range(2):  # each is written down as it ends, should time run out
         result = iterate(trainer, iteration)
-        logged.append(result.metrics)
-        spent.append(sum(result.seconds.values()))
-    named = {metric: [line.get(metric) for line in logged] for metric in (*LOGGED, "response_tokens")}
-    bench.say(
-        "two iterations of training", run=name, result="ok", **named, seconds=spent, seconds_to_build=built
-    )
-    bench.say(
-        "what they took",
-        run=name,
-        memory_gib=result.memory,
-        phases=result.seconds,
-        taken_of_gpu=held(bench.device),
-    )
+        bench.say(
+            "iterations of training",
+            run=name,
+            seconds_to_build=built,
+            **{metric: result.metrics.get(metric) for metric in (*LOGGED, "response_tokens", "grafts")},
+            seconds=sum(result.seconds.values()),
+            phases=result.seconds,
+            memory_gib=result.memory,
+            taken_of_gpu=held(bench.device),
+        )
+
+
+def random_model(bench: Bench, name: str, until: float) -> None:
+    """Make a random model in a process of its own, under its size as the folder's name."""
+    size = "tiny" if bench.tiny else name
+    maker = [
+        sys.executable,
+        Path(__file__).with_name("gpu_models.py"),
+        size,
+        bench.folder / name,
+        bench.device,
+    ]
+    made = Program(maker, bench.folder / f"model-{name}.log").done(until - time.monotonic())
+    ended(bench, f"the random model, {size}", made)
 
 
 def tests(bench: Bench, until: float) -> None:
@@ -322,17 +338,10 @@ def main(bench: Bench, until: float) -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     names = ("torch", "triton", "transformers")
     bench.say("versions", vllm=vllm_version(), **{name: version(name) for name in names if find_spec(name)})
-    size = "tiny" if bench.tiny else "0.5B"
-    maker = [
-        sys.executable,
-        Path(__file__).with_name("gpu_models.py"),
-        size,
-        bench.folder / "0.5B",
-        bench.device,
-    ]
-    made = Program(maker, bench.folder / "model.log").done(until - time.monotonic())
-    ended(bench, f"the random model, {size}", made)
     for case in ("built-in", "0.5B", "by command line", *RUNS, "tests"):
+        model = RUNS[case][0] if case in RUNS else ENGINES.get(case, ("tiny", False))[0]
+        if model != "tiny" and not (bench.folder / model).is_dir():
+            random_model(bench, model, until)
         if until - time.monotonic() < 15:
             bench.say("cases", case=case, result="no time was left for it", seconds=0.0)
         elif case == "by command line":

@@ -21,6 +21,7 @@ from tstar_train.build import device_of, limit_of, make_env, processes_of, train
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.optim.torch_learner import PARTS_BELOW
+from tstar_train.optim.zero import BUCKET
 from tstar_train.policy.activations import activations_of, intermediate_size
 from tstar_train.policy.capability import require_text_config
 from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
@@ -120,8 +121,10 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     )
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
     made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
-    copies = 1 if zero or trained > PARTS_BELOW else 3
+    copies = 1 if trained > PARTS_BELOW else 3
     made.update["gradient"] = copies * 4 * trained // shared
+    if zero:  # filled, and copied to be summed
+        made.update["DeepSpeed's bucket"] = 2 * 4 * min(BUCKET, trained)
     horizon = config.rollout.horizon or find_entry(config.env).horizon
     made.sampled_tokens = rows * horizon * config.rollout.max_tokens
     return made

@@ -1,10 +1,12 @@
 """Ranking: against brute force, exact ties, independence of batches."""
 
 import math
+import os
 import random
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -222,6 +224,24 @@ def test_missing_library(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependency, match=r"pip install -c constraints.txt -e '.\[search\]'"):
         kind.build(documents)
+
+
+@pytest.mark.parametrize("first", ["", "import jax.lax"], ids=["unloaded", "loaded"])
+def test_bm25_leaves_jax_alone(first: str, tmp_path: Path) -> None:
+    """JAX takes most of a GPU's memory with its first number, which bm25s has it sort where it can be imported."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").touch()
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(numbers, k):\n    raise SystemExit('JAX was used')\n")
+    program = (
+        f"import sys\n{first}\nloaded = sys.modules.get('jax')\nfrom retriever import Bm25Index, Document\n"
+        "index = Bm25Index.build([Document('1', 'red blue'), Document('2', 'green')])\n"
+        "assert [hit.document.id for hit in index.search(['green'], 1)[0]] == ['2']\n"
+        "assert sys.modules.get('jax') is loaded\nimport jax.lax"
+    )
+    given = environment()
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, [str(tmp_path), given.get("PYTHONPATH", "")]))
+    done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_import_is_light() -> None:

@@ -1,8 +1,9 @@
 """Optimizer steps of a learner over one or more ranks, as a program: python -m train.learner_ranks RANKS OUT SCENARIO...
 
 A scenario is ``torch`` or ``deepspeed``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch adapters``,
-``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/nan``. ``alone torch whole`` is what the first rank does by itself
-over the whole batch. It writes what it measured to OUT. The ranks are forked after the imports, which take longer than all else.
+``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/nan``, ``deepspeed whole/large`` (its gradient as a large
+model's). ``alone torch whole`` is what the first rank does by itself over the whole batch. It writes what it measured to OUT. The
+ranks are forked after the imports, which take longer than all else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import multiprocessing
 import random
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -21,12 +23,13 @@ from scripts.small_models import small_model
 from tstar_train.finite import NotFinite
 from tstar_train.grafting.graft import Graft
 from tstar_train.grafting.prompt import Branch
+from tstar_train.optim import deepspeed_learner
 from tstar_train.optim.batch import Micro, Step
 from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
 from tstar_train.optim.forward import forward
 from tstar_train.optim.reference import AdapterReference, CopiedReference
 from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm, ValueTerm
-from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.optim.torch_learner import PARTS_BELOW, TorchLearner
 from tstar_train.optim.update import Batching, update
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import add_adapters
@@ -109,7 +112,8 @@ def scenario(name, folder, world):
     """Metrics of each step and the final weights on the first rank, nothing on the others."""
     what, _, how = name.partition("/")
     optimizer, _, kind = what.partition(" ")
-    learner = learner_of(optimizer, kind, world)
+    with patch.object(deepspeed_learner, "PARTS_BELOW", 0 if how == "large" else PARTS_BELOW):
+        learner = learner_of(optimizer, kind, world)
     terms = [PolicyTerm(0.2, 0.2), KLTerm(0.02)] + ([ValueTerm(0.5, 0.2)] if "critic" in kind else [])
     batching = Batching(40, 1.0, 0, torch.device("cpu"))
     metrics, error, first = [], None, 0

@@ -88,6 +88,8 @@ def two(tmp_path_factory):
         "deepspeed whole/nan",
         "deepspeed whole/nan gradient",
         "deepspeed whole/empty",
+        "deepspeed whole/large",
+        "deepspeed adapters/large",
     ]
     scenarios += [f"alone torch {kind}" for kind in (*KINDS, "whole/empty")]
     return folder, steps(folder, 2, *scenarios, **with_stale_lock(folder / "extensions"))
@@ -100,6 +102,56 @@ def test_two_ranks_take_the_steps_of_one_process(two, optimizer, kind):
     """Seven rows and one to three pairs in small micro-batches: the ranks have different numbers of them, and sometimes none."""
     require_same(two[1][f"{optimizer} {kind}"], two[1][f"alone torch {kind}"])
     assert two[1][f"{optimizer} {kind}"]["steps"] == 6
+
+
+@installed
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_of_a_large_model_is_the_same_without_copies(two, kind):
+    """Its parts are summed by DeepSpeed until the step, and their norms are not known."""
+    large, alone = two[1][f"deepspeed {kind}/large"], two[1][f"alone torch {kind}"]
+    for got, wanted in zip(large["metrics"], alone["metrics"], strict=True):
+        for name in ("base_gradient_norm", "surgical_gradient_norm"):
+            assert math.isnan(got[name]) or got[name] == wanted[name] == 0.0  # there were no pairs
+            got[name] = wanted[name]
+    require_same(large, alone)
+
+
+TAKEN = """
+import resource
+from pathlib import Path
+import deepspeed, torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+from tstar_train.optim.batch import Micro
+from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
+from tstar_train.optim.reference import CopiedReference
+from tstar_train.world import Alone
+
+torch.set_num_threads(2)
+described = Qwen2Config(vocab_size=8000, hidden_size=768, intermediate_size=2560, num_hidden_layers=7, num_attention_heads=12,
+                        num_key_value_heads=4, tie_word_embeddings=True)
+model = AutoModelForCausalLM.from_config(described, dtype=torch.bfloat16).eval()
+learner = DeepSpeedLearner(model, CopiedReference(model), Alone(), learning_rate=1e-5)
+ids = torch.randint(0, 8000, (1, 16))
+micro = Micro(ids, torch.ones_like(ids, dtype=torch.bool) & (torch.arange(16) > 0))
+gradient = 4 * sum(p.numel() for p in model.parameters())
+for step in range(2):  # AdamW has its moments after the first
+    Path("/proc/self/clear_refs").write_text("5")
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    for part in ("base", "surgical"):
+        learner.backward(-learner.forward(micro).logprobs.mean())
+        learner.end_part(part), learner.reduce(part)
+    learner.apply(1.0)
+(highest,) = [int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+print(gradient, (highest - before) / gradient)
+"""
+
+
+@installed
+@pytest.mark.slow
+def test_a_step_of_a_large_model_takes_few_gradients():
+    """Three: the gradient with DeepSpeed's bucket and its copy, which so small a model fits into, and then with what AdamW computes."""
+    gradient, taken = map(float, program("-W", "ignore", "-c", TAKEN).stdout.split()[-2:])
+    assert gradient > 4 * 50_000_000 and 2 < taken < 3.6, taken
 
 
 @installed

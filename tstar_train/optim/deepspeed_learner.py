@@ -18,15 +18,20 @@ from torch import Tensor
 from tstar_train.finite import NotFinite
 from tstar_train.optim.batch import Micro
 from tstar_train.optim.policy_learner import PolicyLearner
+from tstar_train.optim.torch_learner import PARTS_BELOW
 from tstar_train.optim.zero import Zero
 from tstar_train.world import RankFailed
+
+# Entries of a gradient that are squared at a time: in double precision they take 128 MiB.
+_SQUARED = 1 << 24
 
 
 class DeepSpeedLearner(PolicyLearner):
     """See ``Learner``; arguments as of ``PolicyLearner``.
 
     Attributes:
-        gradient: sums of the parts so far, a tensor per group of this rank; None before the first part and after each step.
+        gradient: sums of the parts so far, a tensor per group of this rank; None before the first part and after each step. Those of a
+            large model stay with DeepSpeed until the step.
 
     Raises:
         MissingExtra: deepspeed is not installed.
@@ -45,6 +50,9 @@ class DeepSpeedLearner(PolicyLearner):
         self._numbers = [_numbers(group, self._parameters) for _, group in split]
         self._zero = Zero([group for _, group in split], self._world, self.model.device)
         self.gradient: list[Tensor] | None = None
+        # As in ``TorchLearner``: the norms of its parts are not worth a further copy of a large gradient.
+        self._whole = sum(p.numel() for p in self._parameters) > PARTS_BELOW
+        self._summed = False
         self._gathered: tuple[list[Tensor], dict[str, Any]] | None = None
         self._ended = False
         self._broken: list[Tensor] = []
@@ -70,7 +78,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def discard(self) -> None:
         """See ``Learner``."""
-        self.gradient = None
+        self.gradient, self._summed = None, False
         self._begin()
         self._zero.forget()
 
@@ -83,10 +91,12 @@ class DeepSpeedLearner(PolicyLearner):
             raise NotFinite(f"the gradient of the {what} loss has values that are NaN or infinite")
 
     def reduce(self, what: str) -> float:
-        """See ``Learner``."""
-        self._together(self._nothing(), last=True)
-        part = self._zero.take()
-        self._begin()
+        """See ``Learner``; the norm of a part of a large model's gradient is not known (NaN)."""
+        self._summed = True
+        if self._whole:
+            self._begin()
+            return math.nan
+        part = self._taken()
         norm = self._norm(part, f"the gradient of the {what} loss of all processes together")
         self.gradient = (
             part if self.gradient is None else [a.add_(b) for a, b in zip(self.gradient, part, strict=True)]
@@ -95,9 +105,10 @@ class DeepSpeedLearner(PolicyLearner):
 
     def apply(self, factor: float) -> float:
         """See ``Learner``."""
-        if self.gradient is None:
+        if not self._summed:
             raise ValueError("no part of the gradient was summed")
-        gradient, self.gradient = self.gradient, None
+        gradient = self._taken() if self.gradient is None else self.gradient
+        self.gradient, self._summed = None, False
         norms = []
         for which in dict.fromkeys(self._clipped):
             own = [part for n, part in zip(self._clipped, gradient, strict=True) if n == which]
@@ -173,6 +184,13 @@ class DeepSpeedLearner(PolicyLearner):
             self._ended = True
             raise
 
+    def _taken(self) -> list[Tensor]:
+        """What all backward passes since the last time have summed: this rank's part of each group."""
+        self._together(self._nothing(), last=True)
+        part = self._zero.take()
+        self._begin()
+        return part
+
     def _nothing(self) -> Tensor:
         """A loss of 0 over all that is trained, through the layers in the order of a real one: ZeRO sums in that order."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.model.device)
@@ -194,7 +212,8 @@ class DeepSpeedLearner(PolicyLearner):
 
     def _norm(self, parts: Sequence[Tensor], what: str) -> float:
         """The norm over this and all other ranks' parts."""
-        squares = torch.stack([part.double().square().sum() for part in parts]).sum().cpu()
+        pieces = [piece for part in parts for piece in part.split(_SQUARED)]
+        squares = torch.stack([piece.double().square().sum() for piece in pieces]).sum().cpu()
         norm = math.sqrt(value) if (value := self._world.sum(squares.reshape(1)).item()) >= 0 else math.nan
         if not math.isfinite(norm):
             raise NotFinite(f"{what} has a norm of {norm}")

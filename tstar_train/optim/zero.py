@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from tstar_envs import MissingExtra
 from tstar_train.world import World
 
+BUCKET = 500_000_000  # gradients that are summed over the ranks together, at most; DeepSpeed's own choice
+
 
 class Zero:
     """AdamW over parameters of which each rank updates a part.
@@ -49,6 +51,8 @@ class Zero:
                 model=holder, optimizer=client, config=_OPTIONS, dist_init_required=False
             )[0]
         self._zero = self._engine.optimizer
+        # It would take the gradient's norm in double precision at once, for a clipping that the learner does.
+        self._zero.compute_grad_norm = False
         self._engine.set_gradient_accumulation_boundary(False)
 
     def backward(self, loss: Tensor, last: bool = False) -> None:
@@ -66,8 +70,11 @@ class Zero:
         """Take this rank's part of what was accumulated, and forget it: for each group a vector in single precision."""
         taken = []
         for n, part in enumerate(self._zero.single_partition_of_fp32_groups):
-            flat = torch.cat([piece.flatten() for piece in self._zero.averaged_gradients[n]]).float()
-            taken.append(torch.cat([flat, flat.new_zeros(part.numel() - flat.numel())]))
+            flat, at = torch.zeros_like(part, dtype=torch.float32), 0
+            for piece in self._zero.averaged_gradients[n]:
+                flat[at : at + piece.numel()] = piece.flatten()
+                at += piece.numel()
+            taken.append(flat)
         self.forget()
         return taken
 
@@ -153,6 +160,7 @@ _OPTIONS: dict[str, Any] = {
     "data_types": {"grad_accum_dtype": "fp32"},
     "zero_optimization": {
         "stage": 2,
+        "reduce_bucket_size": BUCKET,
         "contiguous_gradients": True,
         "overlap_comm": False,
         "round_robin_gradients": False,
