@@ -198,7 +198,8 @@ def main() -> int:
             f"{1e3 * row['step']:.1f}, {1e6 * row['our step']:.1f}, **{ratios['step']:,.0f}** |"
         )
     over_games = {
-        what: spread([row[what] / row[f"our {what}"] for row in rows], 0) for what in ("load", "reset", "step")
+        what: spread([row[what] / row[f"our {what}"] for row in rows], 0)
+        for what in ("load", "reset", "step")
     }
     won = [steps for steps in theirs if steps is not None]
     slow = statistics.median(row["step"] for row in rows) / never_seen
