@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -61,7 +60,11 @@ def best_tagger() -> Tagger:
 
     The model is loaded when the first title is read: a store whose nouns were found before needs its name only.
     """
-    for model in MODELS if find_spec("spacy") else ():
+    if not find_spec("spacy"):
+        return LEXICON
+    from importlib.metadata import PackageNotFoundError, version  # a third of what making a shop loads
+
+    for model in MODELS:
         try:
             return Tagger(f"spacy-{model}-{version(model)}", partial(_spacy_nouns, model))
         except PackageNotFoundError:
