@@ -23,12 +23,12 @@ class Served:
     Attributes:
         url: for ``base_url``.
         requests: the bodies, in the order they came.
-        most_at_once: requests that were being answered at the same time.
+        at_once: how many requests were being answered when each came, itself included, in the order of ``requests``.
     """
 
     url: str = ""
     requests: list[Body] = field(default_factory=list)
-    most_at_once: int = 0
+    at_once: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def serving(answer: Callable[[Body, int], str | Raw], delay: float = 0.0) -> Ite
                 number = len(served.requests)
                 served.requests.append(body)
                 active[0] += 1
-                served.most_at_once = max(served.most_at_once, active[0])
+                served.at_once.append(active[0])
             try:
                 found = answer(body, number)
                 given = sum(len(str(message["content"])) for message in body["messages"]) // 4

@@ -1,5 +1,6 @@
 """What an endpoint may do to a benchmark: refuse, break, dawdle, answer nonsense. Each is survived, and counted apart from the model."""
 
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -141,7 +142,9 @@ def test_a_dead_endpoint_ends_the_run_soon() -> None:
 def test_requests_of_all_seats_are_in_flight_together_and_no_more() -> None:
     with serving(answers(MOVE), delay=0.2) as served:
         episodes = play(served, tasks=32, at_once=32, horizon=20)
-    assert len(episodes) == 32 and len(served.requests) == 640 and 24 <= served.most_at_once <= 32
+    assert len(episodes) == 32 and len(served.requests) == 640 and max(served.at_once) <= 32
+    # All along, not at the start alone; one seat after another would be 1. A busy machine has fewer in flight than seats.
+    assert statistics.median(served.at_once) > 4
 
 
 def test_newer_models_take_the_limit_under_another_name() -> None:

@@ -17,7 +17,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 
-TASKS_SAMPLED = 5  # tasks
+TASKS_SAMPLED = 5
 CHARACTERS_PER_TOKEN = 4.0  # of English text
 _OTHER_TEXT = "Something that was learned from it and helps with what comes next. " * 4
 

@@ -137,6 +137,26 @@ def test_the_line_of_broken_text_is_reported(
         WebShopEnv(data=str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["goals", "prices", "items_human_ins", "items_ins_v2"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" * 300 + b"]" * 300, "brackets within one another"),
+        (b"{\x00}", "not a text file"),
+        (b"7", "is expected, found"),
+    ],
+)
+def test_files_read_whole_are_refused_as_everywhere(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    open_folder(tmp_path, [PRODUCT])
+    if name.startswith("items"):
+        (tmp_path / "goals.json").unlink()  # else they are not asked
+    (tmp_path / f"{name}.json").write_bytes(content)
+    with pytest.raises(BadData, match=rf"{name}\.json: .*{message}"):
+        WebShopEnv(data=str(tmp_path))
+
+
 def test_control_characters_need_not_be_escaped(tmp_path: Path) -> None:
     """Python's reader refuses them; a file that another program wrote may hold them."""
     text = json.dumps([{**PRODUCT, "name": "Mug A B"}]).replace("Mug A B", "Mug\x07\tA\nB")
