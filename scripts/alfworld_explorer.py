@@ -76,7 +76,7 @@ class Explorer:
         able = {commands.CLEAN: game.cleanable, commands.HEAT: game.heatable, commands.COOL: game.coolable}
         aims: list[tuple[int, list[Errand]]] = []
         for verb, members in able.items():
-            tools = [r for r in game.reachable if game.receptacle_kinds[r] == commands.APPLIANCES[verb]]
+            tools = [r for r in game.reachable if r in game.appliances[verb]]
             if tools and members:
                 thing = rng.choice(sorted(members))
                 treat = Errand(rng.choice(tools), False, verb, thing)

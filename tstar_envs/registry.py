@@ -63,6 +63,11 @@ class EnvEntry:
         cls: type[TextEnv[Any, Any]] = getattr(import_module(module), name)
         return cls
 
+    def has_public_data(self) -> bool:
+        """True where its public data are on this machine, so that ``data="auto"`` takes them."""
+        published = self.load_class().published(**self.kwargs)
+        return bool(published) and all(part.found is not None for part in published)
+
     def make(self, **options: Any) -> TextEnv[Any, Any]:
         """The environment itself, without Gymnasium's wrappers but with its spec.
 

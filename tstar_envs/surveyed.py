@@ -46,9 +46,9 @@ class Surveyed:
     def survey(cls, **options: Any) -> tuple[str, dict[str, int]]:
         """The data tier found and the number of tasks per split, without what only playing needs (an index, a server)."""
         env = cls(**options)
-        return env.tier, {split: len(env.task_ids(split)) for split in cls.splits}
+        return env.tier, {split: len(env.task_ids(split)) for split in env.splits}
 
     @classmethod
     def published(cls, **options: Any) -> tuple[Published, ...]:
-        """The public data of the full tier, here or not, without reading them; nothing where the family has no full tier."""
+        """The public data of the full tier, here or not; nothing where the family has no full tier."""
         return ()

@@ -162,9 +162,10 @@ def test_broken_data_and_an_old_package_are_reported_and_are_a_failure(tmp_path:
     assert "rapidfuzz >=3 (here is 2.15.1)" in found["packages"]["extra webshop"]["detail"]
 
 
-def test_public_data_that_are_here_are_found_and_not_read(
+def test_public_data_that_are_here_are_found_and_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Data that cannot be used end whatever takes them by default, so ``doctor`` may not call them ok."""
     questions, shop, games = (
         tmp_path / "data/search_qa",
         tmp_path / "data/webshop",
@@ -172,25 +173,31 @@ def test_public_data_that_are_here_are_found_and_not_read(
     )
     for folder in (questions / "nq", shop, games):
         folder.mkdir(parents=True)
-    for file in (
-        questions / "corpus.jsonl",
-        questions / "nq/test.jsonl",
-        shop / "items_shuffle.json",
-        games / "game.tw-pddl",
-    ):
-        file.write_text("not what it should be")
+    files = {
+        "passages of the public question sets": (
+            questions / "corpus.jsonl",
+            '{"id": "0", "contents": "\\"A\\"\\nB."}\n',
+        ),
+        "public questions of nq": (
+            questions / "nq/test.jsonl",
+            '{"id": "1", "question": "who", "golden_answers": ["he"]}\n',
+        ),
+        "WebShop's original products": (shop / "items_shuffle.json", "[]"),
+    }
+    for file, text in files.values():
+        file.write_text(text)
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     data = {finding.what: finding for finding in examine_data()}
-    here = {name for name, finding in data.items() if finding.status == "ok"}
-    assert here == {
-        "data folder",
-        "passages of the public question sets",
-        "public questions of nq",
-        "WebShop's original products",
-        "ALFWorld's published games",
-    }
+    assert {name for name, finding in data.items() if finding.status == "ok"} == {"data folder", *files}
     assert data["public questions of nq"].detail == str(questions / "nq/test.jsonl")
+    files["ALFWorld's published games"] = (games / "game.tw-pddl", "")
+    for file, _ in files.values():
+        file.write_text("not what it should be")
+    data = {finding.what: finding for finding in examine_data()}
+    for name, (file, _) in files.items():
+        assert data[name].status == "broken" and "cannot be used" in data[name].detail, name
+        assert str(file) in data[name].detail and "data='mini'" in data[name].mend, name
     monkeypatch.setenv("TSTAR_DATA", str(shop / "items_shuffle.json"))
     folder = next(examine_data())
     assert folder.status == "missing" and "cannot be written" in folder.detail

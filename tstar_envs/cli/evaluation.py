@@ -127,10 +127,9 @@ def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
     agent = _load(command, entry)
     wishes, own = _wishes(command, entry, agent), _own_options(command, entry)
     options = {**wishes, **own}
-    env = make_env(entry, {"split": command.split, **options})
-    if command.panel is not None and env.tier != "mini" and "data" not in options:
+    if command.panel is not None and "data" not in options and entry.has_public_data():
         options["data"] = "mini"  # a panel is of the shipped data, whatever public data this machine has
-        env = make_env(entry, {"split": command.split, **options})
+    env = make_env(entry, {"split": command.split, **options})
     tasks, shown_panel = _tasks(command, entry, env)
     wanted = [(task, sample) for task in tasks for sample in range(command.samples)]
     return Evaluation(

@@ -74,6 +74,8 @@ def run(command: ReplayCommand, console: Console) -> int:
     entry = find_entry(ids[0])
     wanted = recordings(episodes)
     options, message = _options(command, entry)
+    if "data" not in options and {e.tier for e in episodes} == {"mini"} and entry.has_public_data():
+        options["data"] = "mini"  # the public data came to this machine since then
     envs = [
         make_env(entry, {"split": episodes[0].split, **options})
         for _ in range(min(SIDE_BY_SIDE, len(wanted)))

@@ -27,12 +27,14 @@ class Published(NamedTuple):
         found: where they are, None where they are not.
         looked_in: where they would be found.
         fetch: the command that fetches them.
+        look: reads a little of what was found, and raises a ``TStarError`` where it cannot be used.
     """
 
     what: str
     found: Path | None
     looked_in: tuple[Path, ...]
     fetch: str
+    look: Callable[[Path], object]
 
 
 def choose_tier(data: PathLike, full_is_there: Callable[[], bool]) -> str:

@@ -1,4 +1,4 @@
-"""Which public data of the full tiers are on this machine; nothing of them is read, which could take minutes."""
+"""Public data of the full tiers on this machine; only a little of each is read, since all would take minutes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tstar_envs.data.locate import data_home
-from tstar_envs.doctor.finding import MISSING, OK, Finding
+from tstar_envs.data.locate import Published, data_home
+from tstar_envs.doctor.finding import BROKEN, MISSING, OK, Finding
+from tstar_envs.errors import TStarError
 from tstar_envs.registry import list_envs
 
 
@@ -27,12 +28,26 @@ def examine_data() -> Iterator[Finding]:
                 continue
             seen.add(published.what)
             if published.found is not None:
-                yield Finding(published.what, OK, f"{published.found}")
+                yield _look(published, published.found)
             else:
                 looked = " or ".join(map(str, published.looked_in))
                 yield Finding(
                     published.what, MISSING, f"not in {looked}", f"in a clone run: {published.fetch}"
                 )
+
+
+def _look(published: Published, found: Path) -> Finding:
+    """Read a little of public data: what is there but cannot be used ends whatever takes it by default."""
+    try:
+        published.look(found)
+    except TStarError as error:
+        return Finding(
+            published.what,
+            BROKEN,
+            f"in {found}, but cannot be used: {error}",
+            f"move them away and run {published.fetch}, or play the shipped data with data='mini' (eval: --option data=mini)",
+        )
+    return Finding(published.what, OK, f"{found}")
 
 
 def writable(folder: Path) -> bool:

@@ -217,16 +217,18 @@ def test_a_folder_of_games(tmp_path: Path) -> None:
             "train/pick_heat_then_place_in_recep-EggSliced-None-Table-1/f": PICK,
         },
     )
-    env = ALFWorldEnv(data=str(tmp_path))
+    with pytest.raises(BadData, match="'loose' names no split"):
+        ALFWorldEnv(data=str(tmp_path))
+    env = ALFWorldEnv(data=str(tmp_path), skip_bad=True)
+    assert env.left_out.count == 1
     assert env.tier == "path" and list(env.task_ids("train")) == ["train/any name/a/game.tw-pddl"]
     assert env.task_ids("test") == env.task_ids("valid_seen") != env.task_ids(
         "valid_unseen"
     ) and not env.task_ids("valid")
     assert list(env.task_ids()) == [
-        "loose/d/game.tw-pddl",
         "valid_seen/pick_and_place_simple-Mug-None-Cabinet-3/b/game.tw-pddl",
     ]
-    assert len(ALFWorldEnv(variant="look", data=str(tmp_path)).task_ids()) == 1
+    assert len(ALFWorldEnv(variant="pick", data=str(tmp_path), skip_bad=True).task_ids()) == 1
     for split in ("train", "valid_seen", "valid_unseen"):
         _, info = env.reset(options={"task": env.task_ids(split)[0]})
         assert info["split"] == {"valid_seen": "test"}.get(split, split)

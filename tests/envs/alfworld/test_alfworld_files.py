@@ -19,9 +19,17 @@ from test_alfworld_textworld import small_scenes
 import tstar_envs  # noqa: F401 - registers the ids
 from scripts.alfworld_lockstep import compare
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
+from tstar_envs.envs.alfworld.game.facts import TOOLS
 from tstar_envs.envs.alfworld.game.wording import ANSWERS, Phrase
 from tstar_envs.envs.alfworld.published import export
-from tstar_envs.envs.alfworld.published.domain import OPERATORS, digest, operator_digest
+from tstar_envs.envs.alfworld.published.domain import (
+    OPERATORS,
+    TOOL_OF,
+    digest,
+    operator_digest,
+    read_tools,
+    without_types,
+)
 from tstar_envs.envs.alfworld.published.expressions import read_definition
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.published.grammar import (
@@ -49,12 +57,12 @@ def test_what_is_compared_is_what_the_package_has() -> None:
     actions = read_actions(alfworld_file("data/alfred.twl2", "a test"))
     assert {name: digest(actions[name]) for name in COMPARED_ACTIONS} == COMPARED_ACTIONS
     parts = read_definition(alfworld_file("data/alfred.pddl", "a test"), "domain", "domain")
-    operators = {
-        str(part[1]): operator_digest(part[2:])
-        for part in parts
-        if isinstance(part, list) and part[0] == ":action"
-    }
-    assert operators == OPERATORS
+    operators = {str(part[1]): part[2:] for part in parts if isinstance(part, list) and part[0] == ":action"}
+    for name, (_, *condition) in TOOL_OF.items():
+        operators[name], types = without_types(operators[name], condition)
+        assert types, name
+    assert {name: operator_digest(operator) for name, operator in operators.items()} == OPERATORS
+    assert read_tools(alfworld_file("data/alfred.pddl", "a test"), "domain") == TOOLS
     own = read_game(
         json.dumps({**GAME, "grammar": alfworld_file("data/alfred.twl2", "a test")}), "game"
     ).wording

@@ -12,12 +12,13 @@ from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld import oracle, planner, prompt, rules, search_expert, thoughts
 from tstar_envs.envs.alfworld.game.commands import situation
+from tstar_envs.envs.alfworld.game.facts import TOOLS
 from tstar_envs.envs.alfworld.game.game import GIVEN
 from tstar_envs.envs.alfworld.game.parsing import can_change
 from tstar_envs.envs.alfworld.game.transitions import fingerprint
 from tstar_envs.envs.alfworld.published.folders import published_games
 from tstar_envs.envs.alfworld.state import State
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, LoadedTask, Task
+from tstar_envs.envs.alfworld.task import SHIPPED_SPLITS, SPLIT_ALIASES, LoadedTask, Task
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
 from tstar_envs.errors import UnknownOption
@@ -112,7 +113,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
     answers = False
     oracle_kinds = ("expert", "search")
     demonstrated = "search"
-    splits = SPLITS
+    splits: tuple[str, ...] = SHIPPED_SPLITS
 
     def __init__(
         self,
@@ -129,8 +130,10 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         **options: Any,
     ) -> None:
         """See the class. ``task_set`` replaces the files by tasks in memory."""
-        super().__init__(split=SPLIT_ALIASES.get(split, split), **options)
         check_option("variant", variant, VARIANTS)
+        self._set = task_set or load_tasks(variant, data, skip_bad)
+        self.splits = tuple(self._set.by_split)
+        super().__init__(split=SPLIT_ALIASES.get(split, split), **options)
         check_option("backend", backend, BACKENDS)
         check_option("commands", commands, COMMANDS)
         check_option("go_modifies", go_modifies, (True, False))
@@ -148,7 +151,6 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
 
             self._conditions = self._conditions._replace(mirror=Mirror())
         self.exact_replies = strict or backend == "textworld"
-        self._set = task_set or load_tasks(variant, data, skip_bad)
         self.tier, self.left_out = self._set.tier, self._set.left_out
 
     @classmethod
@@ -189,7 +191,9 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
 
     def _task_content(self, loaded: LoadedTask) -> str:
         game = load_game(loaded.task)  # in its own words, whatever the options
-        return canonical([getattr(game, name) for name in GIVEN])
+        # Games with ALFWorld's own tools are called as before there were others.
+        other = [] if game.tools == TOOLS else [game.tools]
+        return canonical([*(getattr(game, name) for name in GIVEN), *other])
 
     def _state_key(self, loaded: LoadedTask, state: State) -> str:
         return hash_state(state_hasher(loaded.task.id), self._state_fingerprint(loaded, state).encode())

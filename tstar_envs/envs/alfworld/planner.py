@@ -13,7 +13,6 @@ from itertools import permutations
 from typing import NamedTuple
 
 from tstar_envs.envs.alfworld.game.commands import (
-    APPLIANCES,
     CLEAN,
     COOL,
     GO,
@@ -129,7 +128,7 @@ def _placing(game: Game, household: Household) -> Iterator[Errands]:
         for mark, marked in marks.items():
             if thing not in marked:
                 verb = _TREATMENT[mark]
-                tools = [r for r in reversed(game.reachable) if game.receptacle_kinds[r] == APPLIANCES[verb]]
+                tools = [r for r in reversed(game.reachable) if r in game.appliances[verb]]
                 ways = [(*way, Errand(tool, False, verb, thing)) for way in ways for tool in tools]
         bringing[thing] = ways
     for destination in reversed(game.destinations):

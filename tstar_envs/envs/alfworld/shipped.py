@@ -8,7 +8,7 @@ from pathlib import Path
 from tstar_envs.data.shipped import read_shipped
 from tstar_envs.envs.alfworld.game.house import House, read_house
 from tstar_envs.envs.alfworld.game.scene import Scene, read_scene
-from tstar_envs.envs.alfworld.task import SPLITS, Task
+from tstar_envs.envs.alfworld.task import SHIPPED_SPLITS, Task
 
 DATA = Path(__file__).parent / "data"
 
@@ -23,7 +23,7 @@ def shipped_houses() -> dict[int, House]:
 def shipped_tasks() -> tuple[Task, ...]:
     """The tasks of the mini tier, in the order of the splits."""
     tasks = []
-    for split in SPLITS:
+    for split in SHIPPED_SPLITS:
         for number, line in enumerate(read_shipped(DATA / f"{split}.txt.gz")):
             tasks.append(Task(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line))
     return tuple(tasks)

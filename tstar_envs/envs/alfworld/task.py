@@ -14,7 +14,9 @@ from tstar_envs.envs.alfworld.game.scene import Scene
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 
 # As the field reports it, the test split is ALFWorld's valid_seen; both names are accepted wherever a split is asked for.
-SPLITS = ("train", "valid", "test", "valid_unseen")
+SHIPPED_SPLITS = ("train", "valid", "test", "valid_unseen")
+# ``valid_train`` is a folder of the download with 200 games out of train; nobody reports it as a test.
+SPLITS = (*SHIPPED_SPLITS, "valid_train")
 SPLIT_ALIASES = {"valid_seen": "test"}
 
 
@@ -43,9 +45,14 @@ class Task:
 def task_set(
     tier: str, tasks: Iterable[Task], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
 ) -> LoadedTasks[Task]:
-    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all."""
+    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all.
+
+    Its splits are the shipped ones, and ``valid_train`` where there is a task of it.
+    """
+    tasks = tuple(tasks)
+    further = [split for split in SPLITS[len(SHIPPED_SPLITS) :] if any(task.split == split for task in tasks)]
     by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
-    by_split = ids_by_split(((task.id, task.split) for task in by_id.values()), SPLITS)
+    by_split = ids_by_split(((task.id, task.split) for task in by_id.values()), (*SHIPPED_SPLITS, *further))
     name = "ALFWorld" if variant == "all" else f"ALFWorld-{variant}"
     return LoadedTasks(name, tier, by_id, by_split, left_out=left_out)
 

@@ -24,7 +24,7 @@ from tstar_envs.envs.alfworld.published.folders import (
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.shipped import scene_of, shipped_tasks
 from tstar_envs.envs.alfworld.task import Task, task_set
-from tstar_envs.errors import MissingData
+from tstar_envs.errors import BadData, MissingData
 from tstar_envs.stable_random import StableRandom
 
 # Of the 3,553 published train games as many are held out as leaves the paper's 3,321.
@@ -58,7 +58,7 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTa
         variant: a key of ``TASK_TYPES``, or "all".
         data: ``mini`` (shipped), ``full`` (published games, see ``published_folders``), ``auto`` (full if it is there, else mini), or
             a folder: all its ``game.tw-pddl`` files are tasks, with their path in the folder as id, and the first folder of
-            that path as split where it names one (else test).
+            that path as split where it names one; where no folder names one, all are test tasks.
         skip_bad: leave games out that cannot be used; ``left_out`` of what comes back says how many and why.
 
     Raises:
@@ -73,7 +73,12 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTa
     if tier == "full":
         found = published_folder()
         if found is not None:
-            return _published_set(*game_files(found), variant, skip_bad)
+            try:
+                return _published_set(*game_files(found, splits_only=True), variant, skip_bad)
+            except BadData as error:
+                refused = BadData(f"{error}\ndata='mini' plays the shipped games instead")
+                refused.left_out = error.left_out
+                raise refused from None
         looked = ", ".join(map(str, published_folders()))
         raise MissingData(
             f"data='full': the published games are in none of {looked}; fetch them with scripts/fetch_data alfworld, or set "

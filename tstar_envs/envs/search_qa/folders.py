@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tstar_envs.data.files import parse_json, read_lines
 from tstar_envs.data.locate import Published, data_home
 from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD
+from tstar_envs.envs.search_qa.readers.entries import read_entries
 from tstar_envs.envs.search_qa.readers.records import SUFFIXES
 
 MINI_FOLDER = Path(__file__).parent / "data"
@@ -49,12 +51,23 @@ def published_questions(name: str) -> tuple[Published, ...]:
     full = full_folder()
     return (
         Published(
-            "passages of the public question sets", corpus_in(full), (full,), "scripts/fetch_data wiki18"
+            "passages of the public question sets",
+            corpus_in(full),
+            (full,),
+            "scripts/fetch_data wiki18",
+            _first_passage,
         ),
         Published(
             f"public questions of {name}",
             question_file(full, name, "test"),
             (full,),
             f"scripts/fetch_data {name}",
+            lambda questions: next(read_entries(questions), None),
         ),
     )
+
+
+def _first_passage(corpus: Path) -> None:
+    number, line = next(read_lines(corpus), (0, "{}"))
+    if ".jsonl" in corpus.suffixes:
+        parse_json(line, f"{corpus}, line {number}")

@@ -32,7 +32,14 @@ def published_products() -> Published:
         _products_in(webshop_home()),
         (webshop_home(),),
         "scripts/fetch_data webshop",
+        _first_product,
     )
+
+
+def _first_product(products: Path) -> None:
+    from tstar_envs.envs.webshop.catalogue.json_stream import stream_array
+
+    next(stream_array(products), None)
 
 
 def find_tier(data: PathLike) -> tuple[str, Path]:

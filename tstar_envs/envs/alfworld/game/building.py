@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tstar_envs.envs.alfworld.game.facts import MARKS, NEEDED_ABILITY, Facts, Goal
+from tstar_envs.envs.alfworld.game.facts import MARKS, NEEDED_ABILITY, TOOLS, Facts, Goal
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.names import demangle
 from tstar_envs.envs.alfworld.game.wording import Wording
 from tstar_envs.envs.alfworld.state import NOTHING, Household
 
-KNIVES = frozenset({"knife", "butterknife"})
 
+def build_game(
+    facts: Facts, goal: Goal, task: str, wording: Wording, tools: Mapping[str, frozenset[str]] = TOOLS
+) -> Game:
+    """Make a game of what is true at its start.
 
-def build_game(facts: Facts, goal: Goal, task: str, wording: Wording) -> Game:
-    """Make a game of what is true at its start."""
+    Args:
+        facts: true at the start.
+        goal: when the game is won.
+        task: in words.
+        wording: of the answers.
+        tools: verb -> kinds of what it is done with.
+    """
     receptacles, objects = sorted(facts.receptacle_kinds), sorted(facts.object_kinds)
     receptacle_number = {raw: number for number, raw in enumerate(receptacles)}
     object_number = {raw: number for number, raw in enumerate(objects)}
@@ -114,7 +122,13 @@ def build_game(facts: Facts, goal: Goal, task: str, wording: Wording) -> Game:
         coolable=able["coolable"],
         toggleable=able["toggleable"],
         sliceable=able["sliceable"],
-        knives=frozenset([o for o, kind in enumerate(object_kinds) if kind in KNIVES]),
+        tools=tools,
+        appliances={
+            verb: frozenset([r for r, kind in enumerate(receptacle_kinds) if kind in kinds])
+            for verb, kinds in tools.items()
+            if verb != "slice"
+        },
+        knives=frozenset([o for o, kind in enumerate(object_kinds) if kind in tools["slice"]]),
         fitting=tuple([takers[kind] for kind in object_kinds]),
         nested={outer: tuple(sorted(inner)) for outer, inner in nested.items()},
         numbers=numbers,

@@ -19,7 +19,6 @@ EXAMINE_RECEPTACLE, EXAMINE_OBJECT, LOOK, INVENTORY, HELP = (
 )
 # What can change the world or the agent's place in it; the others only inform.
 CHANGING = frozenset({GO, OPEN, CLOSE, TAKE, MOVE, USE, CLEAN, HEAT, COOL, SLICE})
-APPLIANCES = {CLEAN: "sinkbasin", HEAT: "microwave", COOL: "fridge"}
 MOST_SITUATIONS = 4096  # remembered in a process
 
 
@@ -75,12 +74,12 @@ def situation(game: Game, household: Household) -> Situation:
         else:
             if accessible and receptacle in fitting:
                 found[game.wording.move.fill({"o": held_name, "r": name})] = Command(MOVE, held, receptacle)
-            kind = game.receptacle_kinds[receptacle]
-            if kind == "sinkbasin" and held in game.cleanable:
+            appliances = game.appliances
+            if receptacle in appliances[CLEAN] and held in game.cleanable:
                 found[f"clean {held_name} with {name}"] = Command(CLEAN, held, receptacle)
-            elif kind == "microwave" and held in game.heatable:
+            if receptacle in appliances[HEAT] and held in game.heatable:
                 found[f"heat {held_name} with {name}"] = Command(HEAT, held, receptacle)
-            elif kind == "fridge" and held in game.coolable:
+            if receptacle in appliances[COOL] and held in game.coolable:
                 found[f"cool {held_name} with {name}"] = Command(COOL, held, receptacle)
     if held in game.knives:
         for object_ in game.sliceable:

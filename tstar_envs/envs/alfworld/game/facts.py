@@ -6,6 +6,7 @@ without the domain's suffix (``mug`` for ``MugType``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Properties of objects that the domain knows, and the marks that actions leave on them.
@@ -19,6 +20,13 @@ ABILITIES = (
     "sliceable",
 )
 MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
+# Verb -> kinds of things that it is done with: receptacles, of "slice" objects. A game file's own domain may name others.
+TOOLS: Mapping[str, frozenset[str]] = {
+    "clean": frozenset({"sinkbasin"}),
+    "heat": frozenset({"microwave"}),
+    "cool": frozenset({"fridge"}),
+    "slice": frozenset({"knife", "butterknife"}),
+}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class Game:
         reachable: receptacles that have a location.
         openable: receptacles.
         pickupable, holders, cleanable, heatable, coolable, toggleable, sliceable: objects; holders are those that things can be in.
+        tools: verb -> kinds of what it is done with (``facts.TOOLS`` unless the game's file says otherwise).
+        appliances: verb -> the receptacles that it is done with.
         knives: objects that slice.
         fitting: for each object the receptacles that take it.
         nested: for each object the objects in it.
@@ -79,6 +81,8 @@ class Game:
     coolable: frozenset[int]
     toggleable: frozenset[int]
     sliceable: frozenset[int]
+    tools: Mapping[str, frozenset[str]]
+    appliances: Mapping[str, frozenset[int]]
     knives: frozenset[int]
     fitting: tuple[frozenset[int], ...]
     nested: Mapping[int, tuple[int, ...]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.alfworld.game.commands import APPLIANCES
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.state import NOTHING, Household
 
@@ -82,6 +81,8 @@ def _refusal_here(
             if not game.accessible(household, place)
             else f"{names[1]} does not take {names[0]}"
         )
-    if game.receptacle_kinds[place] != APPLIANCES[verb]:
-        return f"to {verb} something you need a {APPLIANCES[verb]}, and {names[1]} is none"
+    if place not in game.appliances[verb]:
+        here = {game.receptacle_kinds[receptacle] for receptacle in game.appliances[verb]}
+        wanted = " or ".join(sorted(here or game.tools[verb]))
+        return f"to {verb} something you need a {wanted}, and {names[1]} is none"
     return f"{names[0]} cannot be {_ABLE[verb]}"

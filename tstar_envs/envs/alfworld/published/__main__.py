@@ -13,7 +13,7 @@ from tstar_envs.choices import check_option
 from tstar_envs.envs.alfworld.published.export import FOLDER_OF, write_scene_files
 from tstar_envs.envs.alfworld.published.folders import PUBLISHED
 from tstar_envs.envs.alfworld.shipped import scene_of
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS
+from tstar_envs.envs.alfworld.task import SHIPPED_SPLITS, SPLIT_ALIASES
 from tstar_envs.envs.alfworld.task_types import TASK_TYPES
 from tstar_envs.envs.alfworld.tasks import load_tasks
 from tstar_envs.errors import TStarError, UnknownOption
@@ -29,7 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--out", type=Path, required=True, help="Folder that the tree json_2.1.1/<split>/... is written to."
     )
     parser.add_argument(
-        "--split", default="", help=f"Split to export: {', '.join((*SPLITS, *SPLIT_ALIASES))}; default: all."
+        "--split",
+        default="",
+        help=f"Split to export: {', '.join((*SHIPPED_SPLITS, *SPLIT_ALIASES))}; default: all.",
     )
     parser.add_argument(
         "--variant",
@@ -53,7 +55,7 @@ def export_games(out: Path, split: str, variant: str, count: int | None) -> int:
 
     Args:
         out: folder for the tree.
-        split: one of ``SPLITS``, "" for all.
+        split: one of ``SHIPPED_SPLITS``, "" for all.
         variant: one of ``TASK_TYPES``, or "all".
         count: only the first so many of each split; None for all.
 
@@ -64,12 +66,12 @@ def export_games(out: Path, split: str, variant: str, count: int | None) -> int:
         UnknownOption: no such split or variant, or no count above 0.
         MissingExtra: the package ``alfworld``, which has domain and grammar, is not installed.
     """
-    check_option("--split", split, ("", *SPLITS))
+    check_option("--split", split, ("", *SHIPPED_SPLITS))
     check_option("--variant", variant, ("all", *TASK_TYPES))
     if count is not None and count < 1:
         raise UnknownOption(f"--tasks must be at least 1, got {count}")
     tasks = load_tasks(variant, "mini")
-    for name in SPLITS if not split else (split,):
+    for name in SHIPPED_SPLITS if not split else (split,):
         ids = tasks.by_split[name][:count]
         for task_id in ids:
             scene = scene_of(tasks.tasks[task_id])

@@ -16,10 +16,13 @@ from tstar_envs.envs.alfworld.published.folders import GAME_FILE, PUBLISHED
 from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.published.written_problem import write_problem
 from tstar_envs.envs.alfworld.shipped import scene_of
-from tstar_envs.envs.alfworld.task import SPLIT_ALIASES, SPLITS, Task
+from tstar_envs.envs.alfworld.task import SHIPPED_SPLITS, SPLIT_ALIASES, Task
 from tstar_envs.envs.alfworld.task_types import LOOK
 
-FOLDER_OF = {**{split: split for split in SPLITS}, **{split: alias for alias, split in SPLIT_ALIASES.items()}}
+FOLDER_OF = {
+    **{split: split for split in SHIPPED_SPLITS},
+    **{split: alias for alias, split in SPLIT_ALIASES.items()},
+}
 
 
 @lru_cache(maxsize=1)

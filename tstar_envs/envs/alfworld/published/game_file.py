@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tstar_envs.data.files import parse_json
 from tstar_envs.envs.alfworld.game.building import build_game
+from tstar_envs.envs.alfworld.game.facts import TOOLS
 from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.published.domain import check_domain
+from tstar_envs.envs.alfworld.published.domain import read_tools
 from tstar_envs.envs.alfworld.published.grammar import read_grammar
 from tstar_envs.envs.alfworld.published.problem import read_problem
 from tstar_envs.errors import BadData
@@ -28,8 +29,7 @@ def read_game(text: str, where: str) -> Game:
                 f"{where}: field {name!r} must be a string; expected a game.tw-pddl file of ALFWorld"
             )
     # A file without one leaves open what the game's actions do, and nothing differs.
-    if data.get("pddl_domain"):
-        check_domain(data["pddl_domain"], where)
+    tools = read_tools(data["pddl_domain"], where) if data.get("pddl_domain") else TOOLS
     facts, goal = read_problem(data["pddl_problem"], where)
     task, wording = read_grammar(data["grammar"], where)
-    return build_game(facts, goal, task, wording)
+    return build_game(facts, goal, task, wording, tools)

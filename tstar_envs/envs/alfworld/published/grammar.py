@@ -97,7 +97,7 @@ def read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
         raise _differs(where, "grammar's action PutObject", feedback or None)
     answers = {verb: _sentence(rules, name, variables, where) for verb, (name, variables) in _ANSWERS.items()}
     move = _phrase(template, {"o": "o", "r": "r"}, "the command of PutObject", where)
-    help_ = _literal(rules, "help.feedback", where) if "help" in actions else ""
+    help_ = _help(rules, actions["help"][1], where) if "help" in actions else ""
     return _literal(rules, "task", where), Wording(move, answers, help_)
 
 
@@ -153,6 +153,16 @@ def _phrase(text: str, variables: dict[str, str], what: str, where: str) -> Phra
 def _literal(rules: Rules, name: str, where: str) -> str:
     """The text of a rule that says the same always."""
     return _phrase(rules[name][0]["rhs"], {}, f"rule {name!r}", where).texts[0] if rules.get(name) else ""
+
+
+def _help(rules: Rules, feedback: str, where: str) -> str:
+    """The answer to ``help``: the text itself, as in the published games, or a rule that holds it."""
+    name = re.fullmatch(r"#([^#]*)#", feedback.strip())
+    return (
+        _literal(rules, name[1], where)
+        if name is not None
+        else _phrase(feedback, {}, "the answer to help", where).texts[0]
+    )
 
 
 def _differs(where: str, what: str, found: object) -> BadData:
