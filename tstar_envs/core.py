@@ -25,7 +25,7 @@ from tstar_envs.spaces import Unicode
 from tstar_envs.state_hash import hash_state, state_hasher
 from tstar_envs.surveyed import Surveyed
 from tstar_envs.teaching import Teaching
-from tstar_envs.tools import Tool, tool
+from tstar_envs.tools import Tool, tool, written_call
 
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 
@@ -332,7 +332,10 @@ class TextEnv(
 
     def read_reply(self, reply: str) -> Reply:
         """The thought and the action of a reply as ``step`` reads them (``tstar_envs.react``)."""
-        return read_reply(reply, self.exact_replies, self.answers)
+        read = read_reply(reply, self.exact_replies, self.answers)
+        if self.exact_replies or ("(" not in read.action and "[" not in read.action):
+            return read
+        return read._replace(action=written_call(self.tools, read.action))
 
     def render(self) -> str | None:
         """The current observation in ``ansi`` mode, else None."""

@@ -1,9 +1,10 @@
 """Take the thought and the action out of an agent's reply: one reader for all environments.
 
 Accepted are ``Thought: ... Action: ...`` (with numbers, bold and list marks, a full-width colon, any case),
-``<think>...</think><action>...</action>``, Search-R1's ``<search>`` and ``<answer>``, ``{"thought": ..., "action": ...}`` and a bare
-action. After a closed thought only what follows it is read. Of several action cues the first counts, and what follows its line (or
-closing tag) is ignored: models like to write the observation themselves. What they put around an action without meaning
+``<think>...</think><action>...</action>``, Search-R1's ``<search>`` and ``<answer>``, ``{"thought": ..., "action": ...}``,
+LangChain's ``Action: search`` with ``Action Input: Oslo``, and a bare action. After a closed thought only what follows it is read,
+and of a thought that is never closed nothing (``reply_thoughts``). Of several action cues the first counts, and what follows its
+line (or closing tag) is ignored: models like to write the observation themselves. What they put around an action without meaning
 anything by it (a full stop, backticks, a fenced block, quotes, the token that ends a turn) is taken off.
 
 Nothing here raises, and every expression is linear in the length of the reply: quantifiers that stand next to one another are
@@ -14,8 +15,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
+
+from tstar_envs.reply_thoughts import TAG, spoken, without_marks
 
 
 class Reply(NamedTuple):
@@ -26,36 +31,51 @@ class Reply(NamedTuple):
     cue: str
 
 
-_BEFORE_CUE = r"^[ \t>#*\-]*+(?:\d{1,3}+[.)][ \t]*+)?+\**+"  # quoted, a heading, an item of a list, bold
+# Quoted, in backticks, a heading, an item of a list, bold.
+_BEFORE_CUE = r"^[ \t>#*\-`\"'\u201c]*+(?:\d{1,3}+[.)][ \t]*+)?+\**+"
 _AFTER_CUE = r"[ \t]*+\d{0,4}+\**+[ \t]*+[:\uff1a]\**+"
 _LINE_CUE = re.compile(f"{_BEFORE_CUE}action{_AFTER_CUE}", re.IGNORECASE | re.MULTILINE)
 _THOUGHT_LINE = re.compile(f"{_BEFORE_CUE}thought{_AFTER_CUE}", re.IGNORECASE | re.MULTILINE)
 # "Thought: ... Action: ..." on one line; looked for only after a thought, where no line starts with a cue and no tag stands.
 _INLINE_CUE = re.compile(r"\baction[ \t]?\d{0,4}[:\uff1a]", re.IGNORECASE)
 _TAG_CUE = re.compile(r"<(action|search|answer)>", re.IGNORECASE)
-_ANY_CUE = re.compile(f"{_LINE_CUE.pattern}|{_TAG_CUE.pattern}", re.IGNORECASE | re.MULTILINE)
-_THOUGHT_NAMES = "think|thinking|thought|reasoning"
-_THINK_OPEN = re.compile(rf"<(?:{_THOUGHT_NAMES})>|\[think\]", re.IGNORECASE)
-_THINK_CLOSE = re.compile(rf"</(?:{_THOUGHT_NAMES})>|\[/think\]", re.IGNORECASE)
-_THINK_TAG = re.compile(rf"</?(?:{_THOUGHT_NAMES})>|\[/?think\]", re.IGNORECASE)
+ANY_CUE = re.compile(f"{_LINE_CUE.pattern}|{_TAG_CUE.pattern}", re.IGNORECASE | re.MULTILINE)
+# `### Action`, `**Action**` or the word alone, with the action in the next line; where no other cue stands.
+_HEADING_CUE = re.compile(rf"{_BEFORE_CUE}action\**[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_INPUT_LINE = re.compile(rf"{_BEFORE_CUE}action[ _]input{_AFTER_CUE}", re.IGNORECASE)
+# An observation that the model invented, on the line of its action.
+_INVENTED = re.compile(r"(?<=\s)\**Observation[ \t]{0,4}\d{0,4}\**[ \t]{0,4}[:\uff1a]", re.IGNORECASE)
 # Not str.find on lowered text: lowering can change the length of a string.
 _CLOSING = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("action", "search", "answer")}
 _TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
-# The token that ends a turn, where a server leaves it in the text: of the chat forms of Qwen, Llama, Mistral, Gemma, Phi, GLM, DeepSeek.
+# The token that ends a turn, where a server leaves it in the text: of the chat forms of Qwen, Llama, Mistral, Gemma, Phi, GLM, DeepSeek,
+# Command A, Sky-T1.
 _END_OF_TURN = re.compile(
-    r"<\|(?:im_end|im_start|end|endoftext|end_of_text|end_of_turn|eot_id|eom_id|eot|return|user|observation)\|>|</s>|<eos>|"
-    r"<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>",
+    r"<\|(?:im_end|im_start|end|endoftext|end_of_text|end_of_turn|eot_id|eom_id|eot|return|user|observation|end_response|end_text|"
+    r"end_of_solution|end_of_turn_token)\|>|</s>|<eos>|<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>",
     re.IGNORECASE,
 )
-_MARKS = re.compile(f"{_THINK_TAG.pattern}|{_END_OF_TURN.pattern}", re.IGNORECASE)
+# What a template or a model puts around a whole answer.
+_WRAPPER = re.compile(
+    r"<\|(?:begin_of_box|end_of_box|begin_of_solution|start_response|start_text|assistant)\|>|</?tool_call>",
+    re.IGNORECASE,
+)
+_ROLE = re.compile(
+    r"\s*+(?:<\|im_start\|>|<\|start_header_id\|>|<\|start\|>|<start_of_turn>)?+(?:assistant|model)(?:<\|end_header_id\|>)?+[ \t]*+[\n:]",
+    re.IGNORECASE,
+)
+_INVISIBLE = "\ufeff\u200b\u2060"  # a byte order mark and blanks without width
+_MARKS = re.compile(f"{TAG.pattern}|{_END_OF_TURN.pattern}", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+\w*+[ \t]*+")
-_FENCED_WORD = re.compile(r"`{3,}(?:json|text|txt|plaintext|action|python|bash)(?=\s)", re.IGNORECASE)
+_FENCED_WORD = re.compile(r"`{3,}+(?:json|text|txt|plaintext|action|python|bash)(?=\s)", re.IGNORECASE)
 # What agents put around an action without meaning anything by it: quotes, brackets, bold marks, a full stop.
 AROUND_ACTION = " \t\r\n.,;:!?()[]{}`'\"*"
-_AROUND = " \t\r\n.,;:!?`'\"*。"
+_AROUND = " \t\r\n.,;:!?`'\"*。\u201c\u201d\u2018\u2019\u00ab\u00bb\u300c\u300d" + _INVISIBLE
 _IN_FRONT = _AROUND + "->#•"
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
-_BOXED = "\\boxed{"
+_BOXED, _LATEX_TEXT = "\\boxed{", re.compile(r"\\(?:text|textbf|mathrm|mbox)\{")
+_WIDE_CALL = re.compile(r"\s*+\w{1,40}[ \t]{0,4}[\uff3b\uff08\u3010]")
+_WIDE = str.maketrans("\uff3b\uff3d\uff08\uff09\u3010\u3011", "[]()[]")
 _MOST_WRAPPERS = 4  # taken off one after the other
 _MOST_JSON = 20_000  # characters of a reply in JSON
 _ANSWER, _ANSWER_END = _TAG_ACTIONS["answer"].split("{}")
@@ -86,7 +106,12 @@ def _read(reply: str, exact: bool, answers: bool) -> Reply:
     # A mark of the reply's own form is no part of a query, and could not be said again.
     if "<" in action or "[" in action:
         action = _MARKS.sub("", action)
-    return Reply(thought, plain_action(action), cue)
+    action = plain_action(_without_invention(action))
+    if _WIDE_CALL.match(action) is not None:
+        action = action.translate(_WIDE)
+    if _BOXED in action and action.startswith(_ANSWER) and action.endswith(_ANSWER_END):
+        action = f"{_ANSWER}{plain_action(answer_content(action))}{_ANSWER_END}"
+    return Reply(thought, action, cue)
 
 
 _read_short = lru_cache(maxsize=4096)(_read)
@@ -107,52 +132,61 @@ def parse_reply(reply: str) -> Reply:
 
 
 def _parse(reply: str, exact: bool) -> Reply:
-    start = after_thoughts(reply)
-    body = reply[start:]
-    if not exact and (end := _END_OF_TURN.search(body)) is not None and body[: end.start()].strip():
-        body = body[: end.start()]
+    if not exact:
+        reply = _unwrapped(reply)
+    start, end = spoken(reply, ANY_CUE)
+    body = reply[start:end]
+    if not exact and (ended := _END_OF_TURN.search(body)) is not None and body[: ended.start()].strip():
+        body = body[: ended.start()]
+    found = _read_body(body, exact)
+    if found is not None:
+        said, action, cue, more = found
+        thought = thought_text(f"{reply[:start]}{said}")
+        return Reply("\n".join(filter(None, (thought, more))), action, cue)
+    # Where no more than a thought was written, all of it is one.
+    cut = reply[end:] if not body.strip() else ""
+    return Reply(thought_text(f"{reply[:start]}{cut}"), _first_line(body, exact), "bare")
+
+
+def _unwrapped(reply: str) -> str:
+    """A reply without what a chat template leaves in front of it and a model puts around it."""
+    if reply[:1] in _INVISIBLE:
+        reply = reply.lstrip(_INVISIBLE)
+    if (role := _ROLE.match(reply)) is not None:
+        reply = reply[role.end() :]
+    return _WRAPPER.sub("", reply) if "<|" in reply or "tool_call>" in reply else reply
+
+
+class _Found(NamedTuple):
+    """An action and its cue, what was said before it, and a thought that came with it."""
+
+    said: str
+    action: str
+    cue: str
+    thought: str = ""
+
+
+def _read_body(body: str, exact: bool) -> _Found | None:
+    """The action that is marked as one in what is no thought; None where none is."""
     line, tag = _LINE_CUE.search(body), _TAG_CUE.search(body)
     opening = _THOUGHT_LINE.match(body, len(body) - len(body.lstrip()))
     if line is not None and (
         tag is None or line.start() < tag.start() or (opening is not None and _is_mention(body, tag))
     ):
-        action, cue = _after_line_cue(body[line.end() :], exact)
-        return Reply(thought_text(reply[: start + line.start()]), action, cue)
+        return _Found(body[: line.start()], *_after_line_cue(body[line.end() :], exact))
     if tag is not None:
-        return Reply(thought_text(reply[: start + tag.start()]), *_tagged(body, tag))
+        return _Found(body[: tag.start()], *_tagged(body, tag))
+    if not exact and (heading := _HEADING_CUE.search(body)) is not None and body[heading.end() :].strip():
+        return _Found(body[: heading.start()], *_after_line_cue(body[heading.end() :], exact))
     if opening is not None:
         inline = _INLINE_CUE.search(body, opening.end())
         if inline is not None:
-            return Reply(
-                thought_text(reply[: start + inline.start()]),
-                _first_line(body[inline.end() :], exact),
-                "line",
-            )
+            return _Found(body[: inline.start()], _first_line(body[inline.end() :], exact), "line")
         head, _, tail = body[opening.end() :].lstrip().partition("\n")
-        return Reply(thought_text(f"{reply[:start]}{head}"), _first_line(tail, exact), "bare")
-    thought = thought_text(reply[:start])
-    if not exact and (found := _json_reply(body)) is not None:
-        return Reply("\n".join(filter(None, (thought, found.thought))), found.action, found.cue)
-    return Reply(thought, _first_line(body, exact), "bare")
-
-
-def after_thoughts(reply: str) -> int:
-    """Where the closed thoughts before the first cue end; 0 where none is closed."""
-    closed = _THINK_CLOSE.search(reply)
-    if closed is None:
-        return 0
-    end = closed.end()
-    cue = _ANY_CUE.search(reply, end)
-    while (opened := _THINK_OPEN.search(reply, end)) is not None:
-        played = (
-            cue.start() < opened.start() if cue is not None else bool(reply[end : opened.start()].strip())
-        )
-        if played or (closed := _THINK_CLOSE.search(reply, opened.end())) is None:
-            break
-        end = closed.end()
-        if cue is not None and cue.start() < end:
-            cue = _ANY_CUE.search(reply, end)
-    return end
+        return _Found(head, _first_line(tail, exact), "bare")
+    if not exact and (found := _json_reply(body, anywhere=True)) is not None:
+        return _Found("", found.action, found.cue, found.thought)
+    return None
 
 
 def _is_mention(body: str, tag: re.Match[str]) -> bool:
@@ -179,36 +213,88 @@ def _after_line_cue(rest: str, exact: bool) -> tuple[str, str]:
             return _tagged(plain, tag)
         if (found := _json_reply(rest)) is not None:
             return found.action, found.cue
+        name, _, more = plain.partition("\n")
+        if (given := _INPUT_LINE.match(more.lstrip())) is not None:
+            return _call(name.strip(" \t\r`*\"'"), _input(more.lstrip()[given.end() :])), "line"
         return _first_line(plain, exact), "line"
     return _first_line(rest, exact), "line"
 
 
-def _json_reply(text: str) -> Reply | None:
-    """``{"thought": ..., "action": ...}``, alone or in a fenced block; None if it is something else."""
-    text = (
-        "\n".join(line for line in text.split("\n") if not _FENCE.fullmatch(line)).strip()
-        if "{" in text
-        else ""
-    )
-    # Deep nesting would raise.
-    if not text.startswith("{") or len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100:
+def _input(text: str) -> Any:
+    """What follows ``Action Input:``: an object in JSON, or the line."""
+    text = text.strip()
+    for value in _objects(text) if text.startswith("{") else ():
+        return value
+    return text.partition("\n")[0].strip()
+
+
+def _call(name: str, given: Any) -> str:
+    """A tool's name and its input, as an action: ``search[Oslo]``, or ``stack(block="a", onto="b")`` for several arguments."""
+    if isinstance(given, Mapping):
+        values = list(given.values())
+        if len(values) != 1:
+            return f"{name}({', '.join(f'{key}={json.dumps(value)}' for key, value in given.items())})"
+        given = values[0]
+    return f"{name}[{' '.join(given.split())}]" if isinstance(given, str) else f"{name}({json.dumps(given)})"
+
+
+def _objects(text: str) -> Iterator[Mapping[str, Any]]:
+    """The objects in JSON that stand at the beginning of the first lines with a brace, where they are not too long or deep."""
+    if len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100:  # deep nesting would raise
+        return
+    decoder = json.JSONDecoder()
+    for brace in islice(_BRACE_LINE.finditer(text), _MOST_WRAPPERS):
+        try:
+            content, _ = decoder.raw_decode(text, brace.end() - 1)
+        except ValueError:
+            continue
+        if isinstance(content, Mapping):
+            yield content
+
+
+def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
+    """``{"thought": ..., "action": ...}``, alone or in a fenced block; None if it is something else.
+
+    Args:
+        text: of a reply.
+        anywhere: also after prose.
+    """
+    if "{" not in text:
         return None
-    try:
-        content, _ = json.JSONDecoder().raw_decode(text)
-    except ValueError:
+    text = "\n".join(line for line in text.split("\n") if not _FENCE.fullmatch(line)).strip()
+    if not anywhere and not text.startswith("{"):
         return None
-    action = content.get("action")
-    if not isinstance(action, str):
-        return None
-    thought = next(
-        (
-            content[key]
-            for key in ("thought", "thoughts", "reasoning", "think")
-            if isinstance(content.get(key), str)
-        ),
-        "",
-    )
-    return Reply(thought.strip(), _first_line(action, False), "json")
+    for content in _objects(text):
+        fields = {str(key).lower(): value for key, value in content.items()}
+        if isinstance(fields.get("function"), Mapping):  # an OpenAI-style call written out
+            fields |= fields["function"]
+        called = _CALL_KEYS if any(key in fields for key in _INPUT_KEYS) else ()
+        keys = ("action", *called)
+        action = next((value for key in keys if isinstance(value := fields.get(key), str)), None)
+        if action is None:
+            if anywhere:
+                continue
+            return None
+        given = next((fields[key] for key in _INPUT_KEYS if fields.get(key) not in (None, "", {})), None)
+        thought = next((value for key in _THOUGHT_KEYS if isinstance(value := fields.get(key), str)), "")
+        first = _first_line(action, False)
+        return Reply(thought.strip(), first if given is None else _call(first, given), "json")
+    return None
+
+
+_BRACE_LINE = re.compile(r"^[ \t]*+\{", re.MULTILINE)
+_CALL_KEYS = ("tool", "name")  # of a call, which has an input too
+_INPUT_KEYS = ("action_input", "tool_input", "arguments", "args", "parameters", "input")
+_THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
+
+
+def _without_invention(action: str) -> str:
+    """An action without the observation that a model invented on its line; inside brackets the word is part of an argument."""
+    found = _INVENTED.search(action)
+    if found is None:
+        return action
+    head = action[: found.start()]
+    return head if all(head.count(left) <= head.count(right) for left, right in _PAIRS.items()) else action
 
 
 def answer_content(action: str) -> str:
@@ -218,11 +304,14 @@ def answer_content(action: str) -> str:
 
 def plain_action(action: str) -> str:
     """An action without what agents put around it: a full stop, quotes, backticks, a pair of brackets around the whole, a list mark."""
-    text = _FENCED_WORD.sub("", action, count=1) if action.startswith("```") else action
+    fenced = _FENCED_WORD.match(action) if action.startswith("```") else None
+    text = action if fenced is None else action[fenced.end() :]
     for _ in range(_MOST_WRAPPERS):
         text = text.lstrip(_IN_FRONT).rstrip(_AROUND)
         if text.startswith(_BOXED) and text.endswith("}"):
             text = text[len(_BOXED) : -1]
+            if (words := _LATEX_TEXT.match(text)) is not None and text.endswith("}"):
+                text = text[words.end() : -1]
         elif text[:1] in _PAIRS and closing_bracket(text, 0) == len(text) - 1:
             text = text[1:-1]
         else:
@@ -254,7 +343,7 @@ def bracket_content(text: str, opening: int) -> str | None:
 
 def thought_text(text: str) -> str:
     """What is thought, without its tags or its ``Thought:``."""
-    return _THINK_TAG.sub("", _THOUGHT_LINE.sub("", text, count=1)).strip()
+    return without_marks(_THOUGHT_LINE.sub("", text, count=1)).strip()
 
 
 def _first_line(text: str, exact: bool) -> str:

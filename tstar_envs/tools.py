@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tstar_envs.react import render_reply
+from tstar_envs.react import closing_bracket, render_reply
 
 # What follows the rules where a model calls these tools: the rules describe actions as text.
 TOOLS_NOTE = "Act by calling one of the tools in each turn, instead of writing an Action line; what you think may stand before the call."
@@ -105,6 +105,61 @@ def call_of(tools: tuple[Tool, ...], action: str) -> tuple[str, dict[str, str]] 
         if None not in arguments.values():
             return one.name, {name: value for name, value in arguments.items() if value is not None}
     return None
+
+
+_CALL = re.compile(r"\s*+(\w{1,40})[ \t]{0,4}([\[(])")
+_ARGUMENT = re.compile(r"\s*+(?:(\w{1,40})[ \t]{0,4}[=:][ \t]{0,4})?")
+_QUOTES = {'"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u2018": "\u2019"}
+
+
+def written_call(tools: tuple[Tool, ...], action: str) -> str:
+    """The action that a call written as text stands for, such as ``search("Oslo")``, ``move[Up]`` or ``stack(block="a", onto="b")``.
+
+    Args:
+        tools: of the environment.
+        action: as it was read from a reply.
+
+    Returns:
+        ``action`` itself where it is no call of a tool, or one that does not fit it.
+    """
+    match = _CALL.match(action)
+    one = next((one for one in tools if match is not None and one.name == match[1].lower()), None)
+    if match is None or one is None:
+        return action
+    opening = match.end() - 1
+    end = closing_bracket(action, opening)
+    inside = action[match.end() : end].strip() if end >= 0 else ""
+    if match[2] == "[" and one.action.startswith(
+        f"{one.name}["
+    ):  # the environment's own form; what follows it is its business
+        plain = _unquoted(inside)
+        return f"{one.name}[{plain}]{action[end + 1 :]}" if end >= 0 and plain != inside else action
+    names = list(one.parameters)
+    parts = [inside] if len(names) == 1 else inside.split(",")
+    if not inside or len(parts) != len(names):
+        return action
+    given: dict[str, str] = {}
+    for name, part in zip(names, parts, strict=True):
+        key = _ARGUMENT.match(part)
+        named = key[1] if key is not None and key[1] in names else None
+        value = _unquoted((part[key.end() :] if key is not None and named else part).strip())
+        chosen = _choice(value, one.choices.get(named or name))
+        if chosen is None:
+            return action
+        given[named or name] = chosen
+    try:
+        return one.text(given)
+    except BadCall:
+        return action
+
+
+def _unquoted(text: str) -> str:
+    """A text without one pair of quotes around the whole."""
+    closing = _QUOTES.get(text[:1])
+    if closing is None or len(text) < 2 or not text.endswith(closing):
+        return text
+    inner = text[1:-1]
+    return text if text[0] in inner or closing in inner else inner.strip()
 
 
 def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:

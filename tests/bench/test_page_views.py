@@ -65,7 +65,7 @@ def test_files_of_the_same_tasks_share_a_board_and_others_do_not(tmp_path: Path)
     (notice,) = notices(boards)
     assert (
         "Sokoban-easy was not played on the same tasks by all" in notice
-        and "[B] 6 tasks, not of a panel, rules 6: c" in notice
+        and "[B] 6 tasks, not of a panel, rules 7: c" in notice
     )
     assert "[C] 10 tasks, not of a panel, rules old: d" in notice
 

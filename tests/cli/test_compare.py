@@ -48,13 +48,13 @@ def rewrite(path: Path, change: Callable[[dict], object]) -> None:
 def test_a_real_pair(folder: Path) -> None:
     done = run_process(folder, "compare", "oracle.jsonl", "random.jsonl")
     assert done.returncode == 0 and not done.stderr
-    assert f"{ENV} (mini, rules 6), split test: 10 tasks, success" in done.stdout
+    assert f"{ENV} (mini, rules 7), split test: 10 tasks, success" in done.stdout
     assert "oracle - random: decided, oracle is better" in done.stdout and "0.0020" in done.stdout
     data = json.loads(run_process(folder, "compare", "oracle.jsonl", "random.jsonl", "--json").stdout)
     assert (data["env"], data["tier"], data["rules_version"], data["split"], data["tasks"]) == (
         ENV,
         "mini",
-        "6",
+        "7",
         "test",
         10,
     )

@@ -65,7 +65,7 @@ def test_figures_and_records(tmp_path: Path) -> None:
         tmp_path, *base("--agent", "oracle", "--tasks", "20", "--split", "valid", "--out", "runs/o.jsonl")
     )
     assert (done.returncode, done.stderr) == (0, "")
-    header = "tstar/HotpotQA (mini, rules 3), split valid, agent oracle"
+    header = "tstar/HotpotQA (mini, rules 4), split valid, agent oracle"
     for text in (header, "100.0%", "83.9% to 100.0%", "Wilson", "mean f1", "0.0% of steps"):
         assert text in done.stdout
     episodes = list(read_episodes(tmp_path / "runs" / "o.jsonl"))

@@ -240,14 +240,14 @@ def test_another_rules_version_tier_or_panel_is_said_first(call: Call) -> None:
     first, second, third, fourth = out.splitlines()[:4]
     assert code == 0, "what is played is as it was"
     assert (first, second) == (
-        "rules version: recorded under 5 and 6, here it is 6",
+        "rules version: recorded under 5 and 7, here it is 7",
         "tier: recorded under full and mini, here it is mini",
     )
     assert third.startswith("panel: recorded under v1 0123 and v1 ") and fourth.startswith(
         "o.jsonl: 2 episodes"
     )
     report, _ = different(call)
-    assert report["recorded"]["rules version"] == {"recorded": ["5", "6"], "here": "6"}
+    assert report["recorded"]["rules version"] == {"recorded": ["5", "7"], "here": "7"}
 
 
 def test_earlier_attempts_are_replayed_too(call: Call) -> None:

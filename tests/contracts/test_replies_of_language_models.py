@@ -1,5 +1,7 @@
 """Replies as language models write them: every family reads them alike, and plays nothing that is only thought of."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +9,10 @@ from contract_walk import FOR_EVERY_ENV, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tstar_envs import EnvEntry, TextEnv, parse_reply
+from tstar_envs import EnvEntry, TextEnv, find_entry, parse_reply
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.react import plain_action, read_reply
+from tstar_envs.tools import call_of
 
 _made: dict[str, TextEnv[Any, Any]] = {}
 
@@ -40,6 +43,37 @@ THOUGHT_OF = [  # {a} is to be played, {b} is only thought of
     "[THINK]<action>{b}</action>[/THINK]<action>{a}</action>",
     "Thought: I could write <action>{b}</action> here.\nAction: {a}",
     "<think>x</think><action>{a}</action>\nObservation: fine\n<think>and <action>{b}</action></think><action>{b}</action>",
+    # Other models' marks: Kimi, Command A, gpt-oss (with and without its special tokens), Sky-T1, Seed, Apertus, and any with blanks.
+    "\u25c1think\u25b7Perhaps\nAction: {b}\nno\u25c1/think\u25b7\nAction: {a}",
+    "<|START_THINKING|>Perhaps\nAction: {b}\n<|END_THINKING|><|START_RESPONSE|>Action: {a}<|END_RESPONSE|>",
+    "<|START_THINKING|>Perhaps <action>{b}</action><|END_THINKING|><|START_RESPONSE|>{a}<|END_RESPONSE|>",
+    "<|channel|>analysis<|message|>Perhaps\nAction: {b}\nno<|end|><|start|>assistant<|channel|>final<|message|>Action: {a}<|return|>",
+    "<|channel|>analysis<|message|>{b}<|end|><|start|>assistant<|channel|>commentary<|message|>Action: {b}<|end|>"
+    "<|start|>assistant<|channel|>final <|constrain|>json<|message|>{a}<|return|>",
+    "<|channel|>final<|message|>Action: {b}<|end|><|start|>assistant<|channel|>final<|message|>Action: {a}",
+    "analysisPerhaps\nAction: {b}\nno.assistantfinalAction: {a}",
+    "<|begin_of_thought|>\nAction: {b}\n<|end_of_thought|>\n<|begin_of_solution|>\nAction: {a}\n<|end_of_solution|>",
+    "<|begin_of_thought|>\nAction: {b}\n<|end_of_thought|>\n<|begin_of_solution|>\n{a}\n<|end_of_solution|>",
+    "<seed:think>Action: {b}</seed:think>\nAction: {a}",
+    "<|inner_prefix|>Action: {b}<|inner_suffix|>Action: {a}",
+    "<scratchpad>\nAction: {b}\n</scratchpad>\nAction: {a}",
+    "<reflection>Action: {b}</reflection>Action: {a}",
+    "<think >\nAction: {b}\n</think >\nAction: {a}",
+    "Action: {a}\n<think>\nor Action: {b}",
+    "{a}\n<think>\nor Action: {b}",
+]
+CUT = [  # by the limit of tokens, within a thought: nothing may be played
+    "<think>\nIf I wrote\nAction: {b}\nI would be stuck, so",
+    "<think>{b}",
+    "\n\n  <thinking>\n<action>{b}</action>",
+    "<think>a</think>\n<think>or\nAction: {b}",
+    "\u25c1think\u25b7Perhaps\nAction: {b}",
+    "Well. <|START_THINKING|>Action: {b}",
+    "<|begin_of_thought|>\n{b}\n",
+    "[THINK]<action>{b}</action>",
+    "<scratchpad>\nAction: {b}\n",
+    "<|channel|>analysis<|message|>Perhaps\nAction: {b}\nno",
+    "<|start|>assistant<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>commentary to=act<|message|>Action: {b}",
 ]
 AROUND = [
     "Action: {a}.",
@@ -70,6 +104,31 @@ AROUND = [
     "• {a}",
     "<think>x</think> Action: {a}",
     "Thought: x Action: {a}<end_of_turn>",
+    "Action: <|begin_of_box|>{a}<|end_of_box|>",
+    "<|begin_of_box|>{a}<|end_of_box|>",
+    "Action: \u201c{a}\u201d",
+    "Action: \u00ab{a}\u00bb",
+    "Action: \u300c{a}\u300d",
+    "`Action: {a}`",
+    '"Action: {a}"',
+    "### Action\n{a}",
+    "Thought: x\n**Action**\n\n{a}",
+    "Action\n`{a}`",
+    'I will do this.\n\n```json\n{{"action": "{a}"}}\n```',
+    'I will do this:\n{{"thought": "hm", "action": "{a}"}}\nThat helps.',
+    '{{"Action": "{a}"}}',
+    '{{"THOUGHT": "x", "ACTION": "{a}"}}',
+    "Thought: x Action: {a} Observation: z",
+    "Action: {a} **Observation 1:** z",
+    "<action>{a} Observation: z</action>",
+    "\ufeffAction: {a}",
+    "\u200b\ufeff{a}",
+    "assistant\n{a}",
+    "assistant: {a}",
+    "<|im_start|>assistant\n<think>x</think>\n{a}<|im_end|>",
+    "<|start_header_id|>assistant<|end_header_id|>\n\nAction: {a}",
+    "<start_of_turn>model\n{a}<end_of_turn>",
+    "<|assistant|>\n{a}",
 ]
 
 
@@ -89,6 +148,10 @@ def test_what_is_only_thought_of_is_not_played(entry: EnvEntry) -> None:
         if "<answer>" in form and env.answers:
             continue
         assert played(env, form.replace("{a}", wanted).replace("{b}", other)) == plain, form
+    before = env.state_key()
+    for form in CUT:
+        action, after, refused = played(env, form.replace("{b}", other))
+        assert (action, after) == ("", before) and refused, form
 
 
 @FOR_EVERY_ENV
@@ -101,6 +164,77 @@ def test_what_stands_around_an_action_does_not_matter(entry: EnvEntry) -> None:
         assert played(env, form.format(a=wanted)) == plain, form
     if not env.answers:
         assert played(env, f"<think>x</think><answer>{wanted}</answer>") == plain
+
+
+@FOR_EVERY_ENV
+def test_calls_written_as_text_are_played(entry: EnvEntry) -> None:
+    """As LangChain, CrewAI, Hermes and Qwen write them, whatever the tool: every tool of the environment that can say an action."""
+    env = started(entry)
+    wanted, _ = two_actions(env)
+    named = call_of(env.tools, wanted)
+    assert named is not None
+    name, arguments = named
+    plain = played(env, f"Action: {wanted}")
+    values = list(arguments.values())
+    one = len(values) == 1
+    call = json.dumps({"name": name, "arguments": arguments})
+    forms = [
+        f"Action: {name}\nAction Input: {json.dumps(arguments)}",
+        f"Thought: x\nAction: {name}\nAction Input: {json.dumps(arguments, indent=1)}\nObservation: z",
+        f"<tool_call>\n{call}\n</tool_call>",
+        f"I call it.\n<tool_call>{call}</tool_call>",
+        json.dumps({"action": name, "action_input": arguments}),
+        json.dumps({"type": "function", "function": {"name": name, "parameters": arguments}}),
+        f"Action: {name}({', '.join(json.dumps(value) for value in values)})",
+        f"Action: {name}({', '.join(values)})",
+        f"Action: {name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})",
+        f"Action: {name.capitalize()}({', '.join(f'{key}: {value}' for key, value in arguments.items())}).",
+    ]
+    if one:
+        forms += [
+            f"Action: {name}\nAction Input: {values[0]}",
+            f"Action: `{name}`\n\nAction Input: {values[0]}\nObservation: z",
+            json.dumps({"action": name, "action_input": values[0]}),
+            json.dumps({"tool": name, "tool_input": values[0]}),
+            f"Action: {name}\uff3b{values[0]}\uff3d",
+            f"Action: {name}\uff08{values[0]}\uff09",
+            f'Action: {name}["{values[0]}"]',
+            f"Action: {name}[\u201c{values[0]}\u201d]",
+        ]
+    for form in forms:
+        assert played(env, form) == plain, form
+
+
+def test_a_final_answer_is_taken_out_of_its_box_and_quotes() -> None:
+    env = SearchQAEnv()
+    env.reset(options={"task": 0})
+    for form in (
+        "<answer>\\boxed{Oslo}</answer>",
+        "<answer>\\boxed{\\text{Oslo}}</answer>",
+        "Action: finish[\\boxed{Oslo}]",
+        'Action: finish["Oslo"]',
+        "finish(\u2018Oslo\u2019)",
+        "<answer>Oslo</answer>",
+    ):
+        assert played(env, form)[0] == "finish[Oslo]", form
+    for kept in ('finish["Oslo" and "Bergen"]', "search[a Observation: b]", 'search["A" "B"]'):
+        assert played(env, kept)[0] == kept
+
+
+def test_the_inputs_that_were_reported_are_read() -> None:
+    folder = Path(__file__).resolve().parents[3] / "shared" / "data" / "faults_3"
+    if not folder.is_dir():
+        pytest.skip("the reported replies are not beside this clone")
+    for name, plays in (("thoughts_played", True), ("around_actions", False), ("search_dialects", False)):
+        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            reported = json.loads(line)
+            searched = "Oslo" in reported["reply"]
+            env = started(find_entry("hotpotqa" if searched else "sokoban-easy"))
+            reply = reported["reply"].replace("{a}", "Up").replace("{b}", "Left")
+            action = played(env, reply)[0]
+            cut = plays and "{a}" not in reported["reply"]
+            assert action == ("" if cut else action if searched else "Up"), reported
+            assert not searched or action in ("search[Oslo]", "finish[Oslo]"), reported
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -136,7 +136,7 @@ def test_the_file_is_made_again_by_another_process_with_another_order_of_hashes(
 def test_other_rules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("tstar/Sokoban-easy")
     monkeypatch.setattr(env, "metadata", {**env.metadata, "rules_version": "99"})
-    refused(env, "rules are of version 99, and the panel's of version 6")
+    refused(env, "rules are of version 99, and the panel's of version 7")
 
 
 def test_other_answers_and_other_passages_are_refused() -> None:

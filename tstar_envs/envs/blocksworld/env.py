@@ -88,6 +88,8 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     brackets and commas between words are passed over; the expert says of a block that others must be on that it is, not that it goes
     aside, and in mystery words nothing that gives towers away. 4: replies are read as in every family (``tstar_envs.react``): nothing
     inside a closed thought is played.
+    5: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
+    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
     """
 
     tools: tuple[Tool, ...] = (

@@ -82,6 +82,8 @@ class SearchQAEnv(TextEnv[Task, State]):
     queries, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
     set's own script (no partial credit for yes and no in HotpotQA and 2WikiMultihopQA only); style ``search_r1`` shows the first line
     of a passage as the corpus has it.
+    4: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
+    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
     """
 
     prompt_styles = (*PROMPT_STYLES, "search_r1")

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from tstar_envs.envs.search_qa.search.passage import Passage
 from tstar_envs.envs.search_qa.text import Style
-from tstar_envs.react import Reply, after_thoughts, parse_reply, thought_text
+from tstar_envs.react import ANY_CUE, Reply, parse_reply, thought_text
+from tstar_envs.reply_thoughts import after_thoughts
 
 PROMPT = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new information. "
@@ -30,7 +31,7 @@ def read_reply(reply: str) -> Reply:
 
     As the expression ``<(search|answer)>(.*?)</\1>`` of its code finds it, but in linear time, and not inside a closed thought.
     """
-    start = after_thoughts(reply)
+    start = after_thoughts(reply, ANY_CUE)
     pairs = []
     for name in ("search", "answer"):
         opening = reply.find(f"<{name}>", start)

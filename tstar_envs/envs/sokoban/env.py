@@ -101,6 +101,8 @@ class SokobanEnv(TextEnv[TaskView, State]):
     turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and
     several moves may be joined by spaces and semicolons. 6: replies are read as in every family (``tstar_envs.react``): nothing inside a
     closed thought is played.
+    7: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
+    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
     """
 
     answers = False

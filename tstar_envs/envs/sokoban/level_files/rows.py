@@ -19,7 +19,7 @@ _PLAYERS = "@+pP"
 # A row with runs of symbols, as Sokoban programs write them to files: "4#" is "####", and "|" ends a row.
 _PACKED = re.compile(rf"(?:[0-9]*+[- _$.*@+#{XSB_LETTERS}]|\|)++")
 _COUNT_OR_END = re.compile(r"[0-9|]")
-_RUN = re.compile(r"([0-9]*+)(.)")
+_RUN = re.compile(r"(?<![0-9])([0-9]*+)(.)")
 _ROW = XSB_SYMBOLS | set(XSB_LETTERS)
 _WITH_X = frozenset("X*&@.+ -_")  # + is not in the old collection, but in files that imitate it
 _FROM_X = str.maketrans("X*&", "#$*")
