@@ -43,10 +43,16 @@ class Document:
         return json.dumps({"id": self.id, "contents": self.contents})
 
 
+_IDS = ("id", "_id", "docid", "doc_id", "pid", "idx", "wikipedia_id")
+_BODIES = ("contents", "content", "text", "passage")
+_TITLES = ("title", "wikipedia_title")
+
+
 def document_from(value: object, where: str) -> Document:
     """A document of any form that is published.
 
-    ``id`` or ``_id`` (BEIR), and ``contents`` (Search-R1, FlashRAG), ``text`` with ``title`` (BEIR, DPR), or ``text`` alone.
+    ``id``, ``_id`` (BEIR), ``docid`` (Pyserini), ``idx`` (HippoRAG) or ``wikipedia_id`` (KILT); and ``contents`` (Search-R1,
+    FlashRAG), or ``text`` or ``content``, with ``title`` or alone. A list of paragraphs (KILT) is one text.
 
     Raises:
         BadCorpus: It is of none; the message begins with ``where``.
@@ -55,24 +61,28 @@ def document_from(value: object, where: str) -> Document:
         raise BadCorpus(
             f'{where}: expected an object with "id" and "contents", found {type(value).__name__}.'
         )
-    name = "_id" if "_id" in value and "id" not in value else "id"
-    body = "text" if value.get("contents") is None and "text" in value else "contents"
+    name = next((name for name in _IDS if name in value), "id")
+    body = next((body for body in _BODIES if value.get(body) is not None), "contents")
     for field in (name, body):
         if field not in value:
             raise BadCorpus(
                 f'{where}: the field "{field}" is missing; every line needs "id" and "contents" (or "title" and "text").'
             )
-    identifier, contents, title = value[name], value[body], value.get("title")
+    identifier, contents = value[name], value[body]
     # Public corpora number their passages; bool is an int to Python but a mistake here.
     if isinstance(identifier, bool) or not isinstance(identifier, str | int):
         raise BadCorpus(
             f'{where}: the field "{name}" must be a string or an integer, found {identifier!r:.80}.'
         )
+    if isinstance(contents, list) and all(isinstance(paragraph, str) for paragraph in contents):
+        contents = " ".join(" ".join(paragraph.split()) for paragraph in contents)
     if not isinstance(contents, str):
         raise BadCorpus(f'{where}: the field "{body}" must be a string, found {contents!r:.80}.')
-    if body == "text" and title is not None:
+    titled = next((title for title in _TITLES if value.get(title) is not None), "")
+    if body != "contents" and titled:
+        title = value[titled]
         if not isinstance(title, str):
-            raise BadCorpus(f'{where}: the field "title" must be a string, found {title!r:.80}.')
+            raise BadCorpus(f'{where}: the field "{titled}" must be a string, found {title!r:.80}.')
         # The title is one line of the contents, in quotes as wiki-18 has it.
         doubled = " ".join(title.split()).replace('"', '""')
         contents = f'"{doubled}"\n{contents}'

@@ -3,6 +3,8 @@ r"""The files that hold a corpus: JSON lines, a JSON list, or DPR's table; plain
 | form | file |
 |---|---|
 | Search-R1, FlashRAG, BEIR | lines ``{"id", "contents"}``, ``{"id", "text"}``, ``{"_id", "title", "text"}`` |
+| HippoRAG, Pyserini | ``{"idx", "title", "text"}``, ``{"docid", "content"}`` |
+| KILT | ``{"wikipedia_id", "wikipedia_title", "text": [paragraph, ...]}`` |
 | a list | ``.json`` that begins with ``[``: the same objects |
 | DPR | ``.tsv``: ``id``, ``text``, ``title``, with or without that line |
 
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from retriever.corpus import Document, document_from
 from retriever.errors import BadCorpus, BadSetting
+from retriever.file_kinds import kind_of_file
 
 _Stream: TypeAlias = gzip.GzipFile | io.BufferedReader
 _DPR = ("id", "text", "title")
@@ -68,6 +71,9 @@ def stream_corpus(
     path = Path(path)
     _require_regular(path)
     packed = path.suffix == ".gz"
+    kind = kind_of_file(path)
+    if kind and not (packed and kind.startswith("packed with gzip")):
+        raise BadCorpus(f"{path}: no corpus but {kind}.")
     try:
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
             if _suffix(path) == ".json" and _first_sign(stream, path) == b"[":

@@ -18,6 +18,7 @@ from retriever.bm25 import Bm25Index
 from retriever.documents import LINES, StoredDocuments, write_documents
 from retriever.encoders import HashedTfidfEncoder
 from retriever.errors import BadIndex, RetrieverError, WriteFailed
+from retriever.file_kinds import kind_of_file
 from retriever.index import DenseIndex, HashedIndex
 from retriever.transformer import TransformerEncoder
 
@@ -238,6 +239,9 @@ def read_manifest(folder: Path) -> Manifest:
         FileNotFoundError: There is no such folder.
         BadIndex: The manifest is missing, malformed or of another format, or the files are not as listed.
     """
+    if folder.is_file():
+        kind = kind_of_file(folder) or "a file, not an index folder"
+        raise BadIndex(f"{folder}: {kind}; run: python -m retriever build --corpus FILE --out FOLDER")
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{folder}: no such index folder; run: python -m retriever build --corpus FILE --out {folder}"

@@ -29,7 +29,7 @@ from tstar_envs import BadData, MissingData, TStarError, find_entry
 from tstar_envs.horizon import reach
 
 FAMILIES = ("sokoban", "blocksworld", "webshop", "alfworld", "search_qa")
-LEVELS = (".txt", ".xsb", ".sok", ".slc")
+LEVELS = (".txt", ".xsb", ".sok", ".slc", ".ssx")
 QUESTIONS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".csv", ".parquet")
 QUESTION_SETS = {  # a part of a path -> environment
     "triviaqa": "triviaqa",

@@ -233,11 +233,9 @@ class TextEnv(
             return str(wanted)  # numpy strings too, but info holds plain ones
         ids = self.task_ids(self.split)
         if not len(ids):
-            filled = [split for split in self.splits if len(self.task_ids(split))]
-            advice = "choose another data tier"
-            if filled:
-                advice = f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
-            raise UnknownTask(f"split {self.split!r} of {self._name()} has no tasks; {advice}")
+            raise UnknownTask(
+                f"split {self.split!r} of {self._name()} has no tasks; {self.lacking(self.split)}"
+            )
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]
         if not is_whole(wanted) or not 0 <= int(wanted) < len(ids):

@@ -52,3 +52,22 @@ class Surveyed:
     def published(cls, **options: Any) -> tuple[Published, ...]:
         """The public data of the full tier, here or not; nothing where the family has no full tier."""
         return ()
+
+    def lacking(self, split: str) -> str:
+        """Say why a split may be empty, and which splits have tasks.
+
+        Args:
+            split: the one without tasks, or with too few.
+        """
+        filled = [name for name in self.splits if len(self.task_ids(name))]
+        advice = (
+            f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
+            if filled
+            else "choose another data tier"
+        )
+        if self.tier == "path":
+            advice += (
+                f"; files below a folder {split}/ (questions: a file named {split}) are of this split, and files without one are "
+                "test tasks"
+            )
+        return advice

@@ -175,7 +175,8 @@ def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     tasks = list(env.task_ids(config.split))
     if len(tasks) < config.rollout.tasks:
         raise UnknownOption(
-            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}"
+            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}; "
+            f"{env.lacking(config.split)}"
         )
     return tasks
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tstar_envs.errors import BadData, MissingData, UnknownOption
+from tstar_envs.wording import counted
 
 MOST_LISTED = 20  # faults that a message lists one by one
 MOST_KINDS = 100
@@ -165,7 +166,8 @@ def check_skip_bad(value: object) -> None:
 
 def _message(found: LeftOut, usable: int, items: str) -> str:
     """One message that lists all faults; a single fault is the message itself."""
-    advice = f"skip_bad=True leaves out what cannot be used and keeps {usable:,} {items}" if usable else ""
+    kept = counted(usable, items.removesuffix("s"), items)
+    advice = f"skip_bad=True leaves out what cannot be used and keeps {kept}" if usable else ""
     if found.count == 1:
         return f"{found.first[0]}{f' ({advice})' if advice else ''}"
     whole = f"{found.count:,} of {found.count + usable:,} {items} cannot be used"

@@ -117,6 +117,8 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
     """
     marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if marked or b"\0" in data:
+        if kind := _kind_of(path):
+            raise BadData(f"{path}: not a text file but {kind}")
         zeros = ", it holds bytes of value 0" if b"\0" in data else ""
         utf_16 = "; it seems to be in UTF-16, save it as UTF-8" if marked else ""
         raise BadData(f"{path}: not a text file{zeros}{utf_16}")
@@ -126,6 +128,8 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
         if fallback is not None:
             return data.decode(fallback)
         line = data.count(b"\n", 0, error.start) + 1
+        if line == 1 and (kind := _kind_of(path)):
+            raise BadData(f"{path}: not a text file but {kind}") from None
         raise BadData(
             f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
         ) from None
@@ -150,6 +154,8 @@ def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Itera
                 yield number, line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 where = f"{path}, line {number}"
+                if number == 1 and (kind := _kind_of(path)):
+                    raise BadData(f"{path}: not a text file but {kind}") from None
                 raise BadData(
                     f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line), so not a text file"
                 ) from None
@@ -219,8 +225,9 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
     try:
         value = json.loads(text, strict=strict)
     except json.JSONDecodeError as error:
+        kind = _kind_of(str(where).partition(", line ")[0])
         raise BadData(
-            f"{where}: not JSON ({error.msg} at line {error.lineno}, column {error.colno})"
+            f"{where}: not JSON {f'but {kind}' if kind else f'({error.msg} at line {error.lineno}, column {error.colno})'}"
         ) from None
     except ValueError as error:  # a whole number with more digits than Python turns into one
         raise BadData(f"{where}: not usable JSON ({error})") from None
@@ -229,6 +236,13 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
             f"{where}: {_NAMES.get(expected, expected.__name__)} is expected, found {text.strip()[:40]!r}"
         )
     return value
+
+
+def _kind_of(path: str | os.PathLike[str]) -> str:
+    """What a file is that is no text of its form, "" where its first bytes do not say."""
+    from retriever.file_kinds import kind_of_file  # read by both packages, and only where something is wrong
+
+    return kind_of_file(path)
 
 
 _BRACKETS_AND_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)

@@ -171,7 +171,7 @@ def test_tables_and_lines_in_other_files(
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv", "query,answer\nq,A\n", "line 1: no column 'question'"),
+        ("a.csv", "asked,answer\nq,A\n", "line 1: no column 'question'"),
         ("a.csv", "a,b,c\n", "line 1: no column 'question' in 'a, b, c'"),
         ("a.csv", "question,answer\nq,nan\n", "line 2: field 'answer' holds nan, an empty cell"),
         ("a.csv", "question,answer\nq,\n", "line 2: field 'answer' holds no answer"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_envs import BadData, MissingData, UnknownOption
+from tstar_envs import BadData, MissingData, UnknownOption, UnknownTask
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.envs.sokoban.level_files.text_file import split_levels
@@ -248,3 +248,40 @@ def test_the_assignment_is_the_best_of_all(costs: dict[int, dict[int, int]], lay
         )
         best = min(ways, default=LOST)
         assert assign(sum(1 << box for box in boxes)) == (best if best < LOST else LOST)
+
+
+OBSERVED = str.maketrans(" .$*@+", "_OX\u221aPS")
+
+
+@settings(max_examples=25, deadline=None)
+@given(number=st.integers(0, 300))
+def test_levels_as_the_environment_shows_them_come_back(
+    number: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    env = SokobanEnv(observation="grid", split="train", difficulty="hard")
+    shown, _ = env.reset(options={"task": number})
+    level = env.level_text()
+    assert set(shown) <= set("#_OX\u221aPS\n"), "the symbols of an observation"
+    folder = tmp_path_factory.mktemp("shown")
+    found = read(folder, f"one\n\n{shown}\n\n{shown.replace('_', ' ')}\n")
+    assert [print_level(*parse_level(text)) for text in found] == [print_level(*parse_level(level))] * 2
+
+
+def test_sokosolve_collections_and_ragens_levels(tmp_path: Path) -> None:
+    rows = ("~#####~", "##P.O##", "#.X.X.#", "#O.$..#", "##...##", "~#####~")
+    maps = f"<Maps><Map MapID='M2'>{''.join(f'<Row>{row}</Row>' for row in rows)}</Map></Maps>"
+    text = f"<?xml version='1.0'?><SokobanLibrary><Puzzles><Puzzle>{maps}</Puzzle></Puzzles></SokobanLibrary>"
+    wanted = " ##### \n##@ .##\n# $ $ #\n#. *  #\n##   ##\n ##### "
+    (found,) = read(tmp_path, text, "a.ssx")
+    assert parse_level(found) == parse_level(wanted)
+    assert read(tmp_path, "######\n#_P_##\n#_X_O#\n######\n") == ["######\n# @ ##\n# $ .#\n######"]
+    assert SokobanEnv(levels=tmp_path / "a.ssx").task_ids()
+
+
+def test_an_empty_split_by_path_says_where_its_levels_belong(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("#####\n#@$.#\n#####\n")
+    with pytest.raises(UnknownTask, match="files below a folder train/ .* are of this split"):
+        SokobanEnv(levels=tmp_path, split="train").reset(seed=0)
+    (tmp_path / "two.txt").write_text("#####\n#@$*#\n###\n")
+    with pytest.raises(BadData, match="keeps 1 level[^s]"):
+        SokobanEnv(levels=tmp_path)

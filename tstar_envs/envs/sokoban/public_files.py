@@ -23,11 +23,11 @@ from tstar_envs.envs.sokoban.task import Task
 from tstar_envs.envs.sokoban.tasks import task_set
 from tstar_envs.errors import MissingData
 
-LEVEL_SUFFIXES = (".txt", ".xsb", ".sok", ".slc")
+LEVEL_SUFFIXES = (".txt", ".xsb", ".sok", ".slc", ".ssx")
 
 
 def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) -> LoadedTasks[Task]:
-    """Read a public level file, or every ``.txt``, ``.xsb``, ``.sok`` and ``.slc`` file below a folder; forms: ``level_files``.
+    """Read a public level file, or every ``.txt``, ``.xsb``, ``.sok``, ``.slc`` and ``.ssx`` file below a folder; forms: ``level_files``.
 
     The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
     0. Its split is the first part of that path that is ``train``, ``valid`` or ``test`` (as in Boxoban's folders), else ``test``.

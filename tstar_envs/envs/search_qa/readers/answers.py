@@ -43,7 +43,7 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
         )
     value = record[name]
     try:
-        found = _ANSWERS[name](_cell(value) if table else value)
+        found = _flat(_ANSWERS[name](_cell(value) if table or _is_list(value) else value))
     except (KeyError, TypeError, ValueError) as error:
         raise BadData(
             f"{where}: field {name!r} is not what its form has there: {value!r:.80} ({error!r:.200})"
@@ -51,13 +51,15 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
     texts = list(_texts(found, name, where, table))
     if not texts:
         raise BadData(f"{where}: field {name!r} holds no answer")
-    aliases = record.get("answer_aliases")
-    aliases = [] if aliases is None or _is_nan(aliases) else aliases
-    if table and isinstance(aliases, str):
-        aliases = _cell(aliases) if aliases.strip() else []
-    if not isinstance(aliases, list):
-        raise BadData(f"{where}: field 'answer_aliases' must be a list, found {aliases!r:.80}")
-    return tuple(dict.fromkeys((*texts, *_texts(aliases, "answer_aliases", where, table))))
+    for field in _ALIASES:
+        aliases = record.get(field)
+        aliases = [] if aliases is None or _is_nan(aliases) else aliases
+        if isinstance(aliases, str):
+            aliases = _cell(aliases) if aliases.strip() else []
+        if not isinstance(aliases, list):
+            raise BadData(f"{where}: field {field!r} must be a list, found {aliases!r:.80}")
+        texts += _texts(aliases, field, where, table)
+    return tuple(dict.fromkeys(texts))
 
 
 def _is_nan(value: object) -> bool:
@@ -76,8 +78,29 @@ def _texts(found: list[Any], name: str, where: str, table: bool) -> Iterator[str
         text = str(int(answer)) if isinstance(answer, float) and answer.is_integer() else str(answer)
         if table and _WHOLE.fullmatch(text.strip()):
             text = text.strip().partition(".")[0]
-        if text.strip():
-            yield text
+        if text.strip() in _NO_ANSWER:
+            raise BadData(
+                f"{where}: field {name!r} holds {text.strip()!r}, which marks a question without an answer; leave the line out"
+            )
+        # Alternatives in one text, as some sets join them.
+        yield from (part.strip() if "||" in text else part for part in text.split("||") if part.strip())
+
+
+def _is_list(value: object) -> bool:
+    """True for a list that was written out as a text: ``"['a', 'b']"``."""
+    return isinstance(value, str) and value.lstrip()[:1] == "[" and value.rstrip()[-1:] == "]"
+
+
+def _flat(found: list[Any]) -> list[Any]:
+    """Answers, each with its own other names where it is an object: ``{"answer", "aliases"}`` or ``{"text"}``."""
+    flat: list[Any] = []
+    for answer in found:
+        if not isinstance(answer, Mapping):
+            flat.append(answer)
+            continue
+        main = next((answer[key] for key in ("answer", "text", "value") if key in answer), None)
+        flat += [answer if main is None else main, *_listed(answer.get("aliases") or [])]
+    return flat
 
 
 def _cell(text: Any) -> Any:
@@ -114,6 +137,8 @@ def _several(value: Any) -> list[Any]:
 def _struct(value: Mapping[str, Any]) -> list[Any]:
     """TriviaQA's object: its own script compares with the normalised aliases, which its other names are in."""
     named = {str(key).replace("_", "").lower(): found for key, found in value.items()}
+    if "text" in named:  # SQuAD: every text that was accepted, with where it begins
+        return _several(named["text"])
     if not isinstance(named["value"], str | int | float):
         raise TypeError("'value' is a text")
     return [
@@ -131,6 +156,8 @@ def _popqa(value: Any) -> list[Any]:
 
 
 def _search_r1(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        raise ValueError("an object printed by Python; save the table as parquet or JSON lines")
     truth = value["ground_truth"]
     return _several(truth["target"]) if isinstance(truth, Mapping) else _several(truth)
 
@@ -139,6 +166,8 @@ def _kilt(value: Any) -> list[Any]:
     return [output["answer"] for output in _listed(value) if output.get("answer") is not None]
 
 
+_ALIASES = ("answer_aliases", "aliases", "aug_answer", "answer_alias")
+_NO_ANSWER = ("No Answer Present.",)  # MS MARCO
 # In order of preference; "answer" is a list in NQ-open, an object in the trivia_qa of Hugging Face and one text elsewhere.
 _ANSWERS: dict[str, Callable[[Any], list[Any]]] = {
     "golden_answers": _listed,

@@ -12,7 +12,9 @@ from tstar_envs.envs.search_qa.readers.answers import Record, answers_of
 from tstar_envs.envs.search_qa.readers.records import read_records
 from tstar_envs.errors import BadData
 
-_IDS = ("id", "_id", "QuestionId", "question_id")
+_IDS = ("id", "_id", "QuestionId", "question_id", "qid", "query_id", "example_id")
+_QUESTIONS = ("question", "Question", "input", "query", "problem", "Problem", "Prompt", "prompt", "messages")
+_ASKED = "Question:"  # before the question, in Search-R1's prompt
 
 
 class Entry(NamedTuple):
@@ -64,23 +66,26 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
         raise BadData(
             f"{where}: expected an object with 'id', 'question' and 'golden_answers' (or another known form), found {record!r:.80}"
         )
-    if record.get("answerable") is False:
+    if str(record.get("answerable", "")).strip().lower() in ("false", "0", "no"):
         return None
     extra = record.get("extra_info")
     asked = (
         record if "question" in record or not isinstance(extra, Mapping) or "question" not in extra else extra
     )
-    question = _text(asked, ("question", "Question", "input"), where)
+    question = _question(asked, where)
     named = next((key for key in _IDS if record.get(key) not in (None, "")), "id")
     id_ = record.get(named) if record.get(named) not in (None, "") else unnamed
     if isinstance(id_, float) and id_.is_integer():
         id_ = int(id_)
     # FlashRAG's lines have ids; a merged file of Search-R1 may leave them out.
-    unsaid = "golden_answers" in record and "id" not in record and "data_source" not in record
-    if isinstance(id_, bool) or not isinstance(id_, str | int) or unsaid:
+    if "golden_answers" in record and id_ is unnamed and "data_source" not in record:
+        raise BadData(
+            f"{where}: field 'id' is missing; lines with 'golden_answers' have one, by which results are recorded"
+        )
+    if isinstance(id_, bool) or not isinstance(id_, str | int):
         raise BadData(f"{where}: field {named!r} must be a string or a whole number, found {id_!r:.80}")
     metadata = record.get("metadata")
-    metadata = {} if metadata is None or metadata == "" else metadata
+    metadata = {} if metadata is None or metadata == "" or (table and isinstance(metadata, str)) else metadata
     if not isinstance(metadata, Mapping):
         raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
     kinds = (metadata.get("kind"), metadata.get("type"), record.get("type"), record.get("prop"))
@@ -99,12 +104,26 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     )
 
 
-def _text(record: Record, names: tuple[str, ...], where: str) -> str:
-    for name in names:
-        if name in record:
-            if not isinstance(record[name], str) or not record[name].strip():
-                raise BadData(f"{where}: field {name!r} must be a text, found {record[name]!r:.80}")
-            return str(record[name])
-    raise BadData(
-        f"{where}: field {names[0]!r} is missing; found {', '.join(map(str, record)) or 'no field'}"
-    )
+def _question(record: Record, where: str) -> str:
+    """The question, whatever its field is called; of a conversation what its one user says."""
+    name = next((name for name in _QUESTIONS if name in record), "")
+    if not name:
+        raise BadData(
+            f"{where}: field 'question' is missing; found {', '.join(map(str, record))[:300] or 'no field'}"
+        )
+    said = record[name]
+    if name in ("prompt", "messages") and not isinstance(said, str):
+        said = _asked_in(said)
+    if not isinstance(said, str) or not said.strip():
+        raise BadData(f"{where}: field {name!r} must be a text, found {record[name]!r:.80}")
+    return said
+
+
+def _asked_in(messages: Any) -> str | None:
+    """What the user asks in a conversation of one message (Search-R1's ends in the question); None if it is none."""
+    if not isinstance(messages, list):
+        return None
+    asked = [m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]
+    if len(asked) != 1 or not isinstance(asked[0], str):
+        return None
+    return asked[0].rpartition(_ASKED)[2].strip()

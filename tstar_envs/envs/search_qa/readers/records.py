@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,7 @@ def read_records(path: Path, faults: Faults | None) -> Iterator[tuple[str, int, 
         if _is_lines(text):
             yield from _lines(path, enumerate(text.split("\n"), start=1), faults)
             return
-        content = _json(text, str(path))
-        entries = content.get("Data") if isinstance(content, dict) else content
-        if not isinstance(entries, list):
-            raise BadData(
-                f"{path}: expected a list of questions, or an object with one under 'Data', found {type(content).__name__}"
-            )
-        for number, record in enumerate(entries, start=1):
+        for number, record in enumerate(_entries(_json(text, str(path)), path), start=1):
             yield f"entry {number}", number, record
     else:
         raise BadData(f"{path}: question files end in {', '.join(SUFFIXES)}")
@@ -49,6 +43,38 @@ def _json(text: str, where: str) -> Any:
         raise BadData(
             f"{where}: {reason if reason.startswith('not JSON') else f'not JSON that can be used ({reason})'}"
         ) from None
+
+
+_LISTS = ("Data", "data", "questions", "rows", "examples")  # where an object holds the questions
+
+
+def _entries(content: Any, path: Path) -> list[Any]:
+    """The questions of a JSON file: a list, an object that holds one, columns, or questions by id."""
+    if isinstance(content, list):
+        return content
+    name = next((name for name in _LISTS if isinstance(content, Mapping) and name in content), "")
+    if name and isinstance(content[name], list):
+        # The rows of a Hugging Face viewer hold each record in an object.
+        return [
+            entry["row"] if isinstance(entry, Mapping) and isinstance(entry.get("row"), Mapping) else entry
+            for entry in content[name]
+        ]
+    if isinstance(content, Mapping) and content:
+        values = list(content.values())
+        if all(isinstance(value, Mapping) for value in values):
+            return [{"id": str(key), **value} for key, value in content.items()]
+        lengths = {len(value) for value in values if isinstance(value, list)}
+        if "question" in content and len(lengths) == 1 and all(isinstance(value, list) for value in values):
+            return [dict(zip(content, row, strict=True)) for row in zip(*values, strict=True)]
+        if all(isinstance(value, list) for value in values):
+            listed = ", ".join(map(repr, list(content)[:8]))
+            raise BadData(
+                f"{path}: holds several lists ({listed}); write each split to a file of its own, as test.json"
+            )
+    raise BadData(
+        f"{path}: expected a list of questions, an object with one under {' or '.join(map(repr, _LISTS[:3]))}, columns of equal "
+        f"length or questions by id, found {type(content).__name__}"
+    )
 
 
 def _is_lines(text: str) -> bool:
@@ -73,6 +99,11 @@ def _lines(
         try:
             record = _json(line, f"{path}, {where}")
         except BadData as error:
+            if number == 1 and line.strip() in ("{", "["):
+                raise BadData(
+                    f"{path}, {where}: an object over several lines, and JSON lines have one on each; convert it: "
+                    "jq -c . FILE, or name a list .json"
+                ) from None
             if faults is None:
                 raise
             faults.add(f"{path}, {where}", str(error).removeprefix(f"{path}, {where}: "))

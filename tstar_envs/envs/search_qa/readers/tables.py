@@ -14,6 +14,7 @@ from tstar_envs.errors import BadData
 
 _LONGEST_FIELD = 10_000_000  # characters; the csv module's own limit is too low for long alias lists
 # What the first line of a table with a header may name besides "question".
+_ASKED = {"question", "query", "problem", "input", "prompt"}
 _COLUMNS = {
     "id",
     "_id",
@@ -26,6 +27,7 @@ _COLUMNS = {
     "golden_answers",
     "possible_answers",
     "contents",
+    "reward_model",
 }
 
 
@@ -76,7 +78,7 @@ _NO_HEADER = ["question", "answer"]
 def _columns(header: list[str], path: Path) -> list[str]:
     """The names of the columns; [] for a table of two that goes without a header."""
     cells = {cell.strip().lower() for cell in header}
-    if "question" in cells:
+    if cells & _ASKED and cells & _COLUMNS:
         return [cell.strip() for cell in header]
     if len(header) == len(_NO_HEADER) and not cells & _COLUMNS:
         return []

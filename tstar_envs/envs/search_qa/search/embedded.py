@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.contents import digest_all
+from tstar_envs.data.locate import stamped
 from tstar_envs.envs.search_qa.search.passage import Passage
 from tstar_envs.errors import BadData, MissingData, MissingExtra
 
@@ -29,10 +30,6 @@ class EmbeddedSearcher:
         except ImportError as error:
             raise MissingExtra("the embedded searcher", "retriever", "search") from error
         if isinstance(corpus, Path):
-            if not corpus.is_file():
-                raise MissingData(
-                    f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl"
-                )
             try:
                 documents = retriever.read_corpus(corpus)
             except retriever.BadCorpus as error:
@@ -69,13 +66,23 @@ class EmbeddedSearcher:
         # An index holds foreign objects that no pickle takes; it is built again (once per process) from its corpus.
         corpus, backend = self._source
         return (
-            (shared_index, (corpus, backend))
+            (open_index, (corpus, backend))
             if isinstance(corpus, Path)
             else (EmbeddedSearcher, (corpus, backend))
         )
 
 
+def open_index(corpus: Path, backend: str) -> EmbeddedSearcher:
+    """The index over a file that all environments of this process share; one whose file has changed is built anew.
+
+    Raises:
+        MissingData: there is no such file.
+    """
+    if not corpus.is_file():
+        raise MissingData(f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl")
+    return _shared_index(stamped([corpus])[0], backend)
+
+
 @lru_cache(maxsize=8)
-def shared_index(corpus: Path, backend: str) -> EmbeddedSearcher:
-    """The index over a file that all environments of this process share."""
-    return EmbeddedSearcher(corpus, backend)
+def _shared_index(corpus: tuple[Path, int, int], backend: str) -> EmbeddedSearcher:
+    return EmbeddedSearcher(corpus[0], backend)

@@ -1,4 +1,8 @@
-"""Level collections in XML (``.slc``): each ``Level`` has its rows in ``L`` elements (names in any case)."""
+"""Level collections in XML, with names in any case.
+
+``.slc``: each ``Level`` has its rows in ``L`` elements. SokoSolve's ``.ssx``: each ``Map`` has them in ``Row`` elements, in symbols of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +43,14 @@ def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
     except (LookupError, ValueError) as error:  # an encoding that nobody knows
         raise BadData(f"{where}: not readable as XML ({error})") from None
     if not reader.levels:
-        raise BadData(f"{where}: XML without a Level element, so it is no collection of levels")
+        raise BadData(
+            f"{where}: XML without a Level element (or SokoSolve's Map), so it is no collection of levels"
+        )
     yield from reader.levels
+
+
+_LEVELS, _ROWS = ("level", "map"), ("l", "row")
+_SOKOSOLVE = str.maketrans("~.XOP$*", "  $.@*+")
 
 
 class _Reader:
@@ -52,6 +62,7 @@ class _Reader:
         self._line = 0
         self._rows: list[str] = []
         self._row: list[str] | None = None
+        self._symbols: dict[int, int] = {}
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
@@ -60,17 +71,19 @@ class _Reader:
 
     def _start(self, name: str, _: dict[str, str]) -> None:
         kind = name.lower()
-        if kind == "level":
+        if kind == "sokobanlibrary":
+            self._symbols = _SOKOSOLVE
+        elif kind in _LEVELS:
             self._line, self._rows = self.parser.CurrentLineNumber, []
-        elif kind == "l":
+        elif kind in _ROWS:
             self._row = []
 
     def _end(self, name: str) -> None:
         kind = name.lower()
-        if kind == "l" and self._row is not None:
-            self._rows.append("".join(self._row).rstrip())
+        if kind in _ROWS and self._row is not None:
+            self._rows.append("".join(self._row).translate(self._symbols).rstrip())
             self._row = None
-        elif kind == "level":
+        elif kind in _LEVELS:
             self.levels.append(FoundLevel(self._line, "\n".join(self._rows)))
 
     def _text(self, data: str) -> None:

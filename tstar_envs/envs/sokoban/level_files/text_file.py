@@ -28,7 +28,7 @@ class FoundLevel(NamedTuple):
 def split_levels(lines: Iterable[str]) -> Iterator[FoundLevel]:
     """The levels of a file, in its order; nothing of a level itself is checked but the symbols of its rows."""
     block: list[Line] = []
-    rows = [line.rstrip().lstrip("\v\f") for line in lines]
+    rows = _from_observations([line.rstrip().lstrip("\v\f") for line in lines])
     comments = _comment_lines(rows)
     for number, line in enumerate(rows, start=1):
         found = None if number in comments else read_line(number, line, block)
@@ -39,6 +39,27 @@ def split_levels(lines: Iterable[str]) -> Iterator[FoundLevel]:
             block = []
     if block:
         yield from _levels_of(block)
+
+
+def _from_observations(rows: list[str]) -> list[str]:
+    """Rows with levels in the symbols of this project's observations, which RAGEN's are too, written as XSB.
+
+    Such a level has walls ``#`` and at least one box ``X`` or ``\u221a``, which no other form has together.
+    """
+    found, start = list(rows), 0
+    while start < len(rows):
+        end = start
+        while end < len(rows) and rows[end] and _OBSERVED.issuperset(rows[end]):
+            end += 1
+        level = "".join(rows[start:end])
+        if "#" in level and ("X" in level or "\u221a" in level):
+            found[start:end] = [row.translate(_FROM_OBSERVED) for row in rows[start:end]]
+        start = end + 1
+    return found
+
+
+_OBSERVED = frozenset("#_ OX\u221aPS")
+_FROM_OBSERVED = str.maketrans("_OX\u221aPS", " .$*@+")
 
 
 def _comment_lines(rows: list[str]) -> set[int]:

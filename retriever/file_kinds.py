@@ -1,0 +1,45 @@
+"""Kinds of files that are taken for text by mistake, known by their first bytes."""
+
+import os
+from pathlib import Path
+
+HEAD_BYTES = 512
+_PAGE = "a web page, not the file (an error, or Google Drive's warning about large files); download it again"
+_FAISS = "a FAISS index, without its passages, which cannot be served alone"
+# First bytes, in lower case -> what the file is and what to do.
+_KINDS: dict[bytes, str] = {
+    b"par1": "a parquet file; write its rows as JSON lines (pandas: read_parquet, then to_json(orient='records', lines=True))",
+    b"arrow1": "an Arrow file; write its rows as JSON lines (datasets: Dataset.from_file, then to_json)",
+    b"version https://git-lfs": "a Git LFS pointer, not the file itself; fetch it: git lfs pull",
+    b"<!doctype html": _PAGE,
+    b"<html": _PAGE,
+    b"bzh": "packed with bzip2; unpack it: bunzip2 FILE",
+    b"\xfd7zxz\0": "packed with xz; unpack it: unxz FILE",
+    b"\x28\xb5\x2f\xfd": "packed with zstd; unpack it: unzstd FILE",
+    b"\x1f\x8b": "packed with gzip; let its name end in .gz, or unpack it: gunzip FILE",
+    b"pk\x03\x04": "a zip archive; unpack it: unzip FILE",
+    b"sqlite format 3\0": "an SQLite database; write its table as JSON lines",
+    b"\x93numpy": "a NumPy array, not text",
+    b"\x80\x04": "a Python pickle, which is never loaded here; write it as JSON lines",
+    **dict.fromkeys((b"ixf", b"ixm", b"ixp", b"iwfl", b"iwpq", b"iwsq", b"ihn"), _FAISS),
+}
+
+
+def kind_of_file(path: str | os.PathLike[str]) -> str:
+    """Tell what a file that is no readable text is.
+
+    Args:
+        path: the file; one that cannot be opened is of no kind.
+
+    Returns:
+        What it is and what to do about it; "" for what may be text.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, ValueError):
+        return ""
+    if head and not head.strip(b"\0"):
+        return "bytes of value 0 alone: a download that was cut off; fetch it again"
+    plain = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    return next((said for first, said in _KINDS.items() if plain.startswith(first)), "")
