@@ -1,0 +1,36 @@
+"""Text of models and services made fit to be sent, recorded and shown: every half of a surrogate pair and control character replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tstar_envs.redaction import redacted
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+# Control characters, and those that turn the direction of what follows, a page's or terminal's own words included.
+_CONTROLS = (*range(32), 127, *range(128, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_INERT = {code: REPLACED for code in _CONTROLS if chr(code) not in "\n\t"}
+
+
+def encodable(text: str) -> str:
+    """A text that has a form in UTF-8: halves of surrogate pairs that meet are joined, one that is alone becomes U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def encodable_parts(value: Any) -> Any:
+    """A copy of JSON values in which every text is ``encodable``."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        return {encodable_parts(name): encodable_parts(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [encodable_parts(inner) for inner in value]
+    return value
+
+
+def printable(text: str) -> str:
+    """A text as a terminal or page may show it: encodable, without control sequences, without the secrets that are known."""
+    return encodable(redacted(text)).translate(_INERT)
