@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tstar_envs.data.files import parse_json
+from tstar_envs.errors import BadData
 from tstar_envs.react import render_reply
 
 # What follows the rules where a model calls these tools: the rules describe actions as text.
@@ -72,11 +73,14 @@ class Tool:
         for name, value in arguments.items():
             if not isinstance(value, str) or not value.strip():
                 raise BadCall(f"{self.name}: {name} must be a text, got {value!r:.80}")
-            if name in self.choices and value not in self.choices[name]:
+            if _choice(value.strip(), self.choices.get(name)) is None:
                 raise BadCall(
                     f"{self.name}: {name} must be one of {', '.join(self.choices[name])}, got {value!r:.80}"
                 )
-        return self.action.format(**{name: " ".join(value.split()) for name, value in arguments.items()})
+        given = {
+            name: _choice(value.strip(), self.choices.get(name)) or "" for name, value in arguments.items()
+        }
+        return self.action.format(**{name: " ".join(value.split()) for name, value in given.items()})
 
 
 def tool(
@@ -116,6 +120,16 @@ def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
     )
 
 
+_MARK = re.compile(
+    r"[<\[\u25c1](?=[\s/|\u25c1]*+\w)"
+)  # the beginning of what may be a tag: <think>, </action>, <|channel|>, [/think]
+
+
+def inert(thought: str) -> str:
+    """A thought that came apart from the action, so that nothing in it can be read as the end of the thought or as an action."""
+    return _MARK.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", thought)
+
+
 def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
     """What is played of a model's call: the reply, and what is wrong with the call ("" if nothing).
 
@@ -127,10 +141,12 @@ def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: s
         arguments: JSON text, as the chat API gives it.
         thought: what the model said before the call.
     """
+    said = " ".join(inert(thought).split())
     try:
-        return render_reply(" ".join(thought.split()), action_of(tools, name, arguments)), ""
+        return render_reply(said, action_of(tools, name, arguments)), ""
     except BadCall as error:
-        return f"{name}({arguments})", str(error)
+        # In one line and without tags: nothing inside a broken call is an action.
+        return render_reply(said, inert(" ".join(f"{name}({arguments})".split()))), str(error)
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
@@ -147,10 +163,10 @@ def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
     for one in tools:
         if one.name == name:
             try:
-                given = json.loads(arguments or "{}")
-            except ValueError as error:
-                raise BadCall(f"{name}: the arguments are no JSON: {error}") from error
-            if not isinstance(given, dict):
-                raise BadCall(f"{name}: the arguments must be a JSON object, got {given!r:.80}")
+                given = parse_json(arguments or "{}", name)
+            except BadData as error:
+                raise BadCall(
+                    f"{name}: the arguments are no JSON object: {error}; got {arguments!r:.200}"
+                ) from error
             return one.text(given)
     raise BadCall(f"there is no tool {name!r}; valid: {', '.join(one.name for one in tools)}")

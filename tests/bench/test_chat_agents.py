@@ -145,8 +145,18 @@ def test_calls_that_no_tool_takes_cost_a_turn_and_say_why() -> None:
     for content, message in zip(answers, reasons, strict=True):
         assert content.startswith("Error: ") and message in content
     roles = [message["role"] for message in served.requests[-1]["messages"]]
-    assert roles == ["system", "user", *["assistant", "tool", "user"] * 4], (
-        "each call is answered, and the observation follows"
+    assert roles == ["system", "user", *["assistant", "tool"] * 4], (
+        "a user's turn after a tool's is refused by some templates: error and observation are both in the tool's answer"
+    )
+    for content, step in zip(answers, episode.steps, strict=False):
+        assert content.endswith(f"\n\n{step.observation}")
+    echoed = [
+        m["tool_calls"][0]["function"]["arguments"]
+        for m in served.requests[-1]["messages"]
+        if m["role"] == "assistant"
+    ]
+    assert echoed[-1] == "{}" and "{broken" in answers[-1], (
+        "no endpoint takes a call back whose arguments are no JSON"
     )
 
 

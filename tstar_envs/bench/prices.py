@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from tstar_envs.bench.usage import tokens_of
 from tstar_envs.data.files import regular_file
 from tstar_envs.errors import BadData
 
@@ -33,16 +34,17 @@ class Price:
 
     def of(self, calls: Iterable[Mapping[str, Any]]) -> float | None:
         """What requests (an episode's ``calls``) cost; None where the endpoint did not report the tokens of one."""
-        cost = 0.0
+        known = []
         for call in calls:
-            given, answered = call.get("input_tokens"), call.get("output_tokens")
-            if given is None or answered is None:
+            tokens = tokens_of(call)
+            if tokens is None:
                 return None
-            cached = min(given, call.get("cached_tokens", 0))
-            cost += (
-                (given - cached) * self.input + cached * self.cached_input + answered * self.output
-            ) / MILLION
-        return cost
+            known.append(tokens)
+        return sum(self.amount(*tokens) for tokens in known)
+
+    def amount(self, given: float, answered: float, cached: float = 0) -> float:
+        """What so many tokens cost: of requests, of answers, and of requests where the endpoint had computed them before."""
+        return ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ from typing import Any
 Message = dict[str, Any]
 # Until the endpoint has counted a request; English has about four, so that this is on the safe side.
 FEWEST_CHARACTERS_PER_TOKEN = 3.0
+# English has four to five, grids and JSON fewer: an endpoint that counts less than this was sent more than it counts.
+MOST_CHARACTERS_PER_TOKEN = 10.0
+_LONG = 5_000  # characters; of shorter requests what surrounds the messages says more than they do
+_LONGER = 1.25  # times the characters of a request that had as many tokens
 _OVERHEAD = 6  # tokens around a message
 
 
@@ -21,6 +25,7 @@ class Conversation:
         self._opening = opening
         self._turns: list[list[Message]] = []
         self.per_token = FEWEST_CHARACTERS_PER_TOKEN
+        self._counted = (0, 0)  # characters and tokens of the request that had the most
 
     def add(self, *messages: Message) -> None:
         """A turn: what the agent said, and what was answered."""
@@ -54,10 +59,24 @@ class Conversation:
             }
         return [*opening, *(m for turn in kept for m in turn)], dropped
 
-    def counted(self, messages: list[Message], tokens: int | None) -> None:
-        """Learn from what the endpoint counted how many characters a token has."""
-        if tokens:
-            self.per_token = max(1.0, _characters(messages) / max(1, tokens - _OVERHEAD * len(messages)))
+    def counted(self, messages: list[Message], tokens: int | None) -> bool:
+        """Learn from what the endpoint counted how many characters a token has.
+
+        Returns:
+            Whether the count can be that of the messages. If it cannot (fewer tokens than so many characters have, or no more than a
+            request had that these messages are a good deal longer than), the endpoint cut them or counts a part; nothing is learned.
+        """
+        if not tokens:
+            return True
+        characters, (before, most) = _characters(messages), self._counted
+        per_token = characters / max(1, tokens - _OVERHEAD * len(messages))
+        stands_still = tokens <= most and characters > _LONGER * before
+        if stands_still or (per_token > MOST_CHARACTERS_PER_TOKEN and characters > _LONG):
+            return False
+        if tokens > most:
+            self._counted = (characters, tokens)
+        self.per_token = min(MOST_CHARACTERS_PER_TOKEN, max(1.0, per_token))
+        return True
 
     def _length(self, messages: list[Message]) -> float:
         return _characters(messages) / self.per_token + _OVERHEAD * len(messages)

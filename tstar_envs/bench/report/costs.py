@@ -54,6 +54,8 @@ def together(parts: Sequence[Accounts]) -> Accounts:
             cached_tokens=sum(usage.cached_tokens for usage in usages),
             retries=sum(usage.retries for usage in usages),
             seconds=_merged(usage.seconds for usage in usages),
+            cut=sum(usage.cut for usage in usages),
+            miscounted=sum(usage.miscounted for usage in usages),
         ),
         successes=sum(part.successes for part in parts),
         reply_seconds=_merged(part.reply_seconds for part in parts),

@@ -11,7 +11,7 @@ import re
 
 from tstar_envs.bench.agents.chat import ChatAgent
 from tstar_envs.bench.agents.conversation import Conversation
-from tstar_envs.bench.agents.endpoint import Answer
+from tstar_envs.bench.agents.answers import Answer
 from tstar_envs.bench.agents.protocol import Info
 from tstar_envs.bench.usage import ACT
 from tstar_envs.bench.what_agents_see import EnvironmentView
