@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tstar_envs.bench.agents.chat import ChatAgent
 from tstar_envs.bench.agents.answers import Answer
+from tstar_envs.bench.agents.chat import ChatAgent
 from tstar_envs.bench.failures import AgentError
 from tstar_envs.bench.prices import Price
 from tstar_envs.bench.results import Key
