@@ -120,9 +120,8 @@ def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
     )
 
 
-_MARK = re.compile(
-    r"[<\[\u25c1](?=[\s/|\u25c1]*+\w)"
-)  # the beginning of what may be a tag: <think>, </action>, <|channel|>, [/think]
+# The beginning of what may be a tag: <think>, </action>, <|channel|>, [/think].
+_MARK = re.compile(r"[<\u25c1](?=[\s/|]*+[^\W\d])|\[(?=[\s/]*+(?:think|thought|reason))", re.IGNORECASE)
 
 
 def inert(thought: str) -> str:

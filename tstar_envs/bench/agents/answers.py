@@ -278,6 +278,8 @@ def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
                 others[name] = [*others.get(name, []), *value]
             elif value is not None:
                 others[name] = value
+    if not (words or others or calls or finish):
+        raise Unreadable("an unreadable answer: a stream without a message")
     message = {**others, **{name: "".join(pieces) for name, pieces in words.items()}, "role": "assistant"}
     if calls:
         message["tool_calls"] = [calls[index] for index in sorted(calls)]

@@ -181,9 +181,7 @@ class Dialect:
             self.stop = False
         elif self.system and _has_system(messages) and _NO_SYSTEM.search(words):
             self.system = False
-        elif self.whole_messages and any(
-            name in words for name in (*_own_fields(messages), "extra inputs", "additional propert")
-        ):
+        elif self.whole_messages and _names_one(words, [*_own_fields(messages)]):
             self.whole_messages = False
         else:
             return False
@@ -228,6 +226,11 @@ _NO_SYSTEM = re.compile(
 
 def _has_system(messages: Sequence[Mapping[str, Any]]) -> bool:
     return bool(messages) and messages[0].get("role") == "system"
+
+
+def _names_one(words: str, fields: Sequence[str]) -> bool:
+    """Whether a refusal is about fields that only the server's own messages brought along."""
+    return any(name in words for name in (*fields, "extra inputs", "additional propert")) if fields else False
 
 
 def _own_fields(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
