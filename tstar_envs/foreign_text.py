@@ -1,4 +1,4 @@
-"""Text of models and services made fit to be sent, recorded and shown: every half of a surrogate pair and control character replaced."""
+"""Text of models and services made fit to be sent, recorded and shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INERT = {code: REPLACED for code in _CONTROLS if chr(code) not in "\n\t"}
 
 
 def encodable(text: str) -> str:
-    """A text that has a form in UTF-8: halves of surrogate pairs that meet are joined, one that is alone becomes U+FFFD."""
+    """A text that UTF-8 can hold: half of a surrogate pair becomes U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -32,5 +32,5 @@ def encodable_parts(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """A text as a terminal or page may show it: encodable, without control sequences, without the secrets that are known."""
+    """A text that terminals and pages may show: encodable, without control signs and secrets."""
     return encodable(redacted(text)).translate(_INERT)

@@ -1,5 +1,6 @@
-"""Secrets kept out of all that leaves the program: terminal, record, settings, traceback and page write text through ``redacted``.
+"""Secrets kept out of all that leaves the program.
 
+Terminal, records, settings, tracebacks and pages write text through ``redacted``.
 What is secret is told once, where it comes in: a key, the name and password of an address, a value whose name says so. From then on
 it is replaced by value, whoever repeats it (a server that echoes the key in its refusal, a library that quotes a header).
 """
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from urllib.request import getproxies
 
 HIDDEN = "***"
-_SURE = 8  # characters from which on a value is taken for a secret wherever it stands; of shorter ones those that are no plain word
+_SURE = 8  # characters from which on a value is taken for a secret wherever it stands; of shorter ones those of letters and other signs
 _SHORTEST = 6
 _SECRET_NAME = re.compile(
     r"(?<![a-z])(?:api_?key|key|token|secret|password|passwd|passphrase|pwd|authorization|auth|bearer|credentials?|cookie)(?![a-z])",
@@ -42,12 +43,13 @@ def keep_secret(value: str) -> None:
         value: the secret. One that is short, or a short plain word ("none"), would be found in texts that do not mean it and is not kept.
     """
     value = value.strip()
-    if len(value) >= _SURE or (len(value) >= _SHORTEST and not value.isalpha()):
+    mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
+    if len(value) >= _SURE or (len(value) >= _SHORTEST and mixed):
         _keep(value, HIDDEN)
 
 
 def keep_address_secrets(url: str) -> None:
-    """Keep what an address holds of secrets: name and password, and fields of its query whose names say so."""
+    """Keep the name and password in an address, and secret fields of its query."""
     try:
         parts = urlsplit(url)
     except ValueError:  # no address: who uses it says so
@@ -65,7 +67,7 @@ def keep_address_secrets(url: str) -> None:
 
 
 def keep_named_secret(name: str, value: Any) -> None:
-    """Keep the texts and numbers in a value whose name says that it is secret, and the secrets in addresses, at any depth."""
+    """Keep a value whose name says that it is secret, and addresses' secrets, at any depth."""
     if isinstance(value, Mapping):
         for inner, content in value.items():
             keep_named_secret(f"{name}.{inner}" if is_secret_name(name) else str(inner), content)
@@ -81,9 +83,10 @@ def keep_named_secret(name: str, value: Any) -> None:
 
 
 def keep_environment_secrets() -> None:
-    """Keep the values of environment variables whose names say that they are secret, and the passwords of proxies."""
+    """Keep environment variables whose names say so, and the passwords of proxies."""
     for name, value in os.environ.items():
-        if is_secret_name(name) and not (value.startswith("/") and Path(value).exists()):
+        plain_word = value.isalpha() and value.islower() and len(value) < 12  # "disabled"
+        if is_secret_name(name) and not plain_word and not (value.startswith("/") and Path(value).exists()):
             keep_secret(value)
     for proxy in getproxies().values():
         keep_address_secrets(proxy)
@@ -106,12 +109,12 @@ def keep_argument_secrets(arguments: Sequence[str]) -> None:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field, header or variable of this name holds a secret (``api_key``, ``X-Auth-Token``; not ``max_tokens``)."""
+    """True if a field of this name is secret (``api_key``, ``X-Auth-Token``; not ``max_tokens``)."""
     return _SECRET_NAME.search(_CAMEL.sub("_", name)) is not None
 
 
 def redacted(text: str) -> str:
-    """A text without the secrets that are known; also one of which only the first half or more is there, as in a cut message."""
+    """A text without the secrets that are known, nor the first half of one."""
     for secret, shown in _known.items():
         head = secret[: max(_SURE, len(secret) // 2)]
         start = text.find(head)
@@ -125,7 +128,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_parts(value: Any) -> Any:
-    """A copy of JSON values in which every text is ``redacted``; the values themselves where nothing is known to be secret."""
+    """A copy of JSON values in which every text is ``redacted``."""
     if not _known:
         return value
     if isinstance(value, str):
@@ -138,7 +141,7 @@ def redacted_parts(value: Any) -> Any:
 
 
 def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a request or of headers as settings may hold them: what has the name of a secret is hidden, however short it is."""
+    """Fields of a request as settings may hold them: without values of secret names."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if is_secret_name(name) and value is not None:
@@ -149,7 +152,7 @@ def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keep(value: str, shown: str) -> None:
-    """Remember a value in the forms in which it may be quoted: in JSON, by Python, in an address, on a page."""
+    """Remember a value as JSON, Python, an address and a page may quote it."""
     forms = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), html.escape(value)}
     if not forms <= _known.keys():
         every = {**_known, **dict.fromkeys(forms, shown)}

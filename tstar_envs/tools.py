@@ -125,7 +125,7 @@ _MARK = re.compile(r"[<\u25c1](?=[\s/|]*+[^\W\d])|\[(?=[\s/]*+(?:think|thought|r
 
 
 def inert(thought: str) -> str:
-    """A thought that came apart from the action, so that nothing in it can be read as the end of the thought or as an action."""
+    """A separate thought in which nothing can be read as its end or as an action."""
     return _MARK.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", thought)
 
 

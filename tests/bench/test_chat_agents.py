@@ -81,6 +81,8 @@ def test_where_the_model_takes_less_turns_are_left_out_until_it_fits() -> None:
     with serving(at_most(6)) as served:
         episode = play(served.url, horizon=9)
         assert episode.ended == "truncated" and len(episode.steps) == 9 and episode.calls[-1]["dropped"] >= 6
+        refused = [len(body["messages"]) for body in served.requests if len(body["messages"]) > 6]
+        assert len(refused) <= 2, "a length that was refused is not tried in each turn again"
     with serving(at_most(1)) as served:
         episode = play(served.url)
         assert (

@@ -97,7 +97,7 @@ def _merged(parts: Iterable[Sequence[float]]) -> tuple[float, ...]:
 
 
 def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
-    """What a reader must know of the requests before figures are believed: answers and messages that were cut.
+    """Sentences on answers and messages that were cut, for a reader of the figures.
 
     Args:
         usage: of the requests.

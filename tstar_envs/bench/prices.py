@@ -47,7 +47,7 @@ class Price:
         return sum(self.amount(*tokens) for tokens in known)
 
     def amount(self, given: float, answered: float, cached: float = 0) -> float:
-        """What so many tokens cost: of requests, of answers, and of requests where the endpoint had computed them before."""
+        """The price of tokens of requests, of answers, and of those cached among the first."""
         return ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
 
 
@@ -133,7 +133,7 @@ def _price(where: str, entry: Any) -> Price:
 
 
 def _quoted(value: Any) -> str:
-    """What was found, for a message; a whole number may have more digits than Python writes."""
+    """A value for a message; whole numbers may have more digits than Python writes."""
     try:
         return repr(value)[:100]
     except ValueError:

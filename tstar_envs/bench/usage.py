@@ -95,14 +95,14 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def plausible_count(value: Any) -> int | None:
-    """A number of tokens that an endpoint may mean, None for anything else: not known, rather than a sum of nonsense."""
+    """A number of tokens that an endpoint may mean, None for anything else."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def tokens_of(call: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Tokens in, tokens out and those in that were cached, of a recorded call; None where they are not known."""
+    """Tokens in, out and cached of a recorded call, None where they are not known."""
     given, answered = plausible_count(call.get("input_tokens")), plausible_count(call.get("output_tokens"))
     if given is None or answered is None:
         return None

@@ -1,4 +1,7 @@
-"""What a model answered, read from a chat completion in the forms in which servers give it: whole, in parts, as a stream of events."""
+"""A model's answer, read from a chat completion in the forms that servers give it.
+
+They send it whole, in parts or as a stream of events, with thoughts and calls in fields of many names.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Unreadable(Exception):
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool: its id, the function's name, and the arguments as JSON text."""
+    """A call of a tool: id, the function's name, arguments as JSON text."""
 
     id: str
     name: str
@@ -35,7 +38,7 @@ class ToolCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model answered.
+    """A model's answer.
 
     Attributes:
         text: its words.
@@ -53,7 +56,7 @@ class Answer:
 
 
 def parse_body(content: bytes, streamed: bool) -> dict[str, Any]:
-    """The completion in the body of an answer; every text in it can be encoded as UTF-8.
+    """The completion in the body of an answer, every text in it encodable as UTF-8.
 
     Args:
         content: the body.
@@ -113,7 +116,7 @@ def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: floa
 
 
 def error_in(body: Mapping[str, Any]) -> Any:
-    """The error that an answer of status 200 holds, None where it holds none: for the whole of it, or for its first choice."""
+    """The error inside an answer of status 200 or its first choice, None without one."""
     if body.get("error"):
         return body["error"]
     if body.get("object") == "error":
@@ -171,7 +174,7 @@ def _words(message: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _flat(part: Any) -> str:
-    """The words in a part of a message: its text, or that of the parts inside it."""
+    """The words in a part of a message, those of the parts inside it included."""
     if isinstance(part, str):
         return part
     if isinstance(part, list):
@@ -184,7 +187,7 @@ def _flat(part: Any) -> str:
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The calls of tools in a message, each with an id; arguments that came as an object are written as JSON."""
+    """The calls of tools in a message, each with an id and arguments as JSON text."""
     given = message.get("tool_calls") or []
     if not isinstance(given, list):
         raise Unreadable(f"an unreadable answer: tool_calls {_quoted(repr(given))}")

@@ -156,6 +156,7 @@ class ChatAgent:
             except TooLong as error:
                 if dropped >= conversation.turns - 1:
                     raise EndpointError(f"{error} (nothing is left to leave out)") from error
+                conversation.refused(messages)
                 least = dropped + max(1, (conversation.turns - dropped) // 2)
                 continue
             answer.call.miscounted = not conversation.counted(messages, answer.call.input_tokens)
@@ -184,7 +185,7 @@ class ChatAgent:
         return reply
 
     def _answered(self, observation: str) -> list[Message]:
-        """The observation, and before it what was wrong with the call, as the answer to what the model said last."""
+        """The observation, after what was wrong with the call, as the next message."""
         content = f"Error: {self._wrong}\n\n{observation}" if self._wrong else observation
         calls = self._said[0].get("tool_calls", ())
         if not calls:
@@ -197,7 +198,7 @@ class ChatAgent:
 
 
 def aloud(text: str) -> str:
-    """What a model said after its thoughts, where they stand in its text."""
+    """The words after the thoughts, where those stand in the text."""
     return text[after_thoughts(text) :].strip()
 
 

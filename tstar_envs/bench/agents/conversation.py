@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 Message = dict[str, Any]
@@ -25,6 +26,7 @@ class Conversation:
         self._opening = opening
         self._turns: list[list[Message]] = []
         self.per_token = FEWEST_CHARACTERS_PER_TOKEN
+        self._refused = math.inf  # characters of the shortest request that did not fit the model
         self._counted = (0, 0)  # characters and tokens of the request that had the most
 
     def add(self, *messages: Message) -> None:
@@ -47,7 +49,7 @@ class Conversation:
             Messages and the number of turns left out; where there are any, the last message of the opening says so.
         """
         kept = self._turns[drop:]
-        while len(kept) > 1 and self._length([*self._opening, *(m for turn in kept for m in turn)]) > tokens:
+        while len(kept) > 1 and not self._fits([*self._opening, *(m for turn in kept for m in turn)], tokens):
             kept = kept[1:]
         dropped = len(self._turns) - len(kept)
         opening = list(self._opening)
@@ -78,8 +80,15 @@ class Conversation:
         self.per_token = min(MOST_CHARACTERS_PER_TOKEN, max(1.0, per_token))
         return True
 
-    def _length(self, messages: list[Message]) -> float:
-        return _characters(messages) / self.per_token + _OVERHEAD * len(messages)
+    def refused(self, messages: list[Message]) -> None:
+        """Remember messages that did not fit: so many characters are not sent again."""
+        self._refused = min(self._refused, _characters(messages))
+
+    def _fits(self, messages: list[Message], tokens: int) -> bool:
+        characters = _characters(messages)
+        return (
+            characters / self.per_token + _OVERHEAD * len(messages) <= tokens and characters < self._refused
+        )
 
 
 def _characters(messages: list[Message]) -> int:

@@ -180,7 +180,7 @@ class Endpoint:
                 raise self._unusable(refusal, body)
 
     async def _exchange(self, body: dict[str, Any]) -> tuple[bytes, bool]:
-        """The bytes of an answer, no more than the limit, and whether it is a stream of events."""
+        """The bytes of an answer, within the limit, and whether they are a stream."""
         openai = self._openai
         content = bytearray()
         try:
@@ -279,7 +279,7 @@ def _check_address(base_url: str | None) -> None:
 
 
 def _check_key(key: str, base_url: str | None) -> None:
-    """Refuse a key that is missing where one is needed, or that no header can carry; no message says it."""
+    """Refuse a key that is missing, or that no header can carry, without saying it."""
     if not key and base_url is None:
         raise UnknownOption(
             "set OPENAI_API_KEY, or name an endpoint of your own with --base-url http://HOST:PORT/v1"
@@ -316,7 +316,7 @@ def _without_name(url: str) -> str:
 
 
 def _sendable(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as every endpoint takes it: an assistant's says something, and its calls hold JSON."""
+    """A message as every endpoint takes it: with words or calls, and JSON in these."""
     if message["role"] != "assistant":
         return dict(message)
     calls = message.get("tool_calls")
@@ -326,7 +326,7 @@ def _sendable(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_json(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call whose arguments are an object in JSON; the tool's answer says what was wrong with others."""
+    """A call with an empty object for arguments that are none; the tool's answer quotes them."""
     function = call["function"]
     arguments = function.get("arguments")
     try:
@@ -344,7 +344,7 @@ def _cut(answer: Answer, stop: Any) -> Answer:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a connection failed, in the innermost words that there are, and with the kind of the error where it has none."""
+    """The innermost reason of a connection that failed, in words or by its kind."""
     said = ""
     while True:
         said = redacted(str(error)).strip() or said

@@ -1,4 +1,7 @@
-"""What an endpoint's refusal means: wait, try again, say less, ask in another way, or give up; servers word each of these differently."""
+"""Refusals of endpoints, read in the words of many servers.
+
+Each means to wait, to try again, to say less, to ask in another way, or to give up.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class Refusal:
 
     @classmethod
     def of_error(cls, error: Any) -> Refusal:
-        """What an error inside an answer of status 200 stands for; one without a code is the server's and is tried again."""
+        """The refusal that came with status 200; one without a code is the server's fault."""
         code = error.get("code") if isinstance(error, dict) else None
         text = str(code)
         known = text.isascii() and text.isdigit() and 400 <= int(text[:9]) < 600
@@ -65,7 +68,7 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """What it says, with the type and code that it gives; secrets are taken out before anything is cut."""
+        """Its words, type and code, without secrets (taken out before anything is cut)."""
         return redacted(" ".join(_says(self.body).split()))
 
     @property
@@ -75,7 +78,7 @@ class Refusal:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the messages do not fit the model (or the tokens of a minute): fewer of them may."""
+        """True if fewer messages may fit the model (or the tokens of a minute)."""
         if self.status == 413:
             return True
         words = self.words
@@ -89,7 +92,7 @@ class Refusal:
 
     @property
     def wait(self) -> float | None:
-        """Seconds that it asks to wait before the next try, None where it does not say."""
+        """Seconds that it asks to wait, None where it does not say."""
         milliseconds = self.headers.get("retry-after-ms", "")
         if milliseconds.isascii() and milliseconds.replace(".", "", 1).isdigit():
             return float(milliseconds[:20]) / 1000
@@ -104,7 +107,7 @@ class Refusal:
 
     @property
     def is_final(self) -> bool:
-        """Whether no further try would change it."""
+        """True if no further try would change it."""
         words = self.words
         if self.status == 501 or _FOR_GOOD.search(words) or (self.wait is None and _SPENT.search(words)):
             return True
@@ -117,7 +120,7 @@ class Refusal:
         return f"HTTP {'200 with an error ' if self.inside else ''}{self.status}: {self.text:.{_QUOTED}}"
 
     def advice(self, sent: Mapping[str, Any], url: str) -> str:
-        """What to do about it, "" where it says that itself.
+        """Advice on what to do about it, "" where it says that itself.
 
         Args:
             sent: the body of the request.
@@ -139,7 +142,7 @@ class Refusal:
 
 @dataclass
 class Dialect:
-    """How an endpoint wants to be asked, as far as its refusals have said so.
+    """The way an endpoint wants to be asked, as its refusals have told.
 
     Attributes:
         length_field: name of the bound on the answer.
@@ -229,7 +232,7 @@ def _has_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _names_one(words: str, fields: Sequence[str]) -> bool:
-    """Whether a refusal is about fields that only the server's own messages brought along."""
+    """True if a refusal is about fields of the server's own messages."""
     return any(name in words for name in (*fields, "extra inputs", "additional propert")) if fields else False
 
 
@@ -243,7 +246,7 @@ def _own_fields(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _says(body: Any) -> str:
-    """The words of an error: its message inside the JSON, with type and code, or the text as it is."""
+    """The words of an error: its message, type and code, or the text as it is."""
     if isinstance(body, list) and body:  # Gemini wraps its errors
         body = body[0]
     if not isinstance(body, dict):
@@ -281,7 +284,7 @@ def _says(body: Any) -> str:
 
 
 def _values(body: Any, name: str, depth: int = 6) -> Iterator[Any]:
-    """What stands under a name anywhere in a refusal."""
+    """All that stands under a name anywhere in a refusal."""
     if depth and isinstance(body, dict):
         for key, value in body.items():
             if key == name:
@@ -293,7 +296,7 @@ def _values(body: Any, name: str, depth: int = 6) -> Iterator[Any]:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3: seconds or a date), None without one that can be read."""
+    """Seconds that a Retry-After header asks for, None where it cannot be read (RFC 9110, 10.2.3)."""
     if value is None:
         return None
     try:

@@ -55,7 +55,7 @@ class Evaluation:
 
     @property
     def max_tokens(self) -> int | None:
-        """The bound on an answer of its model, None where there is none or it was not recorded."""
+        """The bound on an answer of its model, None where none was recorded."""
         chosen = self.settings.get("agent_settings")
         bound = chosen.get("max_tokens") if isinstance(chosen, dict) else None
         return bound if type(bound) is int else None

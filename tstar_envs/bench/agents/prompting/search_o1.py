@@ -37,7 +37,7 @@ Current search: {query}
 
 Passages:
 {passages}"""
-_BOX = re.compile(r"\\f?boxe?d?[ ]?\{")
+_BOX = re.compile(r"\\(?:f?boxed|fbox)[ ]?\{")
 _FORMAT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mbox|mathrm|mathbf|mathit|mathsf|operatorname)[ ]?\{([^{}]*)\}"
 )
@@ -155,12 +155,14 @@ def boxed_answer(text: str) -> str | None:
         content = text[opening + 1 : end]
         for _ in range(_MOST_FORMATS):
             content = _FORMAT.sub(r"\1", content)
-        return " ".join(_SPACE.sub(" ", content).replace("$", "").replace("\\", "").split())
+        return " ".join(
+            _SPACE.sub(" ", content).replace("{,}", ",").replace("$", "").replace("\\", "").split()
+        )
     return None
 
 
 def _query_at_the_end(thought: str) -> str:
-    """The query that a thought ends with, "" where it goes on after its last one or holds none."""
+    """The query that a thought ends with, "" where it ends otherwise."""
     _, mark, rest = thought.rpartition(BEGIN_QUERY)
     query, _, more = rest.partition(END_QUERY)
     return query if mark and not more.strip() else ""
