@@ -73,14 +73,11 @@ class Tool:
         for name, value in arguments.items():
             if not isinstance(value, str) or not value.strip():
                 raise BadCall(f"{self.name}: {name} must be a text, got {value!r:.80}")
-            if _choice(value.strip(), self.choices.get(name)) is None:
+            if name in self.choices and value not in self.choices[name]:
                 raise BadCall(
                     f"{self.name}: {name} must be one of {', '.join(self.choices[name])}, got {value!r:.80}"
                 )
-        given = {
-            name: _choice(value.strip(), self.choices.get(name)) or "" for name, value in arguments.items()
-        }
-        return self.action.format(**{name: " ".join(value.split()) for name, value in given.items()})
+        return self.action.format(**{name: " ".join(value.split()) for name, value in arguments.items()})
 
 
 def tool(
@@ -129,6 +126,11 @@ def inert(thought: str) -> str:
     return _MARK.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", thought)
 
 
+def _in_case(value: Any, choices: tuple[str, ...] | None) -> Any:
+    """An argument as the tool writes it, where it is one of the choices in another case."""
+    return (_choice(value.strip(), choices) or value) if isinstance(value, str) and choices else value
+
+
 def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
     """What is played of a model's call: the reply, and what is wrong with the call ("" if nothing).
 
@@ -167,5 +169,6 @@ def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
                 raise BadCall(
                     f"{name}: the arguments are no JSON object: {error}; got {arguments!r:.200}"
                 ) from error
-            return one.text(given)
+            # As in an action line, case is the model's own business.
+            return one.text({key: _in_case(value, one.choices.get(key)) for key, value in given.items()})
     raise BadCall(f"there is no tool {name!r}; valid: {', '.join(one.name for one in tools)}")

@@ -218,6 +218,22 @@ def test_no_traceback_of_the_python_interface_quotes_the_key(monkeypatch: pytest
     assert "bad key ***" in shown and KEY not in shown and "word-99" not in shown
 
 
+def test_a_fault_of_our_own_is_shown_without_the_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tstar_envs.cli import listing
+    from tstar_envs.cli.main import main
+
+    def broken(command: object, console: object) -> int:
+        raise RuntimeError(f"Illegal header value b'Bearer {KEY}'")
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(listing, "run", broken)
+    assert main(["list"]) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown and "Bearer ***" in shown and KEY not in shown
+
+
 @pytest.mark.parametrize("key", ["sk-“curly”-quotes", "sk-a\nsk-b", "sk with blanks", "clé-secrète"])
 def test_a_key_that_no_header_can_carry_is_refused_without_saying_it(
     monkeypatch: pytest.MonkeyPatch, key: str
