@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,14 +22,14 @@ def encodable(text: str) -> str:
 
 
 def encodable_parts(value: Any) -> Any:
-    """A copy of JSON values in which every text is ``encodable``."""
+    """A copy of values that JSON can hold: every text ``encodable``, null for a number that is none."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, Mapping):
         return {encodable_parts(name): encodable_parts(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [encodable_parts(inner) for inner in value]
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def printable(text: str) -> str:

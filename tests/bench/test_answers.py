@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from chat_server import Body, Raw, completion, serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_chat_agents import _call, play
 
 from tstar_envs import find_entry, parse_reply
-from tstar_envs.bench.agents.answers import Unreadable, parse_body, read_answer, written_calls
+from tstar_envs.bench.agents.answers import Unreadable, error_in, parse_body, read_answer, written_calls
 from tstar_envs.bench.agents.conversation import Conversation
 from tstar_envs.bench.agents.endpoint import Endpoint
+from tstar_envs.bench.agents.refusals import Dialect, Refusal
 from tstar_envs.bench.failures import ENDPOINT, UNPARSED, EndpointError
 from tstar_envs.cli.options import make_env
 from tstar_envs.foreign_text import encodable, encodable_parts, printable
@@ -500,3 +503,66 @@ def test_a_connection_that_breaks_has_a_reason() -> None:
         asyncio.run(ask(Endpoint("m", served.url, retries=0)))
     reason = str(caught.value).partition("the connection failed: ")[2]
     assert len(reason) > 10, str(caught.value)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.just(10**400)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def shaped(*names: str, inner: Any = VALUES) -> Any:
+    """Objects that have some of these fields, with anything in them."""
+    return st.dictionaries(st.sampled_from(names), inner, max_size=len(names)) | VALUES
+
+
+FUNCTIONS = shaped("name", "arguments")
+TOOL_CALLS = (
+    st.lists(shaped("id", "type", "function", "index", inner=FUNCTIONS | VALUES), max_size=3) | VALUES
+)
+MESSAGES = shaped("role", "content", "reasoning_content", "reasoning", "tool_calls", inner=TOOL_CALLS)
+CHOICES = st.lists(shaped("message", "delta", "finish_reason", "error", inner=MESSAGES), max_size=2) | VALUES
+COMPLETIONS = shaped("choices", "usage", "error", "object", inner=CHOICES)
+
+
+@settings(deadline=None, max_examples=300)
+@given(COMPLETIONS, st.lists(COMPLETIONS, max_size=3))
+def test_no_completion_and_no_stream_raises_anything_but_that_it_is_unreadable(
+    whole: Any, chunks: list[Any]
+) -> None:
+    stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    for content, streamed in ((json.dumps(whole).encode(), False), (stream.encode(), True)):
+        try:
+            found = parse_body(content, streamed)
+            error = error_in(found)
+            if error is not None:
+                refusal = Refusal.of_error(error)
+                assert 400 <= refusal.status < 600 and refusal.told()
+                assert {type(refusal.is_final), type(refusal.is_too_long)} == {bool}
+                assert refusal.wait is None or refusal.wait >= 0
+                Dialect().learn(refusal, {"messages": [{"role": "system", "content": "r"}], "max_tokens": 5})
+                continue
+            answer = read_answer(found, "act", 1, 0.1)
+        except Unreadable:
+            continue
+        assert isinstance(answer.text, str) and isinstance(answer.reasoning, str)
+        assert json.dumps(answer.message, allow_nan=False) and answer.text.encode() is not None
+        assert all(isinstance(part, str) for call in answer.tool_calls for part in call)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(400, 599),
+    shaped(
+        "error", "message", "detail", "code", inner=shaped("message", "code", "type", "details", "metadata")
+    ),
+    st.text(max_size=9),
+)
+def test_no_refusal_raises(status: int, content: Any, header: str) -> None:
+    refusal = Refusal(status, content, {"retry-after": header, "retry-after-ms": header})
+    assert refusal.told().startswith(f"HTTP {status}: ") and isinstance(refusal.advice({}, "http://x"), str)
+    assert {type(refusal.is_final), type(refusal.is_too_long)} == {bool} and (
+        refusal.wait is None or refusal.wait >= 0
+    )

@@ -93,10 +93,9 @@ def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: floa
     Raises:
         Unreadable: there is no message in it, or one that holds something else than words and calls.
     """
-    choices = body.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    if not isinstance(first, dict) or not isinstance(message, dict):
+    first = _first_choice(body)
+    message = first.get("message")
+    if not isinstance(message, dict):
         raise Unreadable(f"an unreadable answer: {_quoted(json.dumps(body))}")
     text, thought = _words(message)
     usage = body.get("usage")
@@ -121,13 +120,17 @@ def error_in(body: Mapping[str, Any]) -> Any:
         return body["error"]
     if body.get("object") == "error":
         return dict(body)
-    choices = body.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(first, dict):
-        return None
+    first = _first_choice(body)
     if first.get("error"):
         return first["error"]
     return {"message": "finish_reason is 'error'"} if first.get("finish_reason") == "error" else None
+
+
+def _first_choice(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The first choice of a completion or chunk, an empty one where there is none."""
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
 
 
 def written_calls(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
@@ -243,12 +246,7 @@ def _events(text: str) -> Iterator[dict[str, Any]]:
             ended = True
         elif data:
             chunk: dict[str, Any] = encodable_parts(parse_json(data, "an event"))
-            choices = chunk.get("choices")
-            ended = (
-                ended
-                or bool(chunk.get("error"))
-                or any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices or ())
-            )
+            ended = ended or bool(chunk.get("error") or _first_choice(chunk).get("finish_reason"))
             yield chunk
     if not ended:
         raise Unreadable(f"an unreadable answer: the stream broke off: {_quoted(text[-_QUOTED:])}")
@@ -265,9 +263,7 @@ def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
         if chunk.get("error"):
             return {"error": chunk["error"]}
         usage = chunk.get("usage") or usage
-        choices = chunk.get("choices")
-        first = choices[0] if isinstance(choices, list) and choices else {}
-        first = first if isinstance(first, dict) else {}
+        first = _first_choice(chunk)
         finish = first.get("finish_reason") or finish
         if first.get("error"):
             return {"error": first["error"]}
@@ -278,7 +274,8 @@ def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
             elif isinstance(value, str) and name != "role":
                 words.setdefault(name, []).append(value)
             elif isinstance(value, list):
-                others[name] = [*others.get(name, []), *value]
+                before = others.get(name)
+                others[name] = [*(before if isinstance(before, list) else ()), *value]
             elif value is not None:
                 others[name] = value
     if not (words or others or calls or finish):
