@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from chat_server import Body, Raw, completion, serving, streamed
 from test_chat_agents import called, play
+from test_endpoint import play as play_many
 
 from tstar_envs import UnknownOption
 from tstar_envs.bench.agents.endpoint import Endpoint
@@ -306,6 +307,21 @@ def test_an_endpoint_without_system_role_gets_the_rules_in_the_first_user_turn(
         "assistant",
         "user",
     ]
+
+
+def test_requests_that_are_refused_together_all_learn() -> None:
+    def answer(sent: Body, number: int) -> Any:
+        if "max_tokens" in sent:
+            return refusal(400, said("Use 'max_completion_tokens' instead."))
+        return (
+            refusal(400, said("System role not supported"))
+            if sent["messages"][0]["role"] == "system"
+            else MOVE
+        )
+
+    with serving(answer, delay=0.2) as served:
+        episodes = play_many(served, tasks=8, at_once=8, horizon=1, retries=0)
+    assert [episode.failure for episode in episodes] == [MODEL] * 8 and max(served.at_once) == 8
 
 
 @pytest.mark.parametrize(

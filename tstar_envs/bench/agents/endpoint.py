@@ -90,6 +90,7 @@ class Endpoint:
             import openai
         except ModuleNotFoundError as error:
             raise MissingExtra("an agent behind an endpoint", error.name or "openai", "bench") from error
+        MODEL_REPLY_BYTES.value()  # a variable that holds no number is named now, not in every request
         self._openai = openai
         self._make = partial(_make_client, openai, key or "none", base_url, self.timeout)
         try:
@@ -157,7 +158,7 @@ class Endpoint:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The completion, and the body that was sent for it."""
         while True:
-            dialect = self._dialect
+            dialect = dataclasses.replace(self._dialect)
             sent = {"messages": messages, dialect.length_field: max_tokens, **fields, **self.fields}
             body = {name: value for name, value in sent.items() if value is not None}
             if not dialect.stop:
@@ -176,7 +177,9 @@ class Endpoint:
                 refusal = refused.refusal
             if refusal.is_too_long:
                 raise TooLong(f"the messages do not fit the model: {refusal.text:.300}")
-            if not dialect.learn(refusal, {**body, "messages": messages}):
+            # Requests that were on their way together are refused together; what one has learned serves the others.
+            learned = dialect != self._dialect or self._dialect.learn(refusal, {**body, "messages": messages})
+            if not learned:
                 raise self._unusable(refusal, body)
 
     async def _exchange(self, body: dict[str, Any]) -> tuple[bytes, bool]:
