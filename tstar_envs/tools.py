@@ -134,7 +134,7 @@ def _in_case(value: Any, choices: tuple[str, ...] | None) -> Any:
 def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
     """What is played of a model's call: the reply, and what is wrong with the call ("" if nothing).
 
-    A call that no tool takes is played as it stands: an invalid action, which costs a step.
+    A call that no tool takes is played as an invalid action that quotes it, which costs a step.
 
     Args:
         tools: of the environment.
@@ -146,8 +146,8 @@ def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: s
     try:
         return render_reply(said, action_of(tools, name, arguments)), ""
     except BadCall as error:
-        # In one line and without tags: nothing inside a broken call is an action.
-        return render_reply(said, inert(" ".join(f"{name}({arguments})".split()))), str(error)
+        # In one line, without tags, and with words in front that no action has: nothing of a broken call is read as an action.
+        return render_reply(said, f"no call: {inert(' '.join(f'{name}({arguments})'.split()))}"), str(error)
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:

@@ -158,6 +158,18 @@ def test_nothing_in_a_broken_call_is_played(arguments: str) -> None:
     assert env.step(reply)[4]["action_valid"] is False
 
 
+@pytest.mark.parametrize("env", ["hotpotqa", "webshop", "alfworld", "sokoban-easy", "blocksworld-stack"])
+@pytest.mark.parametrize(
+    "arguments", ['"Up"', '{"query": 3}', '{"query": "x", "more": "y"}', "Oslo", "(Up)", '["Up"]', "a, b"]
+)
+def test_a_call_that_no_tool_takes_is_no_action_in_any_family(env: str, arguments: str) -> None:
+    made = make_env(find_entry(env), {})
+    for tool in made.tools:
+        reply, wrong = reply_to_call(made.tools, tool.name, arguments)
+        made.reset(options={"task": 0})
+        assert wrong and made.step(reply)[4]["action_valid"] is False, reply
+
+
 def test_content_in_parts() -> None:
     content = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "I go"}]},
