@@ -447,7 +447,9 @@ def test_a_proxy_or_certificates_that_cannot_be_used_are_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(UnknownOption, match=f"no connection can be prepared to .*{variable}") as caught:
+    with pytest.raises(
+        UnknownOption, match=f"no connection can be prepared to .* set are: .*{variable}="
+    ) as caught:
         Endpoint("m", "http://127.0.0.1:9/v1")
     assert "pass-word9" not in str(caught.value)
 

@@ -41,6 +41,10 @@ _REFUSAL_BYTES = 65_536  # of a refusal that are read
 _EMPTY = "(no text)"  # in place of an assistant's message without a word, which Mistral and Anthropic refuse
 
 
+_PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+_NETWORK_VARIABLES = (*map(str.lower, _PROXY_VARIABLES), *_PROXY_VARIABLES, "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
 class TooLong(TStarError):
     """The endpoint refused the messages because they do not fit its model."""
 
@@ -97,10 +101,12 @@ class Endpoint:
             # Connections belong to the event loop of the first request; none is opened here.
             self._client: AsyncOpenAI | None = self._make()
         except Exception as error:  # noqa: BLE001 - of whatever library: an address, a proxy or a file of certificates that it cannot use
+            given = [f"{name}={os.environ[name]}" for name in _NETWORK_VARIABLES if os.environ.get(name)]
             raise UnknownOption(
                 redacted(
-                    f"no connection can be prepared to {_without_name(base_url or 'OpenAI')}: {type(error).__name__}: {error}. Check the "
-                    "address, the proxies (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY) and SSL_CERT_FILE, SSL_CERT_DIR"
+                    f"no connection can be prepared to {_without_name(base_url or 'OpenAI')}: {type(error).__name__}: "
+                    f"{str(error).rstrip('.')}. Check the address, the proxies and the file of certificates; set are: "
+                    f"{', '.join(given) or 'none of ' + ', '.join(_NETWORK_VARIABLES[-5:])}"
                 )
             ) from None
         self._pauses = Pauses()
