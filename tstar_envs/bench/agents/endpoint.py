@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 PATIENCE = 300.0  # seconds that a server may ask for (Retry-After)
 _REFUSAL_BYTES = 65_536  # of a refusal that are read
 _EMPTY = "(no text)"  # in place of an assistant's message without a word, which Mistral and Anthropic refuse
-
-
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _NETWORK_VARIABLES = (*map(str.lower, _PROXY_VARIABLES), *_PROXY_VARIABLES, "SSL_CERT_FILE", "SSL_CERT_DIR")
 
