@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from tstar_envs.data.files import parse_json, regular_file
 from tstar_envs.errors import BadData, TStarError
+from tstar_envs.redaction import redacted_parts
 
 # 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable.
 SCHEMA_VERSION = 2
@@ -142,7 +143,9 @@ class Episode:
 
     def to_json(self) -> str:
         """One line of JSON (lone surrogates are escaped, so any reply can be written), without what only other episodes have."""
-        record = {name: value for name, value in asdict(self).items() if value or name not in _SOME}
+        record = {
+            name: value for name, value in redacted_parts(asdict(self)).items() if value or name not in _SOME
+        }
         record["steps"] = [
             {name: value for name, value in step.items() if value or name not in _SOME}
             for step in record["steps"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tstar_envs.data.files import parse_json
+from tstar_envs.errors import BadData
 from tstar_envs.react import closing_bracket, render_reply
 
 # What follows the rules where a model calls these tools: the rules describe actions as text.
@@ -171,10 +172,24 @@ def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
     )
 
 
+# The beginning of what may be a tag: <think>, </action>, <|channel|>, [/think].
+_MARK = re.compile(r"[<\u25c1](?=[\s/|]*+[^\W\d])|\[(?=[\s/]*+(?:think|thought|reason))", re.IGNORECASE)
+
+
+def inert(thought: str) -> str:
+    """A separate thought in which nothing can be read as its end or as an action."""
+    return _MARK.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", thought)
+
+
+def _in_case(value: Any, choices: tuple[str, ...] | None) -> Any:
+    """An argument as the tool writes it, where it is one of the choices in another case."""
+    return (_choice(value.strip(), choices) or value) if isinstance(value, str) and choices else value
+
+
 def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
     """What is played of a model's call: the reply, and what is wrong with the call ("" if nothing).
 
-    A call that no tool takes is played as it stands: an invalid action, which costs a step.
+    A call that no tool takes is played as an invalid action that quotes it, which costs a step.
 
     Args:
         tools: of the environment.
@@ -182,10 +197,12 @@ def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: s
         arguments: JSON text, as the chat API gives it.
         thought: what the model said before the call.
     """
+    said = " ".join(inert(thought).split())
     try:
-        return render_reply(" ".join(thought.split()), action_of(tools, name, arguments)), ""
+        return render_reply(said, action_of(tools, name, arguments)), ""
     except BadCall as error:
-        return f"{name}({arguments})", str(error)
+        # In one line, without tags, and with words in front that no action has: nothing of a broken call is read as an action.
+        return render_reply(said, f"no call: {inert(' '.join(f'{name}({arguments})'.split()))}"), str(error)
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
@@ -202,10 +219,11 @@ def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
     for one in tools:
         if one.name == name:
             try:
-                given = json.loads(arguments or "{}")
-            except ValueError as error:
-                raise BadCall(f"{name}: the arguments are no JSON: {error}") from error
-            if not isinstance(given, dict):
-                raise BadCall(f"{name}: the arguments must be a JSON object, got {given!r:.80}")
-            return one.text(given)
+                given = parse_json(arguments or "{}", name)
+            except BadData as error:
+                raise BadCall(
+                    f"{name}: the arguments are no JSON object: {error}; got {arguments!r:.200}"
+                ) from error
+            # As in an action line, case is the model's own business.
+            return one.text({key: _in_case(value, one.choices.get(key)) for key, value in given.items()})
     raise BadCall(f"there is no tool {name!r}; valid: {', '.join(one.name for one in tools)}")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tstar_envs import BadData, Episode, MissingData, Step
-from tstar_envs.bench.accounts import account
+from tstar_envs.bench.accounts import account, together, usage_notes
 from tstar_envs.bench.prices import Price, PriceTable, read_prices
 from tstar_envs.bench.usage import Call, percentile, total
 
@@ -115,6 +115,20 @@ def test_the_shipped_table_has_a_date_and_dated_versions_have_the_plain_price() 
         ("[models]\nm = { input = -1, output = 2 }", "input must be a number of 0 or more, found -1"),
         ("[models]\nm = { input = true, output = 2 }", "found True"),
         ("[models]\nm = { input = 1, output = inf }", "found inf"),
+        ("[models]\nm = { input = 1e10, output = 1 }", "at most 1,000,000,000"),
+        (f"[models]\nm = {{ input = 1{'0' * 400}, output = 1 }}", "at most 1,000,000,000"),
+        (f"[models]\nm = {{ input = 0x{'f' * 1800}, output = 1 }}", "input must be a number"),
+        (f"[models]\nm = [0x{'f' * 1900}, 0x{'f' * 50}]", "needs input and output"),
+        (f"x = [\n{'9' * 1900}\n{'9' * 1900}{'9' * 1900}]", "a line of 3,801 characters"),
+        ("x = " + "[" * 1900, "is no TOML"),
+        ("x = " + "[\n" * 5000 + "]\n" * 5000, "is no TOML"),
+        ("x = " + "{ a = " * 300, "is no TOML"),
+        (f"[models]\nm = {{ input = {'1_' * 900}1, output = 1 }}", "at most 1,000,000,000"),
+        (".".join("a" * 200_000) + " = 1", "a line of 400,003 characters"),
+        ("currency = 3", "currency must be a text, found 3"),
+        ("currency = { EUR = 1 }", "currency must be a text"),
+        ("as_of = [2026]", "as_of must be a text"),
+        ("x = '\0'", "not a text file"),
     ],
 )
 def test_a_bad_table_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
@@ -125,3 +139,44 @@ def test_a_bad_table_says_what_is_wrong(tmp_path: Path, text: str, message: str)
     assert message in str(caught.value)
     with pytest.raises(MissingData):
         read_prices(tmp_path / "none.toml")
+
+
+def test_a_table_of_prices_is_a_small_file(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text("# x\n" * 400_000)
+    with pytest.raises(BadData, match="more than 1,048,576 bytes in one table of prices"):
+        read_prices(path)
+    with pytest.raises(BadData, match="not a regular file"):
+        read_prices(Path("/dev/zero"))
+    path.write_text('as_of = 2026-11-01\n[models]\n"m" = { input = 1, output = 2 }\n')
+    assert read_prices(path).as_of == "2026-11-01" and read_prices(path).models["m"] == Price(1.0, 1.0, 2.0)
+
+
+def record(**fields: object) -> dict[str, object]:
+    return {"purpose": "act", "seconds": 1.0, "step": 0, "input_tokens": 10, "output_tokens": 5, **fields}
+
+
+@pytest.mark.parametrize("value", [10**400, 10**12, -1, True, 1.5, "3", [], float("nan")])
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens"])
+def test_counts_that_no_endpoint_can_mean_are_unknown_in_older_records_too(name: str, value: object) -> None:
+    usage = total([record(), record(**{name: value})])
+    assert (usage.calls, usage.uncounted, usage.input_tokens, usage.output_tokens) == (2, 1, 10, 5)
+    assert TABLE.models["m"].of([record(**{name: value})]) is None
+    assert (
+        total([record(cached_tokens=value)]).cached_tokens in (0, 10)
+        and TABLE.models["m"].of([record()]) is not None
+    )
+
+
+def test_what_was_cut_is_told() -> None:
+    calls = [record(finish=finish) for finish in ("length", "MAX_TOKENS", "stop", "tool_calls", "")]
+    usage = total([*calls, record(miscounted=True)])
+    assert (usage.cut, usage.miscounted, usage.calls) == (2, 1, 6)
+    cut, miscounted = usage_notes(usage, 1024)
+    assert (
+        cut.startswith("2 of 6 replies were cut at --max-tokens 1024")
+        and "OLLAMA_CONTEXT_LENGTH" in miscounted
+    )
+    assert "--max-tokens)" in usage_notes(usage, None)[0] and usage_notes(total([record()]), 5) == []
+    both = account([episode(Call("act", 1.0, 1, 1, finish="length"))], TABLE, "m")
+    assert together([both, both]).usage.cut == 2

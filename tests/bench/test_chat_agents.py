@@ -81,6 +81,8 @@ def test_where_the_model_takes_less_turns_are_left_out_until_it_fits() -> None:
     with serving(at_most(6)) as served:
         episode = play(served.url, horizon=9)
         assert episode.ended == "truncated" and len(episode.steps) == 9 and episode.calls[-1]["dropped"] >= 6
+        refused = [len(body["messages"]) for body in served.requests if len(body["messages"]) > 6]
+        assert len(refused) <= 2, "a length that was refused is not tried in each turn again"
     with serving(at_most(1)) as served:
         episode = play(served.url)
         assert (
@@ -145,8 +147,18 @@ def test_calls_that_no_tool_takes_cost_a_turn_and_say_why() -> None:
     for content, message in zip(answers, reasons, strict=True):
         assert content.startswith("Error: ") and message in content
     roles = [message["role"] for message in served.requests[-1]["messages"]]
-    assert roles == ["system", "user", *["assistant", "tool", "user"] * 4], (
-        "each call is answered, and the observation follows"
+    assert roles == ["system", "user", *["assistant", "tool"] * 4], (
+        "a user's turn after a tool's is refused by some templates: error and observation are both in the tool's answer"
+    )
+    for content, step in zip(answers, episode.steps, strict=False):
+        assert content.endswith(f"\n\n{step.observation}")
+    echoed = [
+        m["tool_calls"][0]["function"]["arguments"]
+        for m in served.requests[-1]["messages"]
+        if m["role"] == "assistant"
+    ]
+    assert echoed[-1] == "{}" and "{broken" in answers[-1], (
+        "no endpoint takes a call back whose arguments are no JSON"
     )
 
 

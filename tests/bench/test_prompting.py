@@ -1,15 +1,22 @@
 """The paper's prompting methods: what each says to a model, and all of them played end to end by a trained policy behind an endpoint."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from chat_server import Body, serving
+from chat_server import Body, completion, serving
 
 from tstar_envs import Episode, TextEnv, UnknownOption, find_entry
 from tstar_envs.bench.agents import ModelOptions, load_agent
 from tstar_envs.bench.agents.prompting.reflexion import REFLECTIONS
-from tstar_envs.bench.agents.prompting.search_o1 import BEGIN_QUERY, BEGIN_RESULT, END_QUERY, END_RESULT
+from tstar_envs.bench.agents.prompting.search_o1 import (
+    BEGIN_QUERY,
+    BEGIN_RESULT,
+    END_QUERY,
+    END_RESULT,
+    boxed_answer,
+)
 from tstar_envs.bench.failures import MODEL
 from tstar_envs.bench.runner import play_episode
 from tstar_envs.bench.what_agents_see import bind_agent
@@ -144,6 +151,99 @@ def test_search_o1_searches_inside_its_reasoning_and_reads_passages_apart() -> N
         ("refine", "It was Paris."),
         ("act", None),
     ]
+
+
+def searched(*messages: Any) -> Episode:
+    """What Search-o1 plays where a model answers so, the last for ever."""
+
+    def answer(body: Body, number: int) -> Any:
+        if len(body["messages"]) == 1:
+            return "<think>Which of them? It says Oslo.</think>It was Oslo."
+        asked = sum(message["role"] == "assistant" for message in body["messages"])
+        return messages[min(asked, len(messages) - 1)]
+
+    with serving(answer) as served:
+        episode = play(served.url, "hotpotqa", "search-o1")
+        episode.extra["requests"] = served.requests
+    return episode
+
+
+def separate(reasoning: str, content: str | None = None) -> Any:
+    return completion({"content": content, "reasoning_content": reasoning})
+
+
+@pytest.mark.parametrize("end", ["", END_QUERY, f"{END_QUERY}\n"])
+def test_search_o1_searches_where_a_separate_thought_ends_with_a_query(end: str) -> None:
+    episode = searched(separate(f"I need it. {BEGIN_QUERY}capital of Norway{end}"), "\\boxed{Oslo}")
+    assert [step.action for step in episode.steps] == ["search[capital of Norway]", "finish[Oslo]"]
+    asked = episode.extra["requests"][2]["messages"]
+    assert asked[2]["content"] == f"{BEGIN_QUERY}capital of Norway{END_QUERY}", (
+        "the query goes on, the thought does not"
+    )
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        separate(f"I could {BEGIN_QUERY}x{END_QUERY}, but I know.", "\\boxed{Oslo}"),
+        f"<think>Should I write {BEGIN_QUERY}x{END_QUERY}? \\boxed{{Bergen}}? No.</think>\\boxed{{Oslo}}",
+        separate("</think> \\boxed{Bergen}\nAction: finish[Bergen]", "\\boxed{Oslo}"),
+    ],
+)
+def test_search_o1_does_not_search_for_what_a_thought_only_mentions(first: Any) -> None:
+    episode = searched(first)
+    assert [step.action for step in episode.steps] == ["finish[Oslo]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{\text{Oslo}}", "Oslo"),
+        (r"\boxed{\textbf{Oslo} \text{and} \mathrm{Bergen}}", "Oslo and Bergen"),
+        (r"\boxed{\text{\textbf{Oslo}}}", "Oslo"),
+        (r"\boxed{a {b} {c {d}}}", "a {b} {c {d}}"),
+        (r"\boxed{wrong} no, \boxed{Oslo}", "Oslo"),
+        (r"\boxed{Oslo} and \boxed{unclosed", "Oslo"),
+        (r"\boxed {$1{,}000$}", "1,000"),
+        (r"\boxed{42\%}", "42%"),
+        (r"\boxed{New~York\ City}", "New York City"),
+        (r"\boxed{x]y}", "x]y"),
+        (r"\boxed{}", ""),
+        (r"\box{Oslo}", None),
+        ("boxed{Oslo}", None),
+        (r"\boxed", None),
+    ],
+)
+def test_an_answer_in_a_box_is_read_as_plain_words(text: str, answer: str | None) -> None:
+    assert boxed_answer(text) == answer
+
+
+def test_reading_boxes_takes_time_in_proportion_to_the_text() -> None:
+    began = time.process_time()
+    for sign in ("\\boxed{", "{", "}", "\\text{", "\\", " ", "\\boxed{\\text{", "\\text{}"):
+        boxed_answer("\\boxed{" + sign * 30_000 + "}")
+    assert time.process_time() - began < 5.0
+
+
+def test_thoughts_in_the_text_enter_neither_refinements_nor_reflections() -> None:
+    episode = searched(
+        f"<think>Hm, secretly.</think>I need it. {BEGIN_QUERY}capital{END_QUERY}", "\\boxed{Oslo}"
+    )
+    refine, go_on = episode.extra["requests"][1:3]
+    assert (
+        "secretly" not in refine["messages"][0]["content"]
+        and "I need it." in refine["messages"][0]["content"]
+    )
+    assert go_on["messages"][-1]["content"] == f"{BEGIN_RESULT}It was Oslo.{END_RESULT}"
+
+    def answer(body: Body, number: int) -> str:
+        reflects = "You did not solve the task" in body["messages"][-1]["content"]
+        return "<think>Privately.</think>I should push left." if reflects else "Action: Up"
+
+    with serving(answer) as served:
+        play(served.url, "sokoban-easy", "reflexion", horizon=2)
+    rules = served.requests[-1]["messages"][0]["content"]
+    assert "Attempt 1: I should push left." in rules and "Privately" not in rules
 
 
 def test_search_o1_is_refused_where_there_is_no_search() -> None:

@@ -46,3 +46,12 @@ def test_an_agent_that_asks_nobody_has_no_tokens() -> None:
     assert live.text() == "playing"
     live.add(episode(False))
     assert live.text() == "success 0.0%"
+
+
+def test_what_is_cut_is_told_while_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "monotonic", lambda: 1.0)
+    live = Live(3, [], None, "USD")
+    live.add(episode(False, Call("act", 1.0, 9, 9, finish="length"), Call("act", 1.0, 9, 9, finish="stop")))
+    assert live.text() == "success 0.0%, 1 reply cut"
+    live.add(episode(False, Call("act", 1.0, 9, 9, finish="length", miscounted=True)))
+    assert live.text() == "success 0.0%, 2 replies cut, the messages of 1 request cut by the endpoint"

@@ -35,9 +35,13 @@ class Chat(QuietHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append({"path": self.path, "key": self.headers["Authorization"], **body})
+        words = "<think>Perhaps Up?</think>\nThought: Down it is.\nAction: **Down**."
+        # As a model does that thinks apart, and once says nothing.
+        silent = len(self.asked) == 3
         reply = {
             "role": "assistant",
-            "content": "<think>Perhaps Up?</think>\nThought: Down it is.\nAction: **Down**.",
+            "content": None if silent else words,
+            "reasoning_content": "Or Left?",
         }
         answer = json.dumps({"choices": [{"message": reply}]}).encode()
         self.send_response(200)
@@ -84,9 +88,19 @@ def test_the_agent_plays(endpoint: str, tmp_path: Path) -> None:
         and first["messages"][1]["role"] == "user"
     )
     episodes = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert len(episodes) == 2 and all(
-        step["action"] == "Down" for episode in episodes for step in episode["steps"]
+    played = [step for episode in episodes for step in episode["steps"]]
+    assert len(episodes) == 2 and sum(step["action"] == "Down" for step in played) == len(played) - 1
+    assert all(episode["ended"] != "error" for episode in episodes), "content: null is no crash"
+    said = [message for message in Chat.asked[4]["messages"] if message["role"] == "assistant"]
+    assert len(said) == 4 and all(
+        message.keys() == {"role", "content"} and message["content"] for message in said
     )
+
+
+def test_it_says_how_to_play_many_episodes_at_once() -> None:
+    shown = README.partition("## Benchmark an agent")[2].partition("## Train")[0]
+    (command,) = [line for line in shown.splitlines() if "--agent my_agent:ChatAgent" in line]
+    assert "--concurrency" in command
 
 
 def test_the_queries_of_the_readme_find_what_they_name() -> None:

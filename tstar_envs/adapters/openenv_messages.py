@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tstar_envs.errors import InfrastructureError, MissingExtra, TStarError
+from tstar_envs.foreign_text import encodable_parts
 
 
 def missing(error: ImportError) -> MissingExtra:
@@ -40,7 +41,7 @@ class TStarAction(Action):
     def model_validate(cls, obj: Any, **how: Any) -> TStarAction:
         """Validate as pydantic does, and name the faults: OpenEnv answers a ValidationError with "Invalid message" alone."""
         try:
-            action: TStarAction = super().model_validate(_sendable(obj), **how)
+            action: TStarAction = super().model_validate(encodable_parts(obj), **how)
             return action
         except ValidationError as error:
             faults = "; ".join(
@@ -87,14 +88,3 @@ def errors_for_client() -> Iterator[None]:
             else ""
         )
         raise ServedError(f"{type(error).__name__}: {error}{again}") from error
-
-
-def _sendable(value: Any) -> Any:
-    """A copy in which every text can be encoded as UTF-8: half of a surrogate pair, echoed, could not be sent back."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, Mapping):
-        return {_sendable(name): _sendable(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_sendable(inner) for inner in value]
-    return value

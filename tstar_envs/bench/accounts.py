@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tstar_envs.bench.prices import PriceTable
 from tstar_envs.bench.usage import Usage, percentile, total
 from tstar_envs.record import Episode
+from tstar_envs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,57 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
         currency=prices.currency,
         as_of=prices.as_of,
     )
+
+
+def together(parts: Sequence[Accounts]) -> Accounts:
+    """The sum of several; money is known only where it is for every part that sent requests."""
+    usages = [part.usage for part in parts]
+    costs = [part.cost for part in parts if part.usage.calls]
+    known = [cost for cost in costs if cost is not None]
+    return Accounts(
+        usage=Usage(
+            calls=sum(usage.calls for usage in usages),
+            uncounted=sum(usage.uncounted for usage in usages),
+            input_tokens=sum(usage.input_tokens for usage in usages),
+            output_tokens=sum(usage.output_tokens for usage in usages),
+            cached_tokens=sum(usage.cached_tokens for usage in usages),
+            retries=sum(usage.retries for usage in usages),
+            seconds=_merged(usage.seconds for usage in usages),
+            cut=sum(usage.cut for usage in usages),
+            miscounted=sum(usage.miscounted for usage in usages),
+        ),
+        successes=sum(part.successes for part in parts),
+        reply_seconds=_merged(part.reply_seconds for part in parts),
+        cost=sum(known) if known and len(known) == len(costs) else None,
+        currency=parts[0].currency,
+        as_of=parts[0].as_of,
+    )
+
+
+def _merged(parts: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(sorted(value for part in parts for value in part))
+
+
+def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
+    """Sentences on answers and messages that were cut, for a reader of the figures.
+
+    Args:
+        usage: of the requests.
+        max_tokens: the bound on an answer, None where it is not known.
+    """
+    notes = []
+    if usage.cut:
+        bound = (
+            "the bound on their length (--max-tokens)" if max_tokens is None else f"--max-tokens {max_tokens}"
+        )
+        notes.append(
+            f"{usage.cut:,} of {counted(usage.calls, 'reply', 'replies')} were cut at {bound}: a model that reasons before it answers "
+            "needs more"
+        )
+    if usage.miscounted:
+        notes.append(
+            f"of {usage.miscounted:,} of {counted(usage.calls, 'request')} the endpoint counted fewer tokens than their messages can have: "
+            "it cut them without a word, the rules first, or counts only what it had not computed before. Give the model more context "
+            "(Ollama: OLLAMA_CONTEXT_LENGTH; llama-server: --ctx-size), or ask for less with --context-tokens"
+        )
+    return notes

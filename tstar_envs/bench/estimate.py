@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tstar_envs.bench.agents.answers import Answer
 from tstar_envs.bench.agents.chat import ChatAgent
-from tstar_envs.bench.agents.endpoint import Answer
 from tstar_envs.bench.failures import AgentError
 from tstar_envs.bench.prices import Price
 from tstar_envs.bench.results import Key
@@ -46,8 +46,7 @@ class Amount:
 
     def cost(self, price: Price) -> float:
         """What it costs, nothing of it cached."""
-        call = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
-        return price.of([call]) or 0.0
+        return price.amount(self.input_tokens, self.output_tokens)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -10,10 +11,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.data.files import regular_file
+from tstar_envs.bench.usage import tokens_of
+from tstar_envs.data.files import read_text
+from tstar_envs.data.limits import PRICES_BYTES
 from tstar_envs.errors import BadData
 
 MILLION = 1_000_000
+_LONGEST_LINE = 2_000  # characters
+MOST = 10**9  # a price above it is a slip, and sums of such would not be numbers
 _DATED = re.compile(r"[-@:]\d{4}(?:-?\d\d){0,2}$")
 
 
@@ -33,16 +38,17 @@ class Price:
 
     def of(self, calls: Iterable[Mapping[str, Any]]) -> float | None:
         """What requests (an episode's ``calls``) cost; None where the endpoint did not report the tokens of one."""
-        cost = 0.0
+        known = []
         for call in calls:
-            given, answered = call.get("input_tokens"), call.get("output_tokens")
-            if given is None or answered is None:
+            tokens = tokens_of(call)
+            if tokens is None:
                 return None
-            cached = min(given, call.get("cached_tokens", 0))
-            cost += (
-                (given - cached) * self.input + cached * self.cached_input + answered * self.output
-            ) / MILLION
-        return cost
+            known.append(tokens)
+        return sum(self.amount(*tokens) for tokens in known)
+
+    def amount(self, given: float, answered: float, cached: float = 0) -> float:
+        """The price of tokens of requests, of answers, and of those cached among the first."""
+        return ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
 
 
 @dataclass(frozen=True)
@@ -79,15 +85,26 @@ def read_prices(path: Path | None = None) -> PriceTable:
         if path is None:
             text = resources.files("tstar_envs.bench").joinpath("prices.toml").read_text(encoding="utf-8")
         else:
-            text = regular_file(path).read_text(encoding="utf-8")
+            text = read_text(path, PRICES_BYTES)
+        longest = max(map(len, text.splitlines()), default=0)
+        if longest > _LONGEST_LINE:  # reading a name takes time with the square of its parts
+            raise BadData(
+                f"{shown}: a line of {longest:,} characters; no table of prices has one above {_LONGEST_LINE:,}"
+            )
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadData(f"{shown} is no TOML: {error}") from error
+    # Numbers with thousands of digits, and brackets too deep to be read, are no fault that it names.
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, BadData):
+            raise
+        raise BadData(f"{shown} is no TOML: {str(error) or type(error).__name__}") from None
     models = table.get("models", {})
     if unknown := table.keys() - {"currency", "as_of", "models"}:
         raise BadData(f"{shown}: unknown entry {sorted(unknown)[0]!r}; valid: currency, as_of, models")
     if not isinstance(models, dict):
         raise BadData(f'{shown}: models must be tables [models."NAME"]')
+    for name, kinds in (("currency", str), ("as_of", str | datetime.date)):
+        if not isinstance(table.get(name, ""), kinds):
+            raise BadData(f"{shown}: {name} must be a text, found {_quoted(table[name])}")
     prices = {name: _price(f"{shown}, model {name!r}", entry) for name, entry in models.items()}
     return PriceTable(str(table.get("currency", "USD")), str(table.get("as_of", "")), prices)
 
@@ -103,11 +120,21 @@ def _price(where: str, entry: Any) -> Price:
         "output",
         "cached_input",
     }:
-        raise BadData(f"{where}: needs input and output, and may have cached_input; found {entry!r:.100}")
+        raise BadData(f"{where}: needs input and output, and may have cached_input; found {_quoted(entry)}")
     given: dict[str, Any] = entry
     for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise BadData(f"{where}: {name} must be a number of 0 or more, found {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+            raise BadData(
+                f"{where}: {name} must be a number of 0 or more, found {_quoted(value)}; at most {MOST:,}"
+            )
     return Price(
         float(given["input"]), float(given.get("cached_input", given["input"])), float(given["output"])
     )
+
+
+def _quoted(value: Any) -> str:
+    """A value for a message; whole numbers may have more digits than Python writes."""
+    try:
+        return repr(value)[:100]
+    except ValueError:
+        return f"a {type(value).__name__} with a number of thousands of digits"

@@ -16,6 +16,7 @@ from tstar_envs.data.files import read_json
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
 from tstar_envs.record import Episode, append_episode, read_episodes
+from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample
 
@@ -38,8 +39,8 @@ class ResultFile:
         if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
             raise BadData(f"{path} is not a regular file: choose another file for the episodes")
         self.config = path.with_name(path.name + ".config.json")
-        # As JSON gives it back, so that a tuple and a list compare equal.
-        settings = json.loads(json.dumps(settings))
+        # As JSON gives it back, so that a tuple and a list compare equal; what is secret is in no file.
+        settings = redacted_parts(json.loads(json.dumps(settings)))
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.config.exists():
             self._check(settings)
@@ -60,7 +61,7 @@ class ResultFile:
 
     def _check(self, settings: dict[str, Any]) -> None:
         try:
-            differences = _differences(read_json(self.config), settings)
+            differences = _differences(redacted_parts(read_json(self.config)), settings)
         except BadData as error:
             raise BadData(
                 f"the settings cannot be read: {error}. Choose another file for the episodes"

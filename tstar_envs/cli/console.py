@@ -1,16 +1,13 @@
-"""What the subcommands write to: rich consoles that are also readable in a pipe, and text made safe for a terminal."""
+"""What the subcommands write to: rich consoles that are also readable in a pipe, and text made fit for a terminal."""
 
 from __future__ import annotations
 
 from rich.console import Console
 from rich.text import Text
 
+from tstar_envs.foreign_text import printable
+
 _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
-_CONTROL = {
-    code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(32), 127, *range(128, 160))
-    if chr(code) not in "\n\t"
-}
 
 
 def make_console(stderr: bool = False) -> Console:
@@ -20,8 +17,8 @@ def make_console(stderr: bool = False) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Foreign text as it is: no markup, no control sequences, nothing that a UTF-8 terminal cannot show."""
-    return Text(text.translate(_CONTROL).encode("utf-8", "replace").decode("utf-8"), style=style)
+    """Foreign text as it is: no markup, no control sequences, no secrets, nothing that a UTF-8 terminal cannot show."""
+    return Text(printable(text), style=style)
 
 
 def say(console: Console, message: str, style: str = "") -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from tstar_envs.bench.accounts import Accounts, account
+from tstar_envs.bench.accounts import Accounts, account, together, usage_notes
 from tstar_envs.bench.agents.chat import ChatAgent
 from tstar_envs.bench.estimate import Amount, Estimate, estimate
 from tstar_envs.bench.prices import PriceTable, read_prices
@@ -67,6 +67,7 @@ def run(command: EvalCommand, console: Console) -> int:
         finally:  # also after Ctrl-C or a broken service: the figures of what was played are shown
             summary, accounts = _figures(played, prices)
             console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_label))
+            _note(accounts, command, console)
             if played.results is not None:
                 say(console, f"episodes in {played.results.path}", "dim")
         _show_errors(played, console)
@@ -116,6 +117,8 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
     finally:
         part = "" if command.tasks is None else f", the first {counted(command.tasks, 'task')} of each"
         console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
+        if rows:
+            _note(together([row.accounts for row in rows]), command, console)
         if command.out is not None:
             say(console, f"episodes in {command.out}", "dim")
     return 1 if any(row.summary.errors for row in rows) else 0
@@ -194,6 +197,11 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
 
 def _figures(played: Played, prices: PriceTable) -> tuple[Summary, Accounts]:
     return summarise(played.episodes), account(played.episodes, prices, played.evaluation.command.model)
+
+
+def _note(accounts: Accounts, command: EvalCommand, console: Console) -> None:
+    for note in usage_notes(accounts.usage, command.max_tokens):
+        say(console, note, "yellow")
 
 
 def _show_errors(played: Played, console: Console) -> None:

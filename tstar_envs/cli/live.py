@@ -13,6 +13,7 @@ from tstar_envs.bench.prices import Price, money
 from tstar_envs.bench.usage import total
 from tstar_envs.cli.console import make_console
 from tstar_envs.record import Episode
+from tstar_envs.wording import counted
 
 
 class Live:
@@ -32,6 +33,7 @@ class Live:
         self._wanted, self._price, self._currency = wanted, price, currency
         self._good, self._successes = len(finished), sum(episode.success for episode in finished)
         self._played, self._errors, self._tokens, self._cost = 0, 0, 0, 0.0
+        self._cut, self._miscounted = 0, 0
         self._costed = price is not None
         self._began = time.monotonic()
         self._bar = self._progress.add_task("playing", total=wanted, completed=self._good)
@@ -53,6 +55,7 @@ class Live:
         self._successes += episode.success
         usage = total(episode.calls)
         self._tokens += usage.output_tokens
+        self._cut, self._miscounted = self._cut + usage.cut, self._miscounted + usage.miscounted
         cost = self._price.of(episode.calls) if self._price is not None else None
         self._costed, self._cost = self._costed and cost is not None, self._cost + (cost or 0.0)
         self._progress.update(self._bar, advance=1, description=self.text())
@@ -62,6 +65,10 @@ class Live:
         said = [f"success {self._successes / self._good:.1%}" if self._good else "playing"]
         if self._errors:
             said.append(f"{self._errors} errors")
+        if self._cut:
+            said.append(f"{counted(self._cut, 'reply', 'replies')} cut")
+        if self._miscounted:
+            said.append(f"the messages of {counted(self._miscounted, 'request')} cut by the endpoint")
         seconds = time.monotonic() - self._began
         if self._tokens and seconds > 0:
             said.append(f"{self._tokens / seconds:.0f} tokens/s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,6 +14,8 @@ import tyro
 from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, serve, validate
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
+from tstar_envs.foreign_text import printable
+from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
 
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         says how; 130 after Ctrl-C.
     """
     console = make_console()
+    keep_environment_secrets()
+    keep_argument_secrets(sys.argv[1:] if arguments is None else arguments)
     try:
         command, unknown = tyro.cli(
             Command,
@@ -77,3 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception:  # noqa: BLE001 - a fault of ours, shown as Python shows it, but for the secrets that it may quote
+        sys.stderr.write(printable(traceback.format_exc()))
+        return 1

@@ -6,7 +6,7 @@ outside through one parser that turns whatever is wrong with it into one sentenc
 
 These have readers of their own: those of WebShop's original files that may have GB (``webshop.catalogue.json_stream``: a value at a time),
 passages that are indexed (the package ``retriever``, which stands alone), records of episodes (``tstar_envs.record``: a line at a
-time), tables of prices (``bench.prices``: TOML), and stores that this machine built.
+time), and stores that this machine built.
 """
 
 from __future__ import annotations

@@ -71,5 +71,7 @@ PROBLEM_OBJECTS = Limit("TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one proble
 GAME_OBJECTS = Limit("TSTAR_MAX_GAME_OBJECTS", 10_000, "objects in one game")
 FILES = Limit("TSTAR_MAX_FILES", 200_000, "files below one folder")
 REPLY_BYTES = Limit("TSTAR_MAX_REPLY_BYTES", 256 << 20, "bytes in one reply of a search service")
+PRICES_BYTES = Limit("TSTAR_MAX_PRICES_BYTES", 1 << 20, "bytes in one table of prices")
+MODEL_REPLY_BYTES = Limit("TSTAR_MAX_MODEL_REPLY_BYTES", 16 << 20, "bytes in one answer of a model")
 REPLY_SECONDS = Limit("TSTAR_MAX_REPLY_SECONDS", 120, "seconds for one reply of a search service")
 QUESTIONS = Limit("TSTAR_MAX_QUESTIONS", 10_000_000, "questions in one file")

@@ -6,14 +6,18 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from tstar_envs.bench.agents.answers import Answer, written_calls
 from tstar_envs.bench.agents.conversation import Conversation, Message
-from tstar_envs.bench.agents.endpoint import Answer, Endpoint, TooLong
+from tstar_envs.bench.agents.endpoint import Endpoint, TooLong
 from tstar_envs.bench.agents.protocol import Info
 from tstar_envs.bench.failures import EndpointError
 from tstar_envs.bench.usage import ACT, Call
 from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
-from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, reply_to_call
+from tstar_envs.react import ANY_CUE
+from tstar_envs.redaction import redacted_fields
+from tstar_envs.reply_thoughts import spoken
+from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, inert, reply_to_call
 
 DEFAULT_CONCURRENCY = 8  # episodes
 
@@ -66,6 +70,7 @@ class ChatAgent:
         self.conversation = Conversation([])
         self.observation = ""  # the latest
         self._said: list[Message] = []  # what the model said last, to be followed by what was answered
+        self._wrong = ""  # what is wrong with its call
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -77,7 +82,7 @@ class ChatAgent:
         return {
             "model": self.endpoint.model,
             **chosen,
-            **({"request": self.endpoint.fields} if self.endpoint.fields else {}),
+            **({"request": redacted_fields(self.endpoint.fields)} if self.endpoint.fields else {}),
         }
 
     def another(self) -> ChatAgent:
@@ -106,7 +111,7 @@ class ChatAgent:
 
     def reset(self, observation: str, info: Info) -> None:
         """Begin a conversation."""
-        self.observation, self._said = observation, []
+        self.observation, self._said, self._wrong = observation, [], ""
         self.conversation = Conversation(
             [{"role": "system", "content": self.rules()}, {"role": "user", "content": observation}]
         )
@@ -152,9 +157,10 @@ class ChatAgent:
             except TooLong as error:
                 if dropped >= conversation.turns - 1:
                     raise EndpointError(f"{error} (nothing is left to leave out)") from error
+                conversation.refused(messages)
                 least = dropped + max(1, (conversation.turns - dropped) // 2)
                 continue
-            conversation.counted(messages, answer.call.input_tokens)
+            answer.call.miscounted = not conversation.counted(messages, answer.call.input_tokens)
             answer.call.dropped = dropped
             if purpose != ACT:
                 answer.call.text = answer.text
@@ -163,34 +169,58 @@ class ChatAgent:
 
     def reply_to(self, answer: Answer) -> str:
         """The reply to play, from what the model answered; the conversation goes on with the answer as it was."""
-        if not answer.tool_calls:
-            self._said = [{"role": "assistant", "content": answer.text}]
-            return f"<think>{answer.reasoning}</think>\n{answer.text}" if answer.reasoning else answer.text
-        calls = [
-            {"id": i, "type": "function", "function": {"name": n, "arguments": a}}
-            for i, n, a in answer.tool_calls
-        ]
-        self._said = [{"role": "assistant", "content": answer.text or None, "tool_calls": calls}]
-        _, name, arguments = answer.tool_calls[0]
-        thought = answer.text or answer.reasoning
-        reply, wrong = reply_to_call(self._view().tools, name, arguments, thought)
-        if wrong:
-            self._said.append(
-                {"role": "tool", "tool_call_id": answer.tool_calls[0][0], "content": f"Error: {wrong}"}
+        self._said, self._wrong = [_message(answer)], ""
+        tools = self._view().tools if self.options.tools else ()
+        calls = answer.tool_calls or (
+            written_calls(aloud(answer.text), [tool.name for tool in tools]) if tools else ()
+        )
+        if not calls:
+            return (
+                f"<think>{inert(answer.reasoning)}</think>\n{answer.text}"
+                if answer.reasoning
+                else answer.text
             )
+        _, name, arguments = calls[0]
+        thought = (answer.text if answer.tool_calls else "") or answer.reasoning
+        reply, self._wrong = reply_to_call(self._view().tools, name, arguments, thought)
         return reply
 
     def _answered(self, observation: str) -> list[Message]:
-        """The observation as the answer to what the model said last."""
-        answered = {message["tool_call_id"] for message in self._said if message["role"] == "tool"}
+        """The observation, after what was wrong with the call, as the next message."""
+        content = f"Error: {self._wrong}\n\n{observation}" if self._wrong else observation
         calls = self._said[0].get("tool_calls", ())
         if not calls:
-            return [{"role": "user", "content": observation}]
-        report = []
-        for number, call in enumerate(calls):
-            if call["id"] not in answered:
-                content = observation if number == 0 else NOT_PLAYED
-                report.append({"role": "tool", "tool_call_id": call["id"], "content": content})
-        return (
-            report if calls[0]["id"] not in answered else [*report, {"role": "user", "content": observation}]
-        )
+            return [{"role": "user", "content": content}]
+        # In the tool's answer: a user's turn after a tool's is refused by some templates (Mistral's).
+        return [
+            {"role": "tool", "tool_call_id": call["id"], "content": NOT_PLAYED if number else content}
+            for number, call in enumerate(calls)
+        ]
+
+
+def aloud(text: str) -> str:
+    """The words after the thoughts, where those stand in the text."""
+    start, end = spoken(text, ANY_CUE)
+    return text[start:end].strip()
+
+
+def _message(answer: Answer) -> Message:
+    """The assistant's message that goes back to the model.
+
+    One that calls tools goes back as it came: models that think between calls want what they thought, or its signature, with it.
+    Else the words alone: no model wants its thoughts on other turns.
+    """
+    if not answer.tool_calls:
+        return {"role": "assistant", "content": answer.text}
+    # Each call with an id and text as arguments, whatever came.
+    calls = [
+        {
+            **given,
+            "id": call.id,
+            "type": "function",
+            "function": {**given["function"], "arguments": call.arguments},
+        }
+        for given, call in zip(answer.message["tool_calls"], answer.tool_calls, strict=True)
+    ]
+    kept = {name: value for name, value in answer.message.items() if value is not None and value != []}
+    return {**kept, "role": "assistant", "content": answer.message.get("content"), "tool_calls": calls}

@@ -7,6 +7,7 @@ import sys
 from tstar_envs.bench.agents.protocol import Info
 from tstar_envs.bench.failures import AgentError
 from tstar_envs.bench.what_agents_see import EnvironmentView
+from tstar_envs.foreign_text import printable
 
 
 class HumanAgent:
@@ -16,7 +17,7 @@ class HumanAgent:
 
     def bind(self, env: EnvironmentView) -> None:
         """Show the rules once."""
-        sys.stderr.write(f"{_shown(env.prompt())}\n")
+        sys.stderr.write(f"{printable(env.prompt())}\n")
 
     def reset(self, observation: str, info: Info) -> None:
         """Say that a task begins."""
@@ -28,14 +29,9 @@ class HumanAgent:
         Raises:
             AgentError: the input has ended.
         """
-        sys.stderr.write(f"\n{_shown(observation)}\n[turn {info['step'] + 1} of {info['horizon']}] ")
+        sys.stderr.write(f"\n{printable(observation)}\n[turn {info['step'] + 1} of {info['horizon']}] ")
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
             raise AgentError("the person left: the input has ended")
         return line.rstrip("\n")
-
-
-def _shown(text: str) -> str:
-    """Foreign text without control sequences."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

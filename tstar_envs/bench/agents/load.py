@@ -18,6 +18,7 @@ from tstar_envs.bench.agents.prompting import METHODS
 from tstar_envs.bench.agents.protocol import Agent, FunctionAgent
 from tstar_envs.bench.agents.random import RandomAgent
 from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
+from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
 
 BUILT_IN = ("random", "oracle", "human", "tiny", *METHODS, "command")
 _WITHOUT_TEMPERATURE = ("random", "oracle", "human", "command")
@@ -87,6 +88,8 @@ def load_agent(
         MissingExtra: ``tiny`` without the trainer's packages, a prompting method without ``openai``.
     """
     model = model or ModelOptions()
+    keep_environment_secrets()
+    keep_argument_secrets([spec])  # of a program's command line
     if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
         raise UnknownOption(f"temperature must be a number of 0 or more, got {temperature}")
     kind, _, rest = spec.partition(":")

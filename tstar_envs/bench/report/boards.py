@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tstar_envs.bench.accounts import usage_notes
 from tstar_envs.bench.recorded import SAME
 from tstar_envs.bench.report.read import Evaluation
 from tstar_envs.bench.report.text import clean, short_id
@@ -132,6 +133,8 @@ def notices(boards: Sequence[Board]) -> list[str]:
                     message.append(
                         f"{lost} ended in an error and are in no rate; the same eval again repeats them."
                     )
+                for note in usage_notes(player.evaluation.accounts.usage, player.evaluation.max_tokens):
+                    message.append(f"{player.name} on {board.title}: {note}.")
     return message
 
 

@@ -22,6 +22,8 @@ from tstar_envs.bench.report.published import SOURCE
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import BadData, MissingExtra, WriteFailed
+from tstar_envs.foreign_text import encodable
+from tstar_envs.redaction import redacted
 from tstar_envs.self_contained_page import content_policy, script_json
 from tstar_envs.wording import counted
 
@@ -85,7 +87,8 @@ def write_report(
         raise BadData(
             f"there is nothing to report: {shown} hold{'s' * (len(paths) == 1)} {kind}; run `python -m tstar_envs eval` (again)"
         )
-    content = render(environment, evaluations, episodes=episodes, title=title).encode("utf-8", "replace")
+    page = redacted(render(environment, evaluations, episodes=episodes, title=title))
+    content = encodable(page).encode("utf-8")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, content)

@@ -54,6 +54,13 @@ class Evaluation:
         return self.recorded.played_on["env"]
 
     @property
+    def max_tokens(self) -> int | None:
+        """The bound on an answer of its model, None where none was recorded."""
+        chosen = self.settings.get("agent_settings")
+        bound = chosen.get("max_tokens") if isinstance(chosen, dict) else None
+        return bound if type(bound) is int else None
+
+    @property
     def options(self) -> dict[str, Any]:
         """The options of the environment; empty also where they were not recorded."""
         return self.recorded.options or {}

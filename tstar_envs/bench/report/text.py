@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from tstar_envs.foreign_text import printable
+from tstar_envs.redaction import redacted
+
 MOST_TEXT = 4_000
-REPLACED = "\N{REPLACEMENT CHARACTER}"
 NONE = "\N{EN DASH}"
-# Control characters, and those that turn the direction of what follows, the page's own words included.
-_CONTROLS = (*range(32), 127, *range(128, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_INERT = {code: REPLACED for code in _CONTROLS if chr(code) not in "\n\t"}
 
 
 def clean(text: str, most: int = MOST_TEXT) -> str:
-    """Text as a page may show it: no control characters, no half surrogate pairs, at most ``most`` characters; a cut says how many more."""
-    cut = text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
-    return "".join(REPLACED if "\ud800" <= sign <= "\udfff" else sign for sign in cut.translate(_INERT))
+    """Text as a page may show it (``printable``), at most ``most`` characters of it; a cut says how many more."""
+    text = redacted(text)  # before a cut could leave the beginning of a secret
+    if len(text) <= most:
+        return printable(text)
+    return f"{printable(text[:most])}… ({len(text) - most:,} more characters)"
 
 
 def percent(value: float | None) -> str:

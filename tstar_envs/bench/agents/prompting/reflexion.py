@@ -6,6 +6,7 @@ so is each reflection (``calls`` of purpose ``reflect``).
 
 from __future__ import annotations
 
+from tstar_envs.bench.agents.chat import aloud
 from tstar_envs.bench.agents.prompting.react import ReAct
 from tstar_envs.bench.agents.protocol import Info
 
@@ -47,5 +48,5 @@ class Reflexion(ReAct):
         self.conversation.add(*self._said, *ended)
         self._said = []
         answer = await self.ask("reflect")
-        self._reflections.append(" ".join(answer.text.split()))
+        self._reflections.append(" ".join(aloud(answer.text).split()))
         return True

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 
-from tstar_envs.bench.agents.chat import ChatAgent
+from tstar_envs.bench.agents.answers import Answer
+from tstar_envs.bench.agents.chat import ChatAgent, aloud
 from tstar_envs.bench.agents.conversation import Conversation
-from tstar_envs.bench.agents.endpoint import Answer
 from tstar_envs.bench.agents.protocol import Info
 from tstar_envs.bench.usage import ACT
 from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
-from tstar_envs.react import bracket_content, parse_reply, render_reply
+from tstar_envs.react import bracket_content, closing_bracket, parse_reply, render_reply
+from tstar_envs.tools import inert
 
 BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
 BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"
@@ -36,7 +37,12 @@ Current search: {query}
 
 Passages:
 {passages}"""
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+_BOX = re.compile(r"\\(?:f?boxed|fbox)[ ]?\{")
+_FORMAT = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textsf|mbox|mathrm|mathbf|mathit|mathsf|operatorname)[ ]?\{([^{}]*)\}"
+)
+_SPACE = re.compile(r"\\[ ,;:!]|~|\\quad")
+_MOST_BOXES, _MOST_FORMATS = 20, 4  # that are looked at, from the last; that stand inside one another
 
 
 class SearchO1(ChatAgent):
@@ -102,20 +108,24 @@ class SearchO1(ChatAgent):
         return self.reply_to(await self.ask(ACT, stop=[END_QUERY]))
 
     def reply_to(self, answer: Answer) -> str:
-        """A search where one was begun, the answer where one is boxed, else the words as they are."""
-        text = answer.text
-        before, mark, rest = text.partition(BEGIN_QUERY)
-        self._query = " ".join(rest.partition(END_QUERY)[0].split()) if mark else ""
-        shown = f"{before}{BEGIN_QUERY}{self._query}{END_QUERY}" if self._query else text
+        """A search where one was begun, the answer where one is boxed, else the words as they are.
+
+        Marks inside a closed thought are only mentioned there. A model whose thoughts come apart may stop inside them, at the end of
+        a query: then it said nothing else, and that is its search.
+        """
+        words = aloud(answer.text)
+        before, mark, rest = words.partition(BEGIN_QUERY)
+        if not mark:
+            before, rest = words, "" if words else _query_at_the_end(answer.reasoning or answer.text)
+        self._query = " ".join(rest.partition(END_QUERY)[0].split())
+        shown = f"{before}{BEGIN_QUERY}{self._query}{END_QUERY}" if self._query else words
         self._said = [{"role": "assistant", "content": shown}]
         self._reasoning += shown
-        thought = " ".join(f"{answer.reasoning} {before}".split())
+        thought = inert(" ".join(f"{answer.reasoning} {before}".split()))
         if self._query:
             return render_reply(thought, f"search[{self._query}]")
-        boxed = _BOXED.findall(text)
-        return (
-            render_reply(" ".join(text.split()), f"finish[{' '.join(boxed[-1].split())}]") if boxed else text
-        )
+        boxed = boxed_answer(words)
+        return answer.text if boxed is None else render_reply(thought, f"finish[{boxed}]")
 
     async def _refined(self, passages: str) -> str:
         """What the model takes from the passages, read apart from its reasoning."""
@@ -128,4 +138,31 @@ class SearchO1(ChatAgent):
         answer = await self.ask(
             "refine", Conversation([{"role": "user", "content": _REFINE.format(**facts)}])
         )
-        return answer.text.strip() or "No helpful information found."
+        return aloud(answer.text) or "No helpful information found."
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""Read the last box of a text as plain words; None without one.
+
+    Args:
+        text: with ``\boxed{...}``; the brace that balances ends it, and what formats its words is taken off (``\text{...}``).
+    """
+    for begin in list(_BOX.finditer(text))[: -_MOST_BOXES - 1 : -1]:
+        opening = begin.end() - 1
+        end = closing_bracket(text, opening)
+        if end < 0:
+            continue
+        content = text[opening + 1 : end]
+        for _ in range(_MOST_FORMATS):
+            content = _FORMAT.sub(r"\1", content)
+        return " ".join(
+            _SPACE.sub(" ", content).replace("{,}", ",").replace("$", "").replace("\\", "").split()
+        )
+    return None
+
+
+def _query_at_the_end(thought: str) -> str:
+    """The query that a thought ends with, "" where it ends otherwise."""
+    _, mark, rest = thought.rpartition(BEGIN_QUERY)
+    query, _, more = rest.partition(END_QUERY)
+    return query if mark and not more.strip() else ""

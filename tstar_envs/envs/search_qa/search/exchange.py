@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from tstar_envs.data.limits import REPLY_BYTES, REPLY_SECONDS
 from tstar_envs.errors import BadData, RetrieverError
+from tstar_envs.redaction import redacted
 
 _SILENCE_SECONDS = 60.0
 _PIECE = 1 << 16
@@ -82,7 +83,7 @@ class _Line:
             if not isinstance(error, queue.Empty):
                 raise
             raise RetrieverError(
-                f"{url} did not finish its reply within {seconds} s. Ask it for less, give it more room, or set "
+                f"{redacted(url)} did not finish its reply within {seconds} s. Ask it for less, give it more room, or set "
                 f"{REPLY_SECONDS.variable} to a higher number"
             ) from None
         if isinstance(result, Exception):
@@ -129,11 +130,11 @@ def _read(session: Any, method: str, url: str, body: object, given_up: threading
             if response.is_redirect:
                 target = response.headers["Location"]
                 raise RetrieverError(
-                    f"{url} sends its callers on to {target!r:.200}: if you trust it, give that address instead"
+                    f"{redacted(url)} sends its callers on to {redacted(target)!r:.200}: if you trust it, give that address instead"
                 )
             for piece in response.iter_content(_PIECE):
                 content += piece
-                REPLY_BYTES.check(len(content), f"the reply of {url}")
+                REPLY_BYTES.check(len(content), f"the reply of {redacted(url)}")
                 if given_up.is_set():
                     break
             return Reply(response.status_code, response.headers, bytes(content))

@@ -17,6 +17,8 @@ from tstar_envs.envs.search_qa.search.exchange import NoReplyError, Reply, excha
 from tstar_envs.envs.search_qa.search.passage import Passage
 from tstar_envs.envs.search_qa.search.replies import read_passage, retry_after, wants_one_query, words_of
 from tstar_envs.errors import BadData, MissingExtra, RetrieverError, UnknownOption
+from tstar_envs.foreign_text import encodable
+from tstar_envs.redaction import keep_address_secrets, redacted
 
 # Within the limits of this project's service, which bounds what one request may cost.
 _MOST_QUERIES = 256
@@ -49,6 +51,8 @@ class HttpSearcher:
         self._settings = (url, tries, pause_seconds, patience_seconds, tuple(expected))
         self._expected = tuple(expected)
         self._url = url if url.endswith("/retrieve") else url.rstrip("/") + "/retrieve"
+        keep_address_secrets(url)
+        self._shown_url = redacted(self._url)
         self._tries, self._pause, self._patience = tries, pause_seconds, patience_seconds
         self._one_by_one = False
         self._reads_words: bool | None = None
@@ -66,7 +70,7 @@ class HttpSearcher:
         if self._expected:
             self._require_corpus()
         # Half surrogate pairs, which an agent may write, have no form in JSON that servers accept.
-        texts = [query.encode("utf-8", "replace").decode("utf-8") for query in queries]
+        texts = [encodable(query) for query in queries]
         # A service that ignores topk (Search-R1's proxies of web search) may send more than was asked for.
         return [row[:topk] for part in _portions(texts) for row in self._ask(part, topk)]
 
@@ -101,8 +105,8 @@ class HttpSearcher:
         ):
             instead = f"; it finds {found[0][0].title!r} instead" if found[0] else ""
             raise UnknownOption(
-                f"the search service at {self._url} serves another corpus than this environment's questions are asked over: it does not "
-                f"know {', '.join(repr(w.title) for w in wanted)}{instead}. Serve this environment's own (docs/retriever.md, "
+                f"the search service at {self._shown_url} serves another corpus than this environment's questions are asked over: "
+                f"it does not know {', '.join(repr(w.title) for w in wanted)}{instead}. Serve this environment's own (docs/retriever.md, "
                 "'From an environment'), or pass retriever='hashed' for the embedded one"
             )
         self._expected = ()
@@ -121,21 +125,21 @@ class HttpSearcher:
             return self._ask(texts, topk)
         if reply.status != 200:
             raise RetrieverError(
-                f"{self._url} answered {reply.status}: {reply.text[:200]}. See what it says there, or start another "
+                f"{self._shown_url} answered {reply.status}: {reply.text[:200]}. See what it says there, or start another "
                 "with 'python -m retriever serve'"
             )
         try:
             results = [
                 [read_passage(hit) for hit in hits]
-                for hits in parse_json(reply.content.decode("utf-8-sig"), self._url)["result"]
+                for hits in parse_json(reply.content.decode("utf-8-sig"), self._shown_url)["result"]
             ]
         except (BadData, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RetrieverError(
-                f"{self._url} answered in an unknown form: {reply.text[:200]} ({error!s:.200})"
+                f"{self._shown_url} answered in an unknown form: {reply.text[:200]} ({error!s:.200})"
             ) from error
         if len(results) != len(texts):
             raise RetrieverError(
-                f"{self._url} answered {len(texts)} queries with {len(results)} lists of passages"
+                f"{self._shown_url} answered {len(texts)} queries with {len(results)} lists of passages"
             )
         return results
 
@@ -149,7 +153,7 @@ class HttpSearcher:
                 failed += 1
                 if failed >= self._tries:
                     raise RetrieverError(
-                        f"no search service at {url} ({error}, {failed} tries): start one with "
+                        f"no search service at {redacted(url)} ({error}, {failed} tries): start one with "
                         "'python -m retriever serve', or pass retriever='hashed' for the embedded one"
                     ) from error
             else:
@@ -157,7 +161,7 @@ class HttpSearcher:
                     pause = retry_after(reply.headers.get("Retry-After"), self._pause)
                     if waited + pause > self._patience:
                         raise RetrieverError(
-                            f"{url} answered {reply.status} for {waited:.0f} s: {reply.text[:200]}. "
+                            f"{redacted(url)} answered {reply.status} for {waited:.0f} s: {reply.text[:200]}. "
                             "Wait until it is ready, give it more room (--queue, --threads), or start another with "
                             "'python -m retriever serve'"
                         )

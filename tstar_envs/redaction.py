@@ -1,0 +1,160 @@
+"""Secrets kept out of all that leaves the program.
+
+Terminal, records, settings, tracebacks and pages write text through ``redacted``.
+What is secret is told once, where it comes in: a key, the name and password of an address, a value whose name says so. From then on
+it is replaced by value, whoever repeats it (a server that echoes the key in its refusal, a library that quotes a header).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.request import getproxies
+
+HIDDEN = "***"
+_SURE = 8  # characters from which on a value is taken for a secret wherever it stands; of shorter ones those of letters and other signs
+_SHORTEST = 6
+_SECRET_NAME = re.compile(
+    r"(?<![a-z])(?:api_?key|key|token|secret|password|passwd|passphrase|pwd|authorization|auth|bearer|credentials?|cookie)(?![a-z])",
+    re.IGNORECASE,
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ADDRESS = re.compile(r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*+://[^\s\"'<>]++", re.IGNORECASE)
+# name=value and "name": "value"; `--name value`. A header says before its value what kind of one it is.
+_NAMED = re.compile(
+    r"(?<![\w\-])(?P<name>-{0,2}[a-z][\w\-]*+)(?:[\"']?\s*+[=:]\s*+|(?<=\w)(?P<space>\s++))[\"']?(?:(?:bearer|basic|token)\s++)?"
+    r"(?P<value>[^\s\"',;{}]{1,4096}+)",
+    re.IGNORECASE,
+)
+_known: dict[str, str] = {}  # a secret as it may be written, and what stands in its place; the longest first
+
+
+def keep_secret(value: str) -> None:
+    """Replace a value from now on wherever text leaves the program.
+
+    Args:
+        value: the secret. One that is short, or a short plain word ("none"), would be found in texts that do not mean it and is not kept.
+    """
+    value = value.strip()
+    mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
+    if len(value) >= _SURE or (len(value) >= _SHORTEST and mixed):
+        _keep(value, HIDDEN)
+
+
+def keep_address_secrets(url: str) -> None:
+    """Keep the name and password in an address, and secret fields of its query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no address: who uses it says so
+        return
+    who, at, _ = parts.netloc.rpartition("@")
+    if at:
+        _keep(f"//{who}@", f"//{HIDDEN}@")
+        keep_secret(who)
+        keep_secret(base64.b64encode(unquote(who).encode("utf-8", "replace")).decode("ascii"))
+        for part in who.split(":", 1)[1:]:
+            keep_secret(part)
+            keep_secret(unquote(part))
+    for name, value in parse_qsl(parts.query):
+        keep_named_secret(name, value)
+
+
+def keep_named_secret(name: str, value: Any) -> None:
+    """Keep a value whose name says that it is secret, and addresses' secrets, at any depth."""
+    if isinstance(value, Mapping):
+        for inner, content in value.items():
+            keep_named_secret(f"{name}.{inner}" if is_secret_name(name) else str(inner), content)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for content in value:
+            keep_named_secret(name, content)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        text = str(value)
+        if is_secret_name(name):
+            keep_secret(text.partition(" ")[2] if text.lower().startswith(("bearer ", "basic ")) else text)
+        for address in _ADDRESS.findall(text):
+            keep_address_secrets(address)
+
+
+def keep_environment_secrets() -> None:
+    """Keep environment variables whose names say so, and the passwords of proxies."""
+    for name, value in os.environ.items():
+        plain_word = value.isalpha() and value.islower() and len(value) < 12  # "disabled"
+        if is_secret_name(name) and not plain_word and not (value.startswith("/") and Path(value).exists()):
+            keep_secret(value)
+    for proxy in getproxies().values():
+        keep_address_secrets(proxy)
+
+
+def keep_argument_secrets(arguments: Sequence[str]) -> None:
+    """Keep what a command line holds of secrets: ``api_key=...``, ``--token ...``, ``Authorization: Bearer ...``, addresses."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if before.startswith("--") and "=" not in before and is_secret_name(before):
+            keep_secret(argument)
+        start = 0
+        while (found := _NAMED.search(argument, start)) is not None:
+            if is_secret_name(found["name"]) and (not found["space"] or found["name"].startswith("--")):
+                keep_secret(found["value"])
+                start = found.end()
+            else:  # what looks like a value may be the next name
+                start = found.start("value")
+        for address in _ADDRESS.findall(argument):
+            keep_address_secrets(address)
+
+
+def is_secret_name(name: str) -> bool:
+    """True if a field of this name is secret (``api_key``, ``X-Auth-Token``; not ``max_tokens``)."""
+    return _SECRET_NAME.search(_CAMEL.sub("_", name)) is not None
+
+
+def redacted(text: str) -> str:
+    """A text without the secrets that are known, nor the first half of one."""
+    for secret, shown in _known.items():
+        head = secret[: max(_SURE, len(secret) // 2)]
+        start = text.find(head)
+        while start >= 0:
+            end = start + len(head)
+            while end < len(text) and end - start < len(secret) and text[end] == secret[end - start]:
+                end += 1
+            text = f"{text[:start]}{shown}{text[end:]}"
+            start = text.find(head, start + len(shown))
+    return text
+
+
+def redacted_parts(value: Any) -> Any:
+    """A copy of JSON values in which every text is ``redacted``."""
+    if not _known:
+        return value
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, Mapping):
+        return {redacted_parts(name): redacted_parts(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_parts(inner) for inner in value]
+    return value
+
+
+def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a request as settings may hold them: without values of secret names."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if is_secret_name(name) and value is not None:
+            found[name] = HIDDEN
+        else:
+            found[name] = redacted_fields(value) if isinstance(value, Mapping) else redacted_parts(value)
+    return found
+
+
+def _keep(value: str, shown: str) -> None:
+    """Remember a value as JSON, Python, an address and a page may quote it."""
+    forms = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), html.escape(value)}
+    if not forms <= _known.keys():
+        every = {**_known, **dict.fromkeys(forms, shown)}
+        _known.clear()
+        _known.update(sorted(every.items(), key=lambda pair: -len(pair[0])))
