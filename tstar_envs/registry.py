@@ -211,9 +211,12 @@ def find_entry(name: str) -> EnvEntry:
         if wanted in (entry.id.lower(), entry.name):
             return entry
     near = get_close_matches(wanted.removeprefix("tstar/"), [entry.name for entry in list_envs()], n=1)
-    guess = f"; did you mean {near[0]}?" if near else ""
+    guess = f"; did you mean {near[0]}?" if near else ";"
+    own = ""
+    if "/" in rest and not wanted.startswith("tstar/"):
+        own = f"; one of your own is named with the module that registers it: my_module:{rest}"
     raise UnknownOption(
-        f"unknown environment {name!r}{guess or ';'} valid: {', '.join(e.name for e in list_envs())}"
+        f"unknown environment {name!r}{guess} valid: {', '.join(e.name for e in list_envs())}{own}"
     )
 
 

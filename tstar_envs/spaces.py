@@ -7,13 +7,22 @@ This one is read whenever it is looked at (``SharedTexts``), so ``gym.make_vec(.
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import string
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from gymnasium.spaces import Space
-from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
+from gymnasium.spaces import Tuple as TupleSpace
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector.utils import (
+    batch_differing_spaces,
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from gymnasium.wrappers.utils import create_zero_array
 
 
 class Unicode(Space[str]):
@@ -133,3 +142,22 @@ def _write(space: Unicode, index: int, value: str, shared_memory: Any) -> None:
     with shared_memory.get_lock():
         memory = shared_memory.get_obj()
         memory[start : start + _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
+
+
+def _zero(space: Unicode) -> str:
+    """The shortest text, with which ``FrameStackObservation`` and ``DelayObservation`` fill what is not there yet."""
+    return " " * space.min_length
+
+
+def _differing(spaces: Sequence[Unicode]) -> TupleSpace[Any]:
+    """As gymnasium does with its ``Text``, for ``make_vec`` with ``observation_mode="different"``."""
+    return TupleSpace([copy.deepcopy(space) for space in spaces], seed=copy.deepcopy(spaces[0].np_random))
+
+
+def _alike(first: Unicode, second: Unicode) -> bool:
+    return isinstance(second, Unicode)
+
+
+create_zero_array.register(Unicode, _zero)
+is_space_dtype_shape_equiv.register(Unicode, _alike)
+batch_differing_spaces.register(Unicode, _differing)

@@ -23,7 +23,7 @@ from tstar_envs.bench.report.comparisons import paired
 from tstar_envs.bench.report.costs import cost_rows
 from tstar_envs.bench.report.figures import leaderboard
 from tstar_envs.bench.report.names import agent_names
-from tstar_envs.bench.report.paper import TABLES, household_type
+from tstar_envs.bench.report.paper import TABLES, Part, household_type, parts, row
 from tstar_envs.bench.report.paper_view import paper_views
 from tstar_envs.bench.report.progress import counts
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
@@ -487,3 +487,19 @@ def test_folders_are_searched_and_files_taken_once(tmp_path: Path) -> None:
         write(tmp_path / "x" / "deep" / "b.jsonl", tasks(1, 1)),
     )
     assert find_evaluations([a, tmp_path / "x", tmp_path / "x" / "deep"]) == ([a, b], 0)
+
+
+def test_an_agent_that_never_answered_stands_in_the_papers_table_with_zero() -> None:
+    """Also where it shares the table with averages; a set that nobody played has no figure."""
+    silent = tasks(4, 0, env="tstar/HotpotQA")
+    assert parts(silent)["EM"].value == 0.0 and parts(silent)["EM"].episodes == 4
+    questions = next(table for table in TABLES if table.name == "questions")
+    found = {
+        env: parts(tasks(4, 0, env=env))
+        for column in questions.columns
+        for env in column.envs
+        if not column.of
+    }
+    cells = row(questions, found)
+    assert all(isinstance(cell, Part) and cell.value == 0.0 for cell in cells)
+    assert row(questions, {"tstar/NQ": found["tstar/NQ"]})[1:] == [None] * (len(cells) - 1)

@@ -276,6 +276,12 @@ def test_folders_of_a_suite_are_compared_file_by_file(call: Call, folder: Path) 
     assert code == 0 and out.count("oracle - random: decided") == 1 and "only-here" not in out
     (one,) = json.loads(call("a", "b", "--json")[1])
     assert one["env"] == ENV and one["comparisons"][0]["decided"] is True
+    assert "overview" not in out, "one environment needs none"
+    for name in ("a", "b"):
+        shutil.copy(f"{name}/sokoban-easy.jsonl", f"{name}/again.jsonl")
+    code, out, _ = call("a", "b")
+    overview = out.partition("overview: 2 of 2 comparisons decided")[2]
+    assert code == 0 and overview.count(f"│ {ENV} ") == 2 and overview.count("oracle - random") == 2
     Path("c").mkdir()
     code, _, err = call("a", "c")
     assert code == 2 and "no file *.jsonl is in all of a, c" in err

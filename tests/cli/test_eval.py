@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -486,3 +487,34 @@ def test_an_agent_that_asks_for_the_expert_gets_an_error_that_says_what_it_may_k
     )
     said = run(*base("--agent", "cheat:Open", "--tasks", "1"))
     assert said.returncode == 0 and "privileged" in said.stdout and "100.0%" in said.stdout
+
+
+def test_a_mistyped_option_or_environment_is_guessed(run: Run) -> None:
+    for arguments, said in (
+        (("--env", "nq", "--task", "3"), "did you mean --tasks?"),
+        (("--env", "nq", "--base_urls", "x"), "did you mean --base-url?"),
+        (
+            (
+                "--env",
+                "mine/Guess",
+            ),
+            "one of your own is named with the module that registers it: my_module:mine/Guess",
+        ),
+        (("--env", "hotpot"), "did you mean hotpotqa?"),
+    ):
+        done = run("eval", "--agent", "random", *arguments)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+        assert "_" not in done.stderr.partition("valid:")[2].partition(";")[0]
+
+
+def test_a_reader_that_goes_changes_neither_the_status_nor_the_records(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tstar_envs eval --env sokoban-easy --agent random --tasks 3 --out e.jsonl"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -c 1; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((tmp_path / "e.jsonl").read_text().splitlines()) == 3

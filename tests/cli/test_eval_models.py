@@ -239,6 +239,8 @@ def test_a_suite_is_one_table_and_a_file_for_each_environment(run: Run, tmp_path
     done = run(*command)
     ids = tstar_envs.panel("v1").suite("paper")
     assert done.returncode == 0 and all(f"│ {env_id} " in done.stdout for env_id in ids)
+    average = next(line for line in done.stdout.splitlines() if f"│ average of {len(ids)} " in line)
+    assert "│  100.0% │" in average and f"│       {2 * len(ids)} │" in average
     files = sorted(path.name for path in (tmp_path / "all").glob("*.jsonl"))
     assert files == sorted(f"{env_id.partition('/')[2].lower()}.jsonl" for env_id in ids)
     assert f"panel v1 {tstar_envs.panel('v1').hash}, the first 2 tasks of each" in done.stdout

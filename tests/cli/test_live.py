@@ -55,3 +55,18 @@ def test_what_is_cut_is_told_while_it_happens(monkeypatch: pytest.MonkeyPatch) -
     assert live.text() == "success 0.0%, 1 reply cut"
     live.add(episode(False, Call("act", 1.0, 9, 9, finish="length", miscounted=True)))
     assert live.text() == "success 0.0%, 2 replies cut, the messages of 1 request cut by the endpoint"
+
+
+def test_a_pipe_gets_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    live = Live(100, [], None, "USD")
+    for _ in range(10):
+        clock[0] += 10.0
+        live.add(episode(True))
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines() == [
+        f"{count} of 100 episodes, success 100.0%" for count in (3, 6, 9)
+    ]

@@ -71,6 +71,8 @@ def run(command: CompareCommand, console: Console) -> int:
         whole = found if all(path.is_dir() for path in command.files) else found[0]
         console.file.write(json.dumps(whole, indent=1) + "\n")
     else:
+        if len(found) > 1:
+            console.print(_overview(found))
         say(console, COLUMNS, "dim")
     return 0
 
@@ -189,6 +191,36 @@ def _show(
     console.print(table)
     for one in compared:
         say(console, f"{_pair(one)}: {_verdict(one)}", "green" if one.decided else "yellow")
+
+
+def _overview(found: list[dict[str, Any]]) -> Table:
+    """Every comparison of every environment in one table, and how many of them are decided."""
+    decided = sum(bool(one["decided"]) for each in found for one in each["comparisons"])
+    whole = sum(len(each["comparisons"]) for each in found)
+    table = Table(
+        title=f"overview: {decided} of {counted(whole, 'comparison')} decided", title_justify="left"
+    )
+    for column in ("environment", "metric", "difference", "by", "95 % interval", "p", "better"):
+        table.add_column(
+            column, justify="right" if column in ("by", "95 % interval", "p") else "left", overflow="fold"
+        )
+    for each in found:
+        for one in each["comparisons"]:
+            better = (
+                (one["first"] if one["difference"] > 0 else one["second"])
+                if one["decided"]
+                else "not decided"
+            )
+            span = f"{one['low']:+.1%} to {one['high']:+.1%}"
+            cells = (
+                f"{one['first']} - {one['second']}",
+                f"{one['difference']:+.1%}",
+                span,
+                _p(one["p"]),
+                better,
+            )
+            table.add_row(*map(plain, (each["env"], each["metric"], *cells)))
+    return table
 
 
 def _pair(one: Comparison) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from rich.console import Console
 from rich.text import Text
 
@@ -10,10 +13,23 @@ from tstar_envs.foreign_text import printable
 _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 
 
+class _PipedConsole(Console):
+    """A console that goes on, in silence, when whoever reads its pipe has had enough (``| head``): the exit status stays the command's."""
+
+    def on_broken_pipe(self) -> None:
+        """See rich, which would end the program with status 1."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
+        os.close(nowhere)
+
+
 def make_console(stderr: bool = False) -> Console:
     """A console of the terminal's width, or wide where there is no terminal."""
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
+    console = _PipedConsole(stderr=stderr, highlight=False)
+    return (
+        console if console.is_terminal else _PipedConsole(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
+    )
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tstar_envs.bench.accounts import Accounts, account, together, usage_notes
 from tstar_envs.bench.agents.chat import ChatAgent
-from tstar_envs.bench.estimate import Amount, Estimate, estimate
+from tstar_envs.bench.estimate import Estimate, estimate
 from tstar_envs.bench.prices import PriceTable, read_prices
 from tstar_envs.bench.results import Key, ResultFile, latest, sole_evaluation
 from tstar_envs.bench.runner import play_missing
@@ -57,7 +57,10 @@ def run(command: EvalCommand, console: Console) -> int:
         )
     entry = find_entry(command.env)
     if command.dry_run:
-        _dry_run(prepare(command, entry), console, prices)
+        evaluation = prepare(command, entry)
+        found = _dry_run(evaluation, console)
+        if found is not None:
+            console.print(estimate_table({entry.id: found}, prices.of_model(str(command.model)), prices))
         return 0
     with sole_evaluation(command.out):
         evaluation = prepare(command, entry)
@@ -89,14 +92,13 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
         out = command.out / f"{find_entry(env_id).name}.jsonl" if command.out is not None else None
         commands.append(replace(command, env=env_id, panel=chosen.version, out=out))
     if command.dry_run:
-        found = [
-            estimated
+        found = {
+            str(one.env): estimated
             for one in commands
-            if (estimated := _dry_run(prepare(one, find_entry(str(one.env))), console, prices))
-        ]
+            if (estimated := _dry_run(prepare(one, find_entry(str(one.env))), console))
+        }
         if found:
-            say(console, "all of them:")
-            console.print(estimate_table(_together(found), prices.of_model(str(command.model)), prices))
+            console.print(estimate_table(found, prices.of_model(str(command.model)), prices))
         return 0
     rows: list[Row] = []
     try:
@@ -222,7 +224,8 @@ def _show_errors(played: Played, console: Console) -> None:
     say(console, f"the last one, on {errors[-1].task}: {errors[-1].error}", "red")
 
 
-def _dry_run(evaluation: Evaluation, console: Console, prices: PriceTable) -> Estimate | None:
+def _dry_run(evaluation: Evaluation, console: Console) -> Estimate | None:
+    """Say what would be played; gives what it would take, None for an agent that sends no requests."""
     agent, count = evaluation.agent, len(evaluation.wanted)
     if not isinstance(agent, ChatAgent):
         name, turns = evaluation.command.agent, evaluation.env.horizon
@@ -235,14 +238,4 @@ def _dry_run(evaluation: Evaluation, console: Console, prices: PriceTable) -> Es
         console,
         f"{evaluation.entry.id}: {counted(count, 'episode')} of {agent.method} with model {agent.endpoint.model}; nothing is sent",
     )
-    found = estimate(evaluation.env, evaluation.entry, agent, evaluation.wanted)
-    console.print(estimate_table(found, prices.of_model(agent.endpoint.model), prices))
-    return found
-
-
-def _together(found: list[Estimate]) -> Estimate:
-    return Estimate(
-        sum(one.episodes for one in found),
-        Amount.total(one.expert for one in found),
-        Amount.total(one.most for one in found),
-    )
+    return estimate(evaluation.env, evaluation.entry, agent, evaluation.wanted)

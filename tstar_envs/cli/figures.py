@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
 
 from tstar_envs.bench.accounts import Accounts
-from tstar_envs.bench.estimate import Estimate
-from tstar_envs.bench.failures import KINDS, SCORED
+from tstar_envs.bench.estimate import Amount, Estimate
+from tstar_envs.bench.failures import AGENT, ENDPOINT, ENVIRONMENT, KINDS, MODEL, SCORED, UNPARSED
 from tstar_envs.bench.prices import Price, PriceTable, money
 from tstar_envs.bench.stats import Summary
 from tstar_envs.cli.console import plain
@@ -49,10 +49,10 @@ class Row:
 
 
 def suite_table(rows: Sequence[Row], title: str) -> Table:
-    """The figures of a suite, a row for each environment."""
+    """The figures of a suite, a row for each environment and one for the whole; tokens, seconds and money where a model was asked."""
     costs = [row.accounts for row in rows if row.accounts.cost is not None]
-    table = Table(title=title, title_justify="left")
-    for column in (
+    asked = any(row.accounts.usage.calls for row in rows)
+    headings = [
         "environment",
         "success",
         "95 % interval",
@@ -60,25 +60,78 @@ def suite_table(rows: Sequence[Row], title: str) -> Table:
         "steps",
         "episodes",
         "errors",
-        *(["cost"] if costs else []),
-    ):
-        table.add_column(column, justify="left" if column == "environment" else "right")
+        "why not solved",
+    ]
+    headings += [*(["tokens in", "tokens out", "s/reply"] if asked else []), *(["cost"] if costs else [])]
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("environment", "why not solved") else "right")
     for row in rows:
-        summary, cost = row.summary, row.accounts.cost
-        left = f" of {row.wanted}" if summary.episodes + summary.errors < row.wanted else ""
-        cells = [row.env, "", "", "", "", f"{summary.episodes}{left}", str(summary.errors)]
-        if summary.success is not None and summary.wilson is not None:
-            message = interval(summary.clustered or summary.wilson)
-            cells[1:5] = f"{summary.success:.1%}", message, f"{summary.score:.3f}", f"{summary.steps:.2f}"
-        table.add_row(
-            *map(
-                plain,
-                [*cells, *(["" if cost is None else money(cost, row.accounts.currency)] if costs else [])],
-            )
-        )
+        table.add_row(*map(plain, _suite_cells(row, asked, bool(costs))))
+    played = [row for row in rows if row.summary.success is not None]
+    if len(played) > 1:
+        table.add_section()
+        table.add_row(*map(plain, _average_cells(rows, played, asked, bool(costs))))
     if costs:
         table.caption = f"cost in all: {money(sum(c.cost or 0.0 for c in costs), costs[0].currency)} (prices of {costs[0].as_of})"
     return table
+
+
+def _suite_cells(row: Row, asked: bool, priced: bool) -> list[str]:
+    summary, accounts = row.summary, row.accounts
+    left = f" of {row.wanted}" if summary.episodes + summary.errors < row.wanted else ""
+    cells = [row.env, "", "", "", "", f"{summary.episodes}{left}", str(summary.errors), _reasons(summary)]
+    if summary.success is not None and summary.wilson is not None:
+        message = interval(summary.clustered or summary.wilson)
+        cells[1:5] = f"{summary.success:.1%}", message, f"{summary.score:.3f}", f"{summary.steps:.2f}"
+    if asked:
+        middle = accounts.reply_percentile(0.5)
+        tokens = (accounts.usage.input_tokens, accounts.usage.output_tokens) if accounts.usage.calls else ()
+        cells += [f"{count:,}" for count in tokens] or ["", ""]
+        cells.append("" if middle is None else f"{middle:.2f}")
+    if priced:
+        cells.append("" if accounts.cost is None else money(accounts.cost, accounts.currency))
+    return cells
+
+
+def _average_cells(rows: Sequence[Row], played: Sequence[Row], asked: bool, priced: bool) -> list[str]:
+    """The last row: means over the environments, each counting alike, and sums of what is counted."""
+    summaries = [row.summary for row in played]
+
+    def mean(values: Iterable[float | None]) -> float:
+        return sum(value or 0.0 for value in values) / len(played)
+
+    cells = [f"average of {len(played)}", f"{mean(s.success for s in summaries):.1%}", ""]
+    cells += [f"{mean(s.score for s in summaries):.3f}", f"{mean(s.steps for s in summaries):.2f}"]
+    cells += [
+        str(sum(row.summary.episodes for row in rows)),
+        str(sum(row.summary.errors for row in rows)),
+        "",
+    ]
+    if asked:
+        usages = [row.accounts.usage for row in rows]
+        cells += [f"{sum(u.input_tokens for u in usages):,}", f"{sum(u.output_tokens for u in usages):,}", ""]
+    if priced:
+        known = [row.accounts for row in rows if row.accounts.cost is not None]
+        cells.append(money(sum(a.cost or 0.0 for a in known), known[0].currency))
+    return cells
+
+
+def _reasons(summary: Summary) -> str:
+    """The kinds of failures of an environment's episodes, the most frequent first."""
+    found = sorted(
+        ((kind, count) for kind, count in summary.failures.items() if count), key=lambda item: -item[1]
+    )
+    return ", ".join(f"{_SHORT[kind]} {count}" for kind, count in found)
+
+
+_SHORT = {
+    MODEL: "model",
+    UNPARSED: "not parsed",
+    ENDPOINT: "endpoint",
+    ENVIRONMENT: "environment",
+    AGENT: "agent's code",
+}
 
 
 def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, str]]:
@@ -143,19 +196,34 @@ def interval(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:.1%} to {bounds[1]:.1%}"
 
 
-def estimate_table(found: Estimate, price: Price | None, prices: PriceTable) -> Table:
-    """What a dry run found."""
+def estimate_table(found: Mapping[str, Estimate], price: Price | None, prices: PriceTable) -> Table:
+    """What a dry run found: the whole, after a row for each environment where there are several.
+
+    Args:
+        found: environment -> its estimate.
+        price: of the model, None where it has none.
+        prices: the table that it is of.
+    """
     table = Table()
     for column in ("", "requests", "tokens in", "tokens out", *(["cost"] if price is not None else [])):
         table.add_column(column, justify="left" if not column else "right")
-    for name, amount in (("if it plays as the expert does", found.expert), ("at most", found.most)):
-        counts = [f"{value:,.0f}" for value in (amount.requests, amount.input_tokens, amount.output_tokens)]
-        table.add_row(
-            name, *counts, *([money(amount.cost(price), prices.currency)] if price is not None else [])
-        )
+    for env, one in found.items() if len(found) > 1 else ():
+        table.add_row(*_estimate_cells(f"{env}, at most", one.most, price, prices))
+    if len(found) > 1:
+        table.add_section()
+    for name, amounts in (
+        ("if it plays as the expert does", [one.expert for one in found.values()]),
+        ("at most", [one.most for one in found.values()]),
+    ):
+        table.add_row(*_estimate_cells(name, Amount.total(amounts), price, prices))
     table.caption = (
         "no price is known for this model (--prices FILE)"
         if price is None
         else f"prices of {prices.as_of}, nothing cached"
     )
     return table
+
+
+def _estimate_cells(name: str, amount: Amount, price: Price | None, prices: PriceTable) -> list[str]:
+    counts = [f"{value:,.0f}" for value in (amount.requests, amount.input_tokens, amount.output_tokens)]
+    return [name, *counts, *([money(amount.cost(price), prices.currency)] if price is not None else [])]

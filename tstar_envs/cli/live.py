@@ -11,13 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tstar_envs.bench.prices import Price, money
 from tstar_envs.bench.usage import total
-from tstar_envs.cli.console import make_console
+from tstar_envs.cli.console import make_console, say
 from tstar_envs.record import Episode
 from tstar_envs.wording import counted
 
+SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
+
 
 class Live:
-    """Shows progress on a terminal, and nothing elsewhere.
+    """Shows progress: a line that moves on a terminal; elsewhere one line now and then, on standard error.
 
     Args:
         wanted: episodes in all.
@@ -35,7 +37,8 @@ class Live:
         self._played, self._errors, self._tokens, self._cost = 0, 0, 0, 0.0
         self._cut, self._miscounted = 0, 0
         self._costed = price is not None
-        self._began = time.monotonic()
+        self._began = self._told = time.monotonic()
+        self._console = console
         self._bar = self._progress.add_task("playing", total=wanted, completed=self._good)
 
     def __enter__(self) -> Self:
@@ -59,6 +62,13 @@ class Live:
         cost = self._price.of(episode.calls) if self._price is not None else None
         self._costed, self._cost = self._costed and cost is not None, self._cost + (cost or 0.0)
         self._progress.update(self._bar, advance=1, description=self.text())
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            say(
+                self._console,
+                f"{self._good + self._errors} of {counted(self._wanted, 'episode')}, {self.text()}",
+            )
 
     def text(self) -> str:
         """What the line says beside the bar."""

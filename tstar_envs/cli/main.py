@@ -7,7 +7,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import tyro
 
@@ -30,6 +31,15 @@ Command = (
     | Annotated[serve.ServeCommand, tyro.conf.subcommand("serve")]
     | Annotated[validate.ValidateCommand, tyro.conf.subcommand("validate")]
 )
+
+
+def _no_such_option(given: str, command: Any) -> str:
+    """What is said of an option that a command does not have."""
+    options = [field.name.replace("_", "-") for field in dataclasses.fields(command)]
+    near = get_close_matches(given.partition("=")[0].lstrip("-").replace("_", "-"), options, n=1)
+    guess = f"; did you mean --{near[0]}?" if near else ";"
+    valid = ", ".join(f"--{option}" for option in options)
+    return f"{given!r:.80} is no option or argument of this command{guess} valid: {valid}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,8 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return_unknown_args=True,
         )
         if unknown:
-            valid = ", ".join(f"--{field.name}" for field in dataclasses.fields(command))
-            raise UnknownOption(f"{unknown[0]!r} is no option or argument of this command; valid: {valid}")
+            raise UnknownOption(_no_such_option(unknown[0], command))
         if isinstance(command, listing.ListCommand):
             return listing.run(command, console)
         if isinstance(command, play.PlayCommand):
