@@ -10,6 +10,7 @@ from tstar_envs.data.files import parse_json, read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import (
     BadData,
+    EnvironmentFailed,
     InfrastructureError,
     InUse,
     MissingData,
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BadData",
     "EnvEntry",
+    "EnvironmentFailed",
     "Episode",
     "GroupEnv",
     "InUse",

@@ -400,16 +400,20 @@ def test_few_episodes_with_a_dead_service_say_why(call: Call, hurried: None) -> 
     )
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to act as a full disk")
 def test_a_full_disk_at_the_start_is_reported_with_path_and_remedy(call: Call, tmp_path: Path) -> None:
     command = base("--agent", "oracle", "--tasks", "1", "--out", "o.jsonl")
-    (tmp_path / "o.jsonl.config.json.tmp").symlink_to("/dev/full")
-    code, out, err = call(*command)
-    assert (
-        (code, out) == (2, "")
-        and "o.jsonl.config.json cannot be written: No space left" in err
-        and "Make room" in err
-    )
+    whole = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for longest, said in (
+        (0, ".o.jsonl.lock' cannot be written: File too large. Choose another place for"),
+        (120, "o.jsonl.config.json cannot be written: File too large. Make room"),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (longest, whole[1]))
+        try:
+            code, out, err = call(*command)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+        assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+        assert list(tmp_path.iterdir()) == [], "a start that fails leaves nothing"
 
 
 @pytest.mark.parametrize(

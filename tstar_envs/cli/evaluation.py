@@ -14,6 +14,7 @@ from tstar_envs.cli.eval_command import EvalCommand
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import UnknownOption, UnknownTask
+from tstar_envs.hooks import task_ids_of
 from tstar_envs.panel import panel
 from tstar_envs.registry import EnvEntry
 
@@ -186,7 +187,7 @@ def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tup
     """The tasks to play, and the panel that they are of."""
     if command.samples < 1:
         raise UnknownOption(f"--samples must be at least 1, got {command.samples}")
-    ids, of, shown = list(env.task_ids(command.split)), f"split {command.split!r}", ""
+    ids, of, shown = task_ids_of(env, command.split), f"split {command.split!r}", ""
     if command.panel is not None:
         chosen = panel(command.panel)
         if command.split != "test":
