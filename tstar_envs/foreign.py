@@ -7,6 +7,7 @@ loop, a ``CancelledError`` that nobody asked for. Only Ctrl-C and the suite's ow
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import reprlib
 import sysconfig
@@ -126,7 +127,14 @@ def _of_numpy(value: object) -> bool:
 
 def wrong(method: str, must: str, value: object) -> EnvironmentFailed:
     """The error for a value that a method of an environment must not return."""
+    dismiss(value)
     return EnvironmentFailed(f"the environment's {method} {must}, found {shown(value)}")
+
+
+def dismiss(value: object) -> None:
+    """Close a coroutine that nobody will wait for: Python would complain of it beside the error."""
+    if inspect.iscoroutine(value):
+        value.close()
 
 
 def _name_of(function: Callable[..., Any]) -> str:

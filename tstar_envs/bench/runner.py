@@ -156,9 +156,9 @@ def play_all(
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Asyncio's own report of what no one waited for; Ctrl-C in a task has left the loop already and is no fault."""
+    """Asyncio's own report of what no one waited for; Ctrl-C and sys.exit() in a task have left the loop already."""
     error = context.get("exception")
-    if isinstance(error, KeyboardInterrupt) or (
+    if isinstance(error, KeyboardInterrupt | SystemExit) or (
         error is None and isinstance(context.get("task"), asyncio.Task)
     ):
         return  # a task that would not end is given up (``_end``)

@@ -13,7 +13,7 @@ from typing import Any
 from tstar_envs.bench.failures import AgentError
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
-from tstar_envs.foreign import called
+from tstar_envs.foreign import called, dismiss
 from tstar_envs.hooks import checked_text
 from tstar_envs.registry import find_entry
 
@@ -104,7 +104,9 @@ def bind_agent(agent: Any, env: TextEnv[Any, Any]) -> bool:
     privileged = getattr(agent, "privileged", False) is True
     if bind := getattr(agent, "bind", None):
         shown = env if privileged else called("the environment", EnvironmentFailed, EnvironmentView, env)
-        if inspect.isawaitable(called("the agent", AgentError, bind, shown)):
+        bound = called("the agent", AgentError, bind, shown)
+        if inspect.isawaitable(bound):
+            dismiss(bound)
             raise AgentError(
                 "the agent's bind must not be a coroutine (async def): nothing would wait for it"
             )
