@@ -53,23 +53,24 @@ def called(
 
 async def awaited(who: str, failed: type[TStarError], method: str, awaitable: Awaitable[Any]) -> Any:
     """Wait for what a coroutine that somebody else wrote gives; see ``called``."""
+    task = asyncio.current_task()
     try:
         return await awaitable
     except (KeyboardInterrupt, TStarError):
         raise
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError | GeneratorExit) and _leaving():
+        if isinstance(error, asyncio.CancelledError | GeneratorExit) and _leaving(task):
             raise
         raise failed(raised(who, error, method)) from error
 
 
-def _leaving() -> bool:
+def _leaving(task: asyncio.Task[Any] | None) -> bool:
     """Whether we asked this coroutine to end: else the cancellation was made up by the code that is waited for."""
     try:
-        task = asyncio.current_task()
+        running = asyncio.current_task()
     except RuntimeError:  # the loop has ended: Python closes what is left
         return True
-    return task is None or task.cancelling() > 0
+    return task is None or running is not task or task.cancelling() > 0
 
 
 def raised(who: str, error: BaseException, method: str = "") -> str:

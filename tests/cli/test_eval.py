@@ -459,6 +459,49 @@ def test_one_evaluation_a_file(run: Run, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("by", ["file", "folder", "both"])
+def test_through_a_link_it_is_the_same_file(run: Run, tmp_path: Path, by: str) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
+    real, path = tmp_path / "real" / "o.jsonl", tmp_path / "link.jsonl"
+    real.parent.mkdir()
+    if by == "file":
+        path.symlink_to(real)
+    else:
+        (tmp_path / "folder").symlink_to(real.parent, target_is_directory=True)
+        path = tmp_path / "folder" / "o.jsonl"
+    if by == "both":
+        (tmp_path / "again.jsonl").symlink_to(path)
+        path = tmp_path / "again.jsonl"
+    command = base("--agent", "slow_agent:Slow", "--tasks", "200", "--out")
+    with subprocess.Popen(
+        [*COMMAND, *command, str(real)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+    ) as process:
+        while not real.exists() or real.read_bytes().count(b"\n") < 2:
+            assert process.poll() is None, "it ended before a second one could start"
+            time.sleep(0.01)
+        second = run(*command, str(path))
+        assert second.returncode == 2 and f"is being written by process {process.pid} on" in second.stderr
+        process.kill()
+    lines = len(list(read_episodes(real)))
+    wanted = str(lines + 1)
+    third = run(*base("--agent", "slow_agent:Slow", "--tasks", wanted, "--out", str(path)))
+    assert third.returncode == 0 and f"resuming: {lines} of {wanted}" in " ".join(third.stdout.split())
+    assert len(list(read_episodes(real))) == lines + 1
+    assert run("report", str(path), "--out", "page.html").returncode == 0, "its settings are found"
+    names = {p.name for p in [*tmp_path.iterdir(), *real.parent.iterdir()] if "jsonl" in p.name}
+    assert names - {path.name} <= {"o.jsonl", "o.jsonl.config.json", ".o.jsonl.lock"}
+
+
+def test_an_agent_that_changes_the_folder_takes_the_records_nowhere_else(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "wanders.py").write_text(
+        "import os\ndef act(o, i):\n    os.chdir('elsewhere' if os.path.isdir('elsewhere') else '.')\n    return 'finish[x]'\n"
+    )
+    assert run(*base("--agent", "wanders:act", "--tasks", "2", "--out", "o.jsonl")).returncode == 0
+    assert len(list(read_episodes(tmp_path / "o.jsonl"))) == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run, tmp_path: Path) -> None:
     (tmp_path / "wishes.py").write_text(
         "class Wishes:\n    env_options = {'topk': 1}\n    def act(self, o, i):\n        return 'finish[x]'\n"

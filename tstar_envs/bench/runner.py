@@ -144,13 +144,15 @@ def play_all(
         except SystemExit as error:  # of a task that an agent started: asyncio lets it out of the loop
             raise AgentError(raised("a task that the agent started", error)) from error
         finally:
-            # The tasks first: an agent that does not let itself be cancelled is waited for no longer than one that does not close.
-            _end(loop, players)
-            close_error = loop.run_until_complete(table.close_agents(seats))
-            _end(loop, ())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            table.close()
-            loop.close()
+            # Each part is waited for no longer than ``CLOSE_SECONDS``: an agent may neither let itself be cancelled nor close.
+            try:
+                _end(loop, players)
+                close_error = loop.run_until_complete(table.close_agents(seats))
+                _end(loop, [loop.create_task(loop.shutdown_asyncgens())], cancelled=False)
+                _end(loop, ())
+            finally:
+                table.close()
+                loop.close()
         if close_error is not None:
             raise close_error
 
@@ -165,9 +167,11 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     loop.default_exception_handler(context)
 
 
-def _end(loop: asyncio.AbstractEventLoop, players: Collection[asyncio.Task[None]]) -> None:
+def _end(
+    loop: asyncio.AbstractEventLoop, players: Collection[asyncio.Task[None]], cancelled: bool = True
+) -> None:
     """Cancel what is under way, and ask those for their exceptions that are over."""
-    tasks = asyncio.all_tasks(loop)
+    tasks = asyncio.all_tasks(loop) if cancelled else set()
     for task in tasks:
         task.cancel()
     if waited := {*tasks, *players}:
@@ -228,14 +232,18 @@ class _Table:
         close = _trait(agent, "close")
         if close is None:
             return
-        async with asyncio.timeout(CLOSE_SECONDS):
-            if self._agents.count and not inspect.iscoroutinefunction(close):
+        if self._agents.count and not inspect.iscoroutinefunction(close):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 result = await self._agents.run(called, "the agent", AgentError, close)
-            else:
-                with self._interrupts.welcome():
-                    result = called("the agent", AgentError, close)
-            if inspect.isawaitable(result):
-                await awaited("the agent", AgentError, "close", result)
+        else:
+            with self._interrupts.welcome():
+                result = called("the agent", AgentError, close)
+        if inspect.isawaitable(result):
+            closing = asyncio.ensure_future(awaited("the agent", AgentError, "close", result))
+            ended, _ = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            if not ended:
+                raise TimeoutError
+            closing.result()
 
     async def sit(self, seat: Seat, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
         """Play one episode after another until none is left."""
