@@ -203,7 +203,7 @@ class Episode:
         schema = record.get("schema", 0)
         if type(schema) is int and schema > SCHEMA_VERSION:
             raise BadData(
-                f"episode of schema {schema}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
+                f"episode of schema {schema!r:.40}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
             )
         check_record("an episode record", record, EPISODE, _NEEDED)
         steps = record["steps"]
