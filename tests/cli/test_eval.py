@@ -1,9 +1,11 @@
 """``eval``: figures, records, resuming after a kill, and clear refusals."""
 
 import json
+import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -490,6 +492,53 @@ def test_through_a_link_it_is_the_same_file(run: Run, tmp_path: Path, by: str) -
     assert run("report", str(path), "--out", "page.html").returncode == 0, "its settings are found"
     names = {p.name for p in [*tmp_path.iterdir(), *real.parent.iterdir()] if "jsonl" in p.name}
     assert names - {path.name} <= {"o.jsonl", "o.jsonl.config.json", ".o.jsonl.lock"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "at_once", "most"),
+    [
+        (("command:cat",), 60, 20),
+        (("chat", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"), 200, 64),
+    ],
+)
+def test_more_episodes_at_once_than_file_handles(
+    tmp_path: Path, agent: tuple[str, ...], at_once: int, most: int
+) -> None:
+    """The soft limit is raised as far as needed; a hard one is said, with how many go."""
+    command = base("--tasks", "60", "--samples", "4", "--concurrency", str(at_once), "--agent", *agent)
+    done = subprocess.run(
+        [*COMMAND, *command],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "OPENAI_API_KEY": "k"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 160)),
+    )
+    found = re.search(
+        r"--concurrency \d+ needs \d+ open files.*may have 160: choose --concurrency (\d+) or less",
+        done.stderr,
+    )
+    assert done.returncode == 2 and found is not None and done.stderr.count("\n") == 1, done.stderr
+    assert most / 2 < int(found[1]) <= most
+
+
+def test_programs_that_need_the_soft_limit_raised_play(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text(
+        "import json, sys\nfor line in sys.stdin:\n    if json.loads(line)['event'] != 'start':\n"
+        "        print(json.dumps({'reply': 'finish[x]'}), flush=True)\n"
+    )
+    command = base("--tasks", "24", "--concurrency", "24", "--agent", f"command:{sys.executable} answers.py")
+    done = subprocess.run(
+        [*COMMAND, *command],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1024)),
+    )
+    assert done.returncode == 0 and "24 (24 tasks)" in done.stdout, done.stdout + done.stderr
 
 
 def test_an_agent_that_changes_the_folder_takes_the_records_nowhere_else(run: Run, tmp_path: Path) -> None:

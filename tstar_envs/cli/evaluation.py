@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tstar_envs.bench.agents import Agent, ModelOptions, load_agent, more_agents, options_of
+from tstar_envs.bench.handles import require_handles
 from tstar_envs.bench.results import Key
 from tstar_envs.bench.runner import Seat, Setting
 from tstar_envs.bench.what_agents_see import bind_agent
@@ -96,15 +97,15 @@ class Evaluation:
             missing: episodes to play; more seats are not made.
 
         Raises:
-            UnknownOption: a concurrency that the agent cannot have.
+            UnknownOption: a concurrency that the agent, or this machine, cannot have.
         """
         command = self.command
         wanted = (
             command.concurrency if command.concurrency is not None else getattr(self.agent, "concurrency", 1)
         )
-        agents = more_agents(
-            self.agent, max(1, min(wanted, missing)), command.agent, lambda: _load(command, self.entry)
-        )
+        count = max(1, min(wanted, missing))
+        require_handles(count, self.agent)
+        agents = more_agents(self.agent, count, command.agent, lambda: _load(command, self.entry))
         seats = [Seat(self.env, self.agent)]
         for agent in agents[1:]:
             env = make_env(self.entry, {"split": command.split, **self.options})
