@@ -42,6 +42,7 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
             super().connection_made(transport)
+            self._idle_since = time.monotonic()  # until it says something
             if (
                 sum(not other.transport.is_closing() for other in self.connections) > connections
                 and not self._make_room()
@@ -55,7 +56,10 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
             idle = [
                 other
                 for other in self.connections
-                if isinstance(other, Guarded) and other._idle_since and not other.transport.is_closing()
+                if isinstance(other, Guarded)
+                and other is not self
+                and other._idle_since
+                and not other.transport.is_closing()
             ]
             for other in sorted(idle, key=lambda one: one._idle_since)[:1]:
                 other.transport.close()
@@ -77,6 +81,8 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
             super().data_received(data)
             if self._upgraded:
                 return
+            if self._seen is None:
+                self._idle_since = 0.0
             if self.cycle is not self._seen:  # a head is complete
                 self._seen = self.cycle
                 self._idle_since = 0.0
@@ -146,6 +152,10 @@ class SparingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """See `logging.Filter.filter`."""
         message = record.getMessage()
+        if message.startswith("Cancel ") or (
+            record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+        ):
+            return False  # the server stops and ends what is under way: that is what was asked for
         error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         now = time.monotonic()
         when, left_out = self._said.get(f"{error} {message}", (-_SAME_MESSAGE_SECONDS, 0))

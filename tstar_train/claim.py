@@ -12,6 +12,8 @@ from tstar_envs import BadData, TStarError, UnknownOption, only_writer
 from tstar_train.config import Config
 
 LOCK = ".lock"
+# Folders from which files are removed, and the log whose last line may be cut; whatever else is written takes a link's place.
+_CUT = {"trees", "checkpoints", "best", "tensorboard", "episodes.jsonl"}
 # What a start leaves that ended before anything was measured: nothing is lost if another one begins there.
 _BEGUN = {LOCK, "trees", "config.json", ".config.json.partial"}
 
@@ -62,7 +64,7 @@ def _refuse_links(out: Path) -> None:
     # One level further down only for folders that are removed whole, or from which files are.
     inner = [path for name in ("checkpoints", "trees") for path in (out / name).glob("*")]
     for path in sorted([*out.iterdir(), *inner]):
-        if path.is_symlink():
+        if path.is_symlink() and (path.is_dir() or path.name in _CUT):
             raise BadData(
                 f"{path} is a link, to {path.readlink()}: a run removes and cuts files of its folder, and would do so there. Put what it "
                 f"leads to in its place"

@@ -112,7 +112,6 @@ def test_what_a_killed_start_left_blocks_no_other(left, tmp_path):
         "checkpoints",
         "model.safetensors",
         "notes.txt",
-        "trees/0001.json",
         "config.json",
     ],
 )
@@ -168,7 +167,6 @@ def test_two_in_one_process_are_two(tmp_path):
         "trees",
         "checkpoints",
         "checkpoints/000001",
-        "trees/0001.json",
         "episodes.jsonl",
         "best",
         "tensorboard",
