@@ -67,11 +67,13 @@ class Step:
             named = {name: info[name] for name in _OF_INFO}
         except KeyError as error:
             raise EnvironmentFailed(f"the environment's step must return info with {error}") from None
-        for name in ("action_valid", "modifies_state"):
-            if type(named[name]) is not bool:
+        if [type(value) for value in named.values()] != _TYPES_OF_INFO:
+            for name in ("action_valid", "modifies_state"):
                 named[name] = as_bool(named[name])
-        if found := fault(named, STEP):
-            raise wrong("step", f"must return info whose {found.name!r} is {found.must}", info[found.name])
+            if found := fault(named, STEP):
+                raise wrong(
+                    "step", f"must return info whose {found.name!r} is {found.must}", info[found.name]
+                )
         return cls(reply=reply, observation=observation, **named)
 
 
@@ -232,6 +234,7 @@ def _needed(cls: type[Episode] | type[Step]) -> tuple[str, ...]:
 
 _NEEDED, _STEP_NEEDED = (*_needed(Episode), "steps"), _needed(Step)
 _OF_INFO = [name for name in _STEP_NEEDED if name not in ("reply", "observation")]
+_TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
 
 
 def append_episode(path: Path, episode: Episode) -> None:

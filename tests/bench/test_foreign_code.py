@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -79,3 +80,34 @@ def test_what_an_agent_does_wrong_is_said(name: str, at_once: int, call: Call) -
 @pytest.mark.parametrize("name", ANOTHERS)
 def test_what_makes_no_other_agent_is_named(name: str, call: Call) -> None:
     require(call, ANOTHERS[name], "foreign_code:mine/WellBehaved", f"foreign_code:{name}", 2)
+
+
+@pytest.mark.parametrize("at", ["import", "factory"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "SystemExit(0)",
+        "GeneratorExit()",
+        "StopIteration()",
+        "BaseException('odd')",
+        "ValueError('x')",
+        "MemoryError()",
+    ],
+)
+def test_a_module_or_factory_that_raises_is_named(
+    error: str, at: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is success: sys.exit() of a script's last line runs on import."""
+    name = f"foreign_module_{at}"
+    body = f"raise {error}" if at == "import" else f"def make():\n    raise {error}\n"
+    (tmp_path / f"{name}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    commands = [("--env", "foreign_code:mine/WellBehaved", "--agent", f"{name}:make")]
+    if at == "import":
+        commands.append(("--env", f"{name}:mine/Env", "--agent", "random"))
+    for command in commands:
+        code, out, err = call("eval", *command, "--out", "o.jsonl")
+        said = f"{'importing' if at == 'import' else 'making it'}.* raised {error.partition('(')[0]}"
+        assert (code, out) == (2, "") and is_said(said, err) and err.count("\n") == 1
+    monkeypatch.delitem(sys.modules, name, raising=False)
