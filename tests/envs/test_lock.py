@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -113,3 +114,28 @@ def test_a_file_is_written_whole_past_a_link_in_the_place_of_its_first_draft(tmp
     write_whole(path, "{}")
     assert victim.read_bytes() == VICTIM and path.read_text() == "{}" and not path.is_symlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["settings.json", "victim"]
+
+
+def test_a_full_disk_is_said_with_the_file_and_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    write_whole(path, "{}")
+    whole = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, whole[1]))
+    try:
+        with pytest.raises(OSError, match=r"settings\.json"):
+            write_whole(path, "x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+    assert path.read_text() == "{}" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_on_a_full_disk_is_no_lock(tmp_path: Path) -> None:
+    lock, whole = tmp_path / ".lock", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, whole[1]))
+    try:
+        said = r"\.lock' cannot be written: .*for the folder"
+        with pytest.raises(WriteFailed, match=said), only_writer(lock, "the folder", "wait"):
+            pytest.fail("it was taken")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+    assert not lock.exists()

@@ -277,6 +277,10 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is None:  # a full disk: the system names no file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
