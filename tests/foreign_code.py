@@ -1,7 +1,7 @@
 """A table of what code that others write may do wrong: environments and agents, to be held over every command that runs them.
 
-``ENVIRONMENTS`` and ``AGENTS`` hold classes by name with what must be said of each. The environments are registered as
-``foreign_code:mine/NAME``, the agents are ``foreign_code:NAME``. All are well behaved in the first episode of a process and misbehave
+``ENVIRONMENTS`` and ``AGENTS`` hold classes by name with what must be said of each. Within ``registered()`` the environments are
+``foreign_code:mine/NAME`` (in a process of its own: ``registered_foreign_code:mine/NAME``), the agents are ``foreign_code:NAME``. All are well behaved in the first episode of a process and misbehave
 from the second one on (call ``forget`` before each run), unless what they do wrong comes before any episode (``at_start``).
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from contracts.lamps import Lamps
 from tstar_envs import EnvEntry, InfrastructureError, register
 from tstar_envs.bench.usage import Call
 from tstar_envs.outcome import Outcome
+from tstar_envs.registry import OWN_ENTRIES
 
 
 class NoException(BaseException):
@@ -90,8 +92,11 @@ class Counting(Lamps):
         return super().reset(**how)
 
 
+ENTRIES: list[EnvEntry] = []
+
+
 def _register(name: str) -> None:
-    register(
+    ENTRIES.append(
         EnvEntry(
             id=f"mine/{name}",
             family="lamps",
@@ -102,6 +107,18 @@ def _register(name: str) -> None:
             summary="turn all lamps on",
         )
     )
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Register the environments for the time of a ``with`` block: other tests go through all that there are."""
+    for entry in ENTRIES:
+        register(entry)
+    try:
+        yield
+    finally:
+        for entry in ENTRIES:
+            OWN_ENTRIES.pop(entry.id, None)
 
 
 def _env(name: str, **methods: Any) -> type[Counting]:

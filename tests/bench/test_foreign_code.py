@@ -34,10 +34,13 @@ def bounded() -> Iterator[None]:
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Call]:
     monkeypatch.chdir(tmp_path)
     foreign_code.forget()
-    return partial(call_main, capsys)
+    with foreign_code.registered():
+        yield partial(call_main, capsys)
 
 
 def require(call: Call, case: Wrong, env: str, agent: str, at_once: int, saved: bool = True) -> None:
