@@ -1,7 +1,8 @@
 """A table of what code that others write may do wrong: environments and agents, to be held over every command that runs them.
 
 ``ENVIRONMENTS`` and ``AGENTS`` hold classes by name with what must be said of each. Within ``registered()`` the environments are
-``foreign_code:mine/NAME`` (in a process of its own: ``registered_foreign_code:mine/NAME``), the agents are ``foreign_code:NAME``. All are well behaved in the first episode of a process and misbehave
+``foreign_code:mine/NAME`` (in a process of its own: ``registered_foreign_code:mine/NAME``), the agents are ``foreign_code:NAME``.
+All are well behaved in the first episode of a process and misbehave
 from the second one on (call ``forget`` before each run), unless what they do wrong comes before any episode (``at_start``).
 """
 
