@@ -5,7 +5,6 @@ no passage for FAISS's -1, limits, and an open port while the index loads. There
 as in Search-R1; bind to loopback or stand behind something that has one.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -17,6 +16,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
+from retriever.admission import Bodies, Refused
 from retriever.errors import Unavailable
 from retriever.guard import HostNames
 from retriever.index import Searcher
@@ -32,9 +32,6 @@ from retriever.schema import (
 )
 from retriever.service import SearchService
 
-# Bodies larger than this are held within a bound for all of them; a small one is never refused for the large ones of others.
-_SMALL_BODY_BYTES = 64 << 10
-_LARGE_BODIES = 4
 # The body is read by hand, so its schema is put into the OpenAPI document by hand as well.
 _REQUEST_SCHEMA: dict[str, Any] = {
     "requestBody": {
@@ -63,47 +60,6 @@ def _version() -> str:
         return version("tstar")
     except PackageNotFoundError:
         return "not installed"
-
-
-class _Bodies:
-    """Reads bodies, within a bound for each and for all that are held until they are answered: a hundred large ones are refused.
-
-    Args:
-        most: Bytes of one body.
-        seconds: In which a body has to arrive.
-    """
-
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most, self._seconds = most, seconds
-        self._held = 0
-
-    @asynccontextmanager
-    async def held(self, request: Request) -> AsyncIterator[bytes | None]:
-        """The body, or None as soon as it proves too large.
-
-        Raises:
-            Unavailable: Too much is held already.
-            TimeoutError: It does not arrive.
-        """
-        body = bytearray()
-        large = 0
-        try:
-            async with asyncio.timeout(self._seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > _SMALL_BODY_BYTES:
-                        self._held += len(body) - large
-                        large = len(body)
-                    if len(body) > self._most:
-                        break
-                    if large and self._held > _LARGE_BODIES * self._most:
-                        raise Unavailable(
-                            f"bodies of more than {_LARGE_BODIES * self._most} bytes are being read",
-                            retry_after=1,
-                        )
-            yield None if len(body) > self._most else bytes(body)
-        finally:
-            self._held -= large
 
 
 def create_app(
@@ -136,10 +92,11 @@ def create_app(
     # No documentation pages: they would load scripts from a foreign host. /openapi.json stays.
     app = FastAPI(title="retriever", version=_version(), lifespan=lifespan, docs_url=None, redoc_url=None)
 
-    bodies = _Bodies(bounds.body_bytes, body_seconds)
+    bodies = Bodies(bounds.body_bytes, body_seconds)
 
     def strange(request: Request) -> str:
-        return "" if hosts is None else hosts.refuse(request.headers.get("host"))
+        headers = request.headers
+        return "" if hosts is None else hosts.refuse(headers.get("host"), headers.get("origin"))
 
     async def known_host(request: Request) -> None:
         if reason := strange(request):
@@ -148,19 +105,14 @@ def create_app(
     async def answer(request: Request) -> Response:
         try:
             async with bodies.held(request) as body:
-                if body is None:
-                    said = f"the body is larger than {bounds.body_bytes} bytes; send several, or serve with a higher --max-body-bytes"
-                    return _json({"detail": said}, 413)
                 # Behind the body, so that a stranger's large ones are bounded like any other.
                 if reason := strange(request):
                     return _json({"detail": reason}, 403)
                 return await found(body, request)
+        except Refused as refused:
+            return _json({"detail": refused.detail}, refused.status, refused.headers)
         except Unavailable as error:
             return _unavailable(error)
-        except TimeoutError:
-            return _json(
-                {"detail": f"the body did not arrive within {body_seconds:g} s (--body-timeout)"}, 408
-            )
         except ClientDisconnect:
             # Nobody reads this; without it the log would show an error.
             return _json({"detail": "the client went away"}, 400)

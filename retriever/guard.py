@@ -1,7 +1,7 @@
 """What keeps slow, greedy and foreign clients from holding up the others: time limits, a bound on connections, names of this host.
 
 A client that sends its request byte by byte, never reads its answer, or opens connections without end costs a connection for
-some seconds, and nobody else an answer. Bodies are bounded where they are read (`retriever.app`).
+some seconds, and nobody else an answer. What a request holds is bounded in `retriever.admission`.
 """
 
 import asyncio
@@ -38,9 +38,11 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
         _timer: asyncio.TimerHandle | None = None
         _seen: object = None
         _idle_since = 0.0
+        _upgraded = False  # to a WebSocket, whose pings find out whether its client is there
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
             super().connection_made(transport)
+            self._idle_since = time.monotonic()  # until it says something
             if (
                 sum(not other.transport.is_closing() for other in self.connections) > connections
                 and not self._make_room()
@@ -54,7 +56,10 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
             idle = [
                 other
                 for other in self.connections
-                if isinstance(other, Guarded) and other._idle_since and not other.transport.is_closing()
+                if isinstance(other, Guarded)
+                and other is not self
+                and other._idle_since
+                and not other.transport.is_closing()
             ]
             for other in sorted(idle, key=lambda one: one._idle_since)[:1]:
                 other.transport.close()
@@ -74,6 +79,10 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
+            if self._upgraded:
+                return
+            if self._seen is None:
+                self._idle_since = 0.0
             if self.cycle is not self._seen:  # a head is complete
                 self._seen = self.cycle
                 self._idle_since = 0.0
@@ -81,6 +90,11 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
             elif self.cycle is None or self.cycle.response_complete:
                 self._idle_since = 0.0
                 self._give_time()
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            self._upgraded = True
+            self._stop_timer()
+            super().handle_websocket_upgrade(event)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
@@ -138,6 +152,10 @@ class SparingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """See `logging.Filter.filter`."""
         message = record.getMessage()
+        if message.startswith("Cancel ") or (
+            record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+        ):
+            return False  # the server stops and ends what is under way: that is what was asked for
         error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         now = time.monotonic()
         when, left_out = self._said.get(f"{error} {message}", (-_SAME_MESSAGE_SECONDS, 0))
@@ -159,10 +177,10 @@ def log_sparingly() -> None:
 
 
 class HostNames:
-    """The values of ``Host`` that are answered.
+    """The values of ``Host`` that are answered, and of ``Origin``.
 
     A page of a foreign site can make a browser send it requests under its own name ("DNS rebinding"), and so read a private corpus
-    from a service that is bound to the loopback.
+    from a service that is bound to the loopback; and a WebSocket is opened for any page, whose name is then in ``Origin``.
 
     Args:
         bound: The address that is listened on.
@@ -173,14 +191,26 @@ class HostNames:
         self._names = {_name(name) for name in (bound, *added)} | {"localhost"}
         self._all = not is_loopback(bound) and not list(added)
 
-    def refuse(self, header: str | None) -> str:
-        """Why a request with this header is not answered; "" if it is (without one it does not come from a browser)."""
-        if self._all or header is None:
+    def refuse(self, host: str | None, origin: str | None = None) -> str:
+        """Why a request with these headers is not answered; "" if it is (without them it does not come from a browser)."""
+        if host is not None and not self._all and not self._known(name := _name(host)):
+            return _not_here("host name", name)
+        if origin is None:
             return ""
-        name = _name(header)
-        if name in self._names or is_loopback(name):
-            return ""
-        return f"the host name {name!r:.200} is not served here; serve with --allow-host {name:.200} if it should be"
+        # A page that this server's own name has shown is no foreign one, whatever that name is.
+        name = _name(origin.rpartition("//")[2])
+        return (
+            ""
+            if self._known(name) or (host is not None and name == _name(host))
+            else _not_here("origin", name)
+        )
+
+    def _known(self, name: str) -> bool:
+        return name in self._names or is_loopback(name)
+
+
+def _not_here(what: str, name: str) -> str:
+    return f"the {what} {name!r:.200} is not served here; serve with --allow-host {name:.200} if it should be"
 
 
 def _name(host: str) -> str:

@@ -123,10 +123,15 @@ def locked(work: Path) -> Iterator[None]:
     """Make the folder of a build, and keep other processes out of it.
 
     Raises:
-        BadSetting: Another process builds there.
+        BadSetting: Another process builds there, or a part of it is a link: files would be cut and removed where it leads to.
     """
+    for path in (work, *(work.rglob("*") if work.is_dir() else ())):
+        if path.is_symlink():
+            raise BadSetting(
+                f"{path} is a link, to {path.readlink()}, and a build cuts and removes files there: move it away."
+            )
     work.mkdir(exist_ok=True)
-    with (work / "lock").open("w") as stream:
+    with (work / "lock").open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

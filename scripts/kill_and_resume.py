@@ -40,7 +40,7 @@ SMALL = (
 ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "ppo"]
 LOGS = ("metrics.jsonl", "episodes.jsonl")
 # Entries that hold clock times, and the sums of files, which are compared themselves.
-CLOCKS = {"seconds", "wall_seconds", "sha256"}
+CLOCKS = {"seconds", "wall_seconds", "sha256", "state_sha256"}
 POLL_SECONDS = 0.002
 LONGEST_SECONDS = 900
 

@@ -10,6 +10,7 @@ from tstar_envs.data.files import parse_json, read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import (
     BadData,
+    EnvironmentFailed,
     InfrastructureError,
     InUse,
     MissingData,
@@ -23,7 +24,9 @@ from tstar_envs.errors import (
     UnknownTask,
     WriteFailed,
 )
+from tstar_envs.foreign import called
 from tstar_envs.group import GroupEnv, make_group
+from tstar_envs.hooks import task_ids_of
 from tstar_envs.options import parse_options
 from tstar_envs.panel import Panel, panel
 from tstar_envs.playing import StepResult, new_episode, play_group
@@ -40,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BadData",
     "EnvEntry",
+    "EnvironmentFailed",
     "Episode",
     "GroupEnv",
     "InUse",
@@ -64,6 +68,7 @@ __all__ = [
     "UnknownTask",
     "WriteFailed",
     "append_episode",
+    "called",
     "cluster_bootstrap",
     "find_entry",
     "list_envs",
@@ -80,6 +85,7 @@ __all__ = [
     "register",
     "register_all",
     "render_reply",
+    "task_ids_of",
     "task_set",
     "write_whole",
 ]

@@ -17,8 +17,9 @@ from tstar_envs.choices import PROMPT_STYLES, check_option, is_whole
 from tstar_envs.declared import from_registry
 from tstar_envs.displayed import Displayed
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.hooks import checked_actions, checked_extra, checked_pair, checked_text
 from tstar_envs.horizon import read_horizon, steps_of
-from tstar_envs.outcome import Outcome
+from tstar_envs.outcome import Outcome, checked, is_plain
 from tstar_envs.react import Reply, read_reply
 from tstar_envs.restorable import Restorable
 from tstar_envs.spaces import Unicode
@@ -88,6 +89,13 @@ class TextEnv(
     tools: tuple[Tool, ...] = (
         tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),
     )
+
+    # What the rules of one's own environment say is checked where it enters, in ``step``; the suite's families are held to it by tests.
+    _foreign: bool = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._foreign = not cls.__module__.startswith("tstar_envs.envs.")
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Keeps the options, for ``snapshot``."""
@@ -180,9 +188,10 @@ class TextEnv(
 
     def _state_key(self, task: Task, state: State) -> str:
         """See ``state_key``; a family that remembers keys gives the same ones here."""
-        return hash_state(
-            state_hasher(self._task_id), self._state_fingerprint(task, state).encode("utf-8", "surrogatepass")
-        )
+        fingerprint = self._state_fingerprint(task, state)
+        if type(fingerprint) is not str:
+            fingerprint = checked_text("_state_fingerprint", fingerprint)
+        return hash_state(state_hasher(self._task_id), fingerprint.encode("utf-8", "surrogatepass"))
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
         """Further entries of ``info`` on reset."""
@@ -246,15 +255,16 @@ class TextEnv(
 
     def _begin(self, task_id: str) -> None:
         task = self._open(task_id)
-        self._state, first = self._start(task)
-        self._observation = self._fit(first)
+        self._state, first = checked_pair("_start", "state, first observation", self._start(task))
+        self._observation = self._fit(checked_text("_start", first))
         self._step_count = 0
         self._over = False
         self._success, self._score = False, 0.0
 
     def _open(self, task_id: str) -> Task:
         """Load a task and take it up."""
-        return self._take_up(task_id, *self._load_task(task_id))
+        task, split = checked_pair("_load_task", "task, split", self._load_task(task_id))
+        return self._take_up(task_id, task, checked_text("_load_task", split))
 
     def _take_up(self, task_id: str, task: Task, split: str) -> Task:
         """Play a task from now on; what ``info`` says of it stays the same for a whole episode."""
@@ -265,7 +275,7 @@ class TextEnv(
         self._first = {
             "task_id": task_id,
             "split": self._task_split,
-            "instruction": self._instruction(task),
+            "instruction": checked_text("_instruction", self._instruction(task)),
             "step": 0,
             "horizon": self.horizon,
             "admissible_actions": None,
@@ -293,6 +303,8 @@ class TextEnv(
             )
         thought, asked, _ = self.read_reply(action if type(action) is str else str(action))
         outcome = self._apply(task, state, asked)
+        if self._foreign and not is_plain(outcome):
+            outcome = checked(outcome)
         state, observation, invalid_reason = outcome.state, outcome.observation, outcome.invalid_reason
         if invalid_reason and self._explain_invalid and invalid_reason not in observation:
             observation = f"Invalid action: {invalid_reason}.\n{observation}"
@@ -308,6 +320,8 @@ class TextEnv(
             info.update(outcome.extra)
         if not over:
             known = outcome.admissible or self._admissible(task, state)
+            if self._foreign:
+                known = checked_actions("_admissible", known)
             info["admissible_actions"] = None if known is None else list(known)
         info["step"] = count
         info["success"] = outcome.success
@@ -344,10 +358,9 @@ class TextEnv(
         task, state = self._running()
         info = self._first.copy()
         info["step"], info["success"], info["score"] = self._step_count, self._success, self._score
-        known = None if self._over else self._admissible(task, state)
-        if known is not None:
-            info["admissible_actions"] = list(known)
-        info.update(self._reset_extra(task, state))
+        if not self._over:
+            info["admissible_actions"] = checked_actions("_admissible", self._admissible(task, state))
+        info.update(checked_extra("_reset_extra", self._reset_extra(task, state)))
         return info
 
     def _fit(self, observation: str) -> str:

@@ -85,5 +85,9 @@ class InfrastructureError(TStarError):
     """
 
 
+class EnvironmentFailed(TStarError):
+    """An environment raised something that no action may make it raise, or returned what it must not: a fault of its code."""
+
+
 class RetrieverError(InfrastructureError, ConnectionError):
     """The search service did not answer as it should, after all tries."""

@@ -16,6 +16,7 @@ import numpy as np
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption
+from tstar_envs.hooks import prepared, reset_result, stepped
 from tstar_envs.registry import find_entry
 from tstar_envs.wording import counted
 
@@ -49,6 +50,9 @@ class GroupEnv:
 
         Returns:
             Observations and infos, one per row.
+
+        Raises:
+            EnvironmentFailed: see ``step``.
         """
         if tasks is not None:
             if len(tasks) != len(self.tasks):
@@ -56,9 +60,7 @@ class GroupEnv:
                     f"reset needs {counted(len(self.tasks), 'task')}, as many as the group was made for, got {len(tasks)}"
                 )
             self.tasks = list(tasks)
-        results = [
-            env.reset(options={"task": self.tasks[r // self.group_size]}) for r, env in enumerate(self.envs)
-        ]
+        results = [reset_result(env, self.tasks[r // self.group_size]) for r, env in enumerate(self.envs)]
         self.errors = [None] * len(self.envs)
         self._running = [True] * len(self.envs)
         return [obs for obs, _ in results], [info for _, info in results]
@@ -98,6 +100,7 @@ class GroupEnv:
 
         Raises:
             InfrastructureError: a search service failed; nothing was played, so that the same step may be tried again.
+            EnvironmentFailed: an environment, which may be anybody's code, raised something or returned what it must not.
             ResetNeeded: a reply for a finished row, or none for a running one.
         """
         if len(replies) != len(self.envs):
@@ -132,9 +135,7 @@ class GroupEnv:
         if not replies:
             return {}
         rows = list(replies)
-        failed = type(self.envs[0]).prepare_group_step(
-            [self.envs[row] for row in rows], list(replies.values())
-        )
+        failed = prepared([self.envs[row] for row in rows], list(replies.values()))
         for index, error in failed.items():
             if not tolerant:
                 raise error
@@ -142,7 +143,7 @@ class GroupEnv:
         results = {}
         for row in rows:
             if self.errors[row] is None:
-                results[row] = self.envs[row].step(replies[row])
+                results[row] = stepped(self.envs[row], replies[row])
                 self._running[row] = not (results[row][2] or results[row][3])
         return results
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+from tstar_envs.foreign import as_bool, as_number, wrong
+from tstar_envs.hooks import checked_actions, checked_extra
 
 State = TypeVar("State")
 
@@ -41,3 +44,63 @@ class Outcome(Generic[State]):
     shaping: float = 0.0
     admissible: Sequence[str] | None = None
     state_key: str = ""
+
+
+_TEXTS = ("observation", "action", "invalid_reason", "effect_key", "state_key")
+
+
+def is_plain(outcome: Outcome[Any]) -> bool:
+    """Whether an outcome is of the types that its fields name, the score in its range: quicker to see than ``checked`` says why not."""
+    return (
+        type(outcome) is Outcome
+        and outcome.state is not None
+        and outcome.extra is None
+        and outcome.admissible is None
+        and type(outcome.observation) is type(outcome.action) is type(outcome.invalid_reason) is str
+        and type(outcome.effect_key) is type(outcome.state_key) is str
+        and type(outcome.terminated) is type(outcome.success) is bool
+        and type(outcome.score) is type(outcome.shaping) is float
+        and 0.0 <= outcome.score <= 1.0
+        and -_LARGEST <= outcome.shaping <= _LARGEST
+    )
+
+
+_LARGEST = 1.7976931348623157e308  # of the finite numbers
+
+
+def checked(outcome: Any) -> Outcome[Any]:
+    """An outcome that is not plain, with its values made so where they say the same (NumPy's numbers, 1 for 1.0).
+
+    Raises:
+        EnvironmentFailed: it is no outcome, or a field holds what it must not; field and value are named.
+    """
+    if not isinstance(outcome, Outcome):
+        raise wrong("_apply", "must return an Outcome", outcome)
+    if outcome.state is None:
+        raise wrong("_apply", "must return an Outcome whose state is one", None)
+    texts: dict[str, Any] = {}
+    for name in _TEXTS:
+        value = getattr(outcome, name)
+        if not isinstance(value, str):
+            raise wrong("_apply", f"must return an Outcome whose {name} is a text", value)
+        texts[name] = str.__str__(value)
+    flags = {name: as_bool(getattr(outcome, name)) for name in ("terminated", "success")}
+    for name, flag in flags.items():
+        if flag is None:
+            raise wrong(
+                "_apply", f"must return an Outcome whose {name} is True or False", getattr(outcome, name)
+            )
+    score, shaping = as_number(outcome.score), as_number(outcome.shaping)
+    if score is None or not 0 <= score <= 1:
+        raise wrong("_apply", "must return an Outcome whose score is a number from 0 to 1", outcome.score)
+    if shaping is None:
+        raise wrong("_apply", "must return an Outcome whose shaping is a finite number", outcome.shaping)
+    return replace(
+        outcome,
+        **texts,
+        **flags,  # type: ignore[arg-type]
+        score=score,
+        shaping=shaping,
+        extra=None if outcome.extra is None else checked_extra("_apply", outcome.extra),
+        admissible=checked_actions("_apply", outcome.admissible),
+    )

@@ -6,30 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from tstar_envs.core import TextEnv
 from tstar_envs.group import GroupEnv
+from tstar_envs.hooks import StepResult
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 
-
-class StepResult(NamedTuple):
-    """What the environment answered to a reply.
-
-    Attributes:
-        observation: its text.
-        reward: of this step.
-        over: whether the episode is over, and
-        terminated: whether that is because the task is, rather than the turns.
-        info: as ``TextEnv.step`` gives it.
-    """
-
-    observation: str
-    reward: float
-    over: bool
-    terminated: bool
-    info: dict[str, Any]
+__all__ = ["Player", "StepResult", "new_episode", "play_group", "write_step"]
 
 
 class Player(Protocol):

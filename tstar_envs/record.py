@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tstar_envs.data.files import parse_json, regular_file
-from tstar_envs.errors import BadData, TStarError
+from tstar_envs.errors import BadData, EnvironmentFailed, TStarError
+from tstar_envs.foreign import as_bool, as_number, wrong
+from tstar_envs.record_fields import (
+    ATTEMPT,
+    CALL,
+    EPISODE,
+    STEP,
+    TEXT,
+    check_record,
+    extra_fault,
+    fault,
+)
 from tstar_envs.redaction import redacted_parts
 
 # 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable.
@@ -48,10 +59,22 @@ class Step:
 
     @classmethod
     def from_info(cls, reply: str, observation: str, info: dict[str, Any]) -> Step:
-        """Make a step from what ``TextEnv.step`` returned."""
-        named = {
-            f.name: info[f.name] for f in fields(cls) if f.name not in ("reply", "observation", "seconds")
-        }
+        """Make a step from what ``TextEnv.step`` returned.
+
+        Raises:
+            EnvironmentFailed: ``info`` lacks a field of a step, or holds something else there.
+        """
+        try:
+            named = {name: info[name] for name in _OF_INFO}
+        except KeyError as error:
+            raise EnvironmentFailed(f"the environment's step must return info with {error}") from None
+        if [type(value) for value in named.values()] != _TYPES_OF_INFO:
+            for name in ("action_valid", "modifies_state"):
+                named[name] = as_bool(named[name])
+            if found := fault(named, STEP):
+                raise wrong(
+                    "step", f"must return info whose {found.name!r} is {found.must}", info[found.name]
+                )
         return cls(reply=reply, observation=observation, **named)
 
 
@@ -120,21 +143,43 @@ class Episode:
         }
 
     def begin(self, observation: str, info: Mapping[str, Any]) -> None:
-        """Write what ``TextEnv.reset`` returned."""
+        """Write what ``TextEnv.reset`` returned.
+
+        Raises:
+            EnvironmentFailed: ``info`` lacks what a record needs, or holds something else there.
+        """
+        for name in ("split", "instruction"):
+            if not TEXT.holds(info.get(name)):
+                raise wrong("reset", f"must return info whose {name!r} is {TEXT.must}", info.get(name))
+        facts = self.facts(info)
+        if found := extra_fault(facts):
+            raise wrong("reset", f"must return info whose {found.name!r} is {found.must}", found.value)
         self.split, self.instruction, self.first_observation = info["split"], info["instruction"], observation
-        self.extra.update(self.facts(info))
+        self.extra.update(facts)
 
     def add(self, reply: str, observation: str, info: dict[str, Any]) -> None:
         """Write a turn: the reply, and what ``TextEnv.step`` returned."""
         self.steps.append(Step.from_info(reply, observation, info))
 
     def end(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> None:
-        """Write what the last step returned; figures of the family that come with the end, such as em and f1, go to ``extra``."""
+        """Write what the last step returned; figures of the family that come with the end, such as em and f1, go to ``extra``.
+
+        Raises:
+            EnvironmentFailed: the reward is no number from 0 to 1, ``info["success"]`` no truth value, or a figure not finite.
+        """
+        number, success = as_number(reward), as_bool(info.get("success"))
+        if number is None or not 0 <= number <= 1:
+            raise wrong("step", "must return a reward from 0 to 1 at the end of an episode", reward)
+        if success is None:
+            raise wrong("step", "must return info whose 'success' is True or False", info.get("success"))
+        figures = {
+            name: value for name, value in info.items() if isinstance(value, float) and name != "score"
+        }
+        if found := extra_fault(figures):
+            raise wrong("step", f"must return info whose {found.name!r} is {found.must}", found.value)
         self.ended = "terminated" if terminated else "truncated"
-        self.reward, self.success = float(reward), bool(info["success"])
-        self.extra.update(
-            {name: value for name, value in info.items() if isinstance(value, float) and name != "score"}
-        )
+        self.reward, self.success = number, success
+        self.extra.update(figures)
 
     def fail(self, error: TStarError) -> None:
         """Write why the episode has no result: its reward, 0, means nothing."""
@@ -163,81 +208,36 @@ class Episode:
         schema = record.get("schema", 0)
         if type(schema) is int and schema > SCHEMA_VERSION:
             raise BadData(
-                f"episode of schema {schema}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
+                f"episode of schema {schema!r:.40}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
             )
-        steps = record.get("steps")
-        if not isinstance(steps, list):
-            raise BadData(f"not an episode record (steps must be a list): {line[:100]!r}")
-        _check_parts(record)
-        return cls(**{**_checked(cls, record), "steps": [Step(**_checked(Step, step)) for step in steps]})
+        check_record("an episode record", record, EPISODE, _NEEDED)
+        steps = record["steps"]
+        for step in steps:
+            check_record("a step record", step, STEP, _STEP_NEEDED)
+        if found := extra_fault(record.get("extra", {})):
+            raise BadData(
+                f"not an episode record: {found.name!r} of extra must be {found.must}, found {found.value!r:.60}"
+            )
+        for call in record.get("calls", ()):
+            check_record("a call of an episode record", call, CALL, ("purpose", "seconds"), True)
+        for attempt in record.get("attempts", ()):
+            check_record("an attempt of an episode record", attempt, ATTEMPT, ("steps",), True)
+            for step in attempt["steps"]:
+                check_record("a step of an attempt", step, STEP, (), True)
+        return cls(**{**record, "steps": [Step(**step) for step in steps]})
 
 
 _SOME = frozenset({"failure", "panel", "calls", "attempts", "seconds"})
-# What a field may hold, by how its type is written; a whole number stands for a fraction too (``"reward": 1``).
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "bool": (bool,),
-    "int": (int,),
-    "float": (float, int),
-    "int | None": (int, type(None)),
-    "dict[str, Any]": (dict,),
-    "list[Step]": (list,),
-    "list[dict[str, Any]]": (list,),
-}
 
 
-def _checked(cls: type[Episode] | type[Step], record: Any) -> dict[str, Any]:
-    """The fields of a record, once each is known to hold what it should.
-
-    Raises:
-        BadData: one is missing, unknown, or holds something else.
-    """
-    if not isinstance(record, dict):
-        raise BadData(f"not a {cls.__name__.lower()} record: {record!r:.80}")
-    known = {f.name: f for f in fields(cls)}
-    for name in record.keys() - known.keys():
-        raise BadData(f"not a {cls.__name__.lower()} record: unknown field {name!r:.60}")
-    for name, described in known.items():
-        if name not in record:
-            if described.default is MISSING and described.default_factory is MISSING:
-                raise BadData(f"not a {cls.__name__.lower()} record: {name!r} is missing")
-            continue
-        value = record[name]
-        if not isinstance(value, _TYPES[str(described.type)]) or (
-            isinstance(value, bool) and described.type != "bool"
-        ):
-            raise BadData(
-                f"not a {cls.__name__.lower()} record: {name!r} must be {described.type}, found {value!r:.60}"
-            )
-    return record
+def _needed(cls: type[Episode] | type[Step]) -> tuple[str, ...]:
+    """The fields without a default."""
+    return tuple(f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
 
 
-# What is counted of a call.
-_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "tries", "dropped", "step", "attempt")
-
-
-def _check_parts(record: dict[str, Any]) -> None:
-    """Require that calls and attempts are what the harness writes.
-
-    Raises:
-        BadData: one of them is something else.
-    """
-    for call in record.get("calls") or ():
-        if (
-            not isinstance(call, dict)
-            or not isinstance(call.get("purpose"), str)
-            or type(call.get("seconds")) not in (int, float)
-        ):
-            raise BadData(f"not an episode record (a call needs purpose and seconds): {call!r:.80}")
-        for name in _COUNTS:
-            if type(call.get(name) or 0) is not int:  # None where the endpoint did not report it
-                raise BadData(
-                    f"not an episode record (a call's {name} must be a whole number, found {call[name]!r:.60})"
-                )
-    for attempt in record.get("attempts") or ():
-        steps = attempt.get("steps") if isinstance(attempt, dict) else None
-        if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-            raise BadData(f"not an episode record (an attempt needs a list of steps): {attempt!r:.80}")
+_NEEDED, _STEP_NEEDED = (*_needed(Episode), "steps"), _needed(Step)
+_OF_INFO = [name for name in _STEP_NEEDED if name not in ("reply", "observation")]
+_TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
 
 
 def append_episode(path: Path, episode: Episode) -> None:

@@ -17,7 +17,9 @@ from tstar_envs.choices import SPLITS
 from tstar_envs.core import TextEnv
 from tstar_envs.declared import Declared, declare
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, question_set
-from tstar_envs.errors import UnknownOption
+from tstar_envs.errors import EnvironmentFailed, TStarError, UnknownOption
+from tstar_envs.foreign import called, raised
+from tstar_envs.hooks import check_attributes
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,20 @@ class EnvEntry:
 
         Raises:
             UnknownOption: an option that it has not, or something else has been registered under its id.
+            EnvironmentFailed: making it raised something, or an attribute of it is not what it must be.
         """
-        env = gym.make(self.id, disable_env_checker=True, **options).unwrapped
+        made = called(
+            "making the environment",
+            EnvironmentFailed,
+            gym.make,
+            self.id,
+            disable_env_checker=True,
+            **options,
+        )
+        env = made.unwrapped
         if not isinstance(env, TextEnv):
             raise UnknownOption(f"{self.id} is a {type(env).__name__}, and no subclass of tstar_envs.TextEnv")
+        check_attributes(env)
         return env
 
 
@@ -228,6 +240,12 @@ def _entry_of_module(module: str, wanted: str) -> EnvEntry:
         raise UnknownOption(
             f"cannot import {module!r}, which should register the environment {wanted!r}: {error}; start where it can be imported, or set "
             "PYTHONPATH"
+        ) from error
+    except (KeyboardInterrupt, TStarError):
+        raise
+    except BaseException as error:  # foreign code, sys.exit() included
+        raise UnknownOption(
+            f"{raised(f'importing {module!r}', error)}: it should register {wanted!r}"
         ) from error
     for entry in OWN_ENTRIES.values():
         if wanted.lower() in (entry.id.lower(), entry.name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import pickle
@@ -123,7 +124,13 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
         "config": asdict(trainer.config),
         "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
     }
-    write_whole(partial / "state.json", json.dumps(state, indent=1))
+    write_whole(partial / "state.json", json.dumps({**state, "state_sha256": _sum_of(state)}, indent=1))
+
+
+def _sum_of(state: dict[str, Any]) -> str:
+    """The sum of what a run's future depends on; its options are compared with ``config.json``, and more iterations change them."""
+    kept = {name: value for name, value in state.items() if name not in ("config", "state_sha256")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def link(file: Path, name: Path) -> None:
@@ -164,6 +171,11 @@ def read_state(
             raise BadData(f"{path / 'state.json'} is of iteration {state['iteration']}")
         needed = {"policy.safetensors", "model.safetensors", "optimizer.pt", "config.json"}
         check_files(path, state["sha256"], needed)
+        cursor = state.get("cursor", 0)  # checkpoints of older versions have neither this nor the sum
+        if type(cursor) is not int or cursor < 0:
+            raise BadData(f"{path / 'state.json'}: no valid 'cursor'")
+        if "state_sha256" in state and state["state_sha256"] != _sum_of(state):
+            raise BadData(f"{path / 'state.json'} was edited or is damaged (its own sha256 differs)")
     except TStarError as error:
         raise BadCheckpoint(f"{error}; {path} cannot be used: {mend}") from error
     return state

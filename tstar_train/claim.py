@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tstar_envs import TStarError, UnknownOption, only_writer
+from tstar_envs import BadData, TStarError, UnknownOption, only_writer
 from tstar_train.config import Config
 
 LOCK = ".lock"
+# Folders from which files are removed, and the log whose last line may be cut; whatever else is written takes a link's place.
+_CUT = {"trees", "checkpoints", "best", "tensorboard", "episodes.jsonl"}
 # What a start leaves that ended before anything was measured: nothing is lost if another one begins there.
 _BEGUN = {LOCK, "trees", "config.json", ".config.json.partial"}
 
@@ -29,10 +31,12 @@ def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None
         UnknownOption: no folder can be there, or, unless ``resume``, it holds something already.
         InUse: another process writes there.
         WriteFailed: it cannot be written, or its file system has no locks.
+        BadData: a part of it is a link: what is removed or cut there would be somewhere else.
     """
     made = [] if resume else _make(out)
     try:
         with only_writer(out / LOCK, f"the folder {out}", "wait until it is done, or choose another --out"):
+            _refuse_links(out)
             if not resume and not _unused(out):
                 raise UnknownOption(
                     f"{out} is not empty: {used or f'choose another --out, or continue that run with --resume {out}'}"
@@ -49,6 +53,22 @@ def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None
                 if path.exists():
                     path.rmdir()
         raise
+
+
+def _refuse_links(out: Path) -> None:
+    """Require that what a run removes or cuts is in its folder: old checkpoints, trees that are made again, ends of logs.
+
+    Raises:
+        BadData: a part of it, or of its checkpoints, is a link.
+    """
+    # One level further down only for folders that are removed whole, or from which files are.
+    inner = [path for name in ("checkpoints", "trees") for path in (out / name).glob("*")]
+    for path in sorted([*out.iterdir(), *inner]):
+        if path.is_symlink() and (path.is_dir() or path.name in _CUT):
+            raise BadData(
+                f"{path} is a link, to {path.readlink()}: a run removes and cuts files of its folder, and would do so there. Put what it "
+                f"leads to in its place"
+            )
 
 
 def new_folder(base: Path) -> Path:

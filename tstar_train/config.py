@@ -19,6 +19,7 @@ from tstar_train.ranges import (
     FROM_0_OR_INFINITE,
     FROM_1,
     SHARE,
+    THREADS,
     Range,
 )
 
@@ -284,7 +285,7 @@ class Config:
     """Iterations between checkpoints; a checkpoint of the last iteration is always written."""
     keep_checkpoints: Annotated[int, FROM_1] = 2
     """Number of latest checkpoints to keep, besides those that validation chose."""
-    threads: Annotated[int | None, FROM_1] = None
+    threads: Annotated[int | None, THREADS] = None
     """CPU threads of PyTorch per process; None: 1 for models under 5M parameters, else PyTorch's default."""
     processes: Annotated[int | None, FROM_1] = None
     """Number of processes that share rollouts and gradients; it must divide --rollout.tasks. None: one per core (at most 8) for small

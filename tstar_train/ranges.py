@@ -27,6 +27,7 @@ class Range(NamedTuple):
 
 FROM_0, FROM_1, ABOVE_0 = Range(0), Range(1), Range(0, open_low=True)
 FROM_0_OR_INFINITE, ABOVE_0_OR_INFINITE = FROM_0._replace(infinite=True), ABOVE_0._replace(infinite=True)
+THREADS = Range(1, 1024)  # PyTorch ends the process at some tens of thousands
 SHARE, ABOVE_0_TO_1 = Range(0, 1), Range(0, 1, open_low=True)
 
 

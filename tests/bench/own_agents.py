@@ -92,3 +92,35 @@ class AsleepAsync:
     async def act(self, observation: str, info: dict[str, Any]) -> str:
         await asyncio.sleep(60)
         return "Left"
+
+
+class Deaf:
+    """Does not let itself be cancelled."""
+
+    async def act(self, observation: str, info: dict[str, Any]) -> str:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                continue
+
+
+class ClosesForEver(OnlyAct):
+    env_options: dict[str, Any] = {}
+
+    def close(self) -> None:
+        time.sleep(60)
+
+
+class ClosesForEverAsync(OnlyAct):
+    env_options: dict[str, Any] = {}
+
+    async def close(self) -> None:
+        await asyncio.sleep(60)
+
+
+class ClosesDeaf(OnlyAct):
+    env_options: dict[str, Any] = {}
+
+    async def close(self) -> None:
+        await Deaf().act("", {})

@@ -1,7 +1,10 @@
 """Programs as agents: JSON lines over stdin and stdout, and whatever a program may do instead."""
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +130,81 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     bind_agent(agent, env := SokobanEnv())
     (episode,) = play_all([Seat(env, agent)], Setting(ENTRY, "x"), [(env.task_ids()[0], 0)])
     assert episode.failure == AGENT and "No such file" in episode.error
+
+
+# Each leaves a child that would hold its pipes for a minute, whose number it writes down.
+LEAVES = """    child = subprocess.Popen(['sleep', '60'])
+    open(sys.argv[0] + '.child', 'w').write(str(child.pid))
+"""
+AFTER_RESET = "    if event['event'] != 'reset':\n        continue\n    import subprocess, signal\n"
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("    sys.exit(3)\n", "ended with status 3"),
+        ("    os.kill(os.getpid(), 9)\n", "ended with status -9"),
+        ("    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep(60)\n", "no reply within 1 s"),
+        ("    os.kill(os.getpid(), signal.SIGSTOP)\n", "no reply within 1 s"),
+        ("    print('[' * 100_000, flush=True)\n", "failed"),
+        ("    print(json.dumps({'reply': 'Up', 'input_tokens': -4}), flush=True)\n", "input_tokens must be"),
+        (
+            "    print(json.dumps({'reply': 'Up', 'output_tokens': 10**300}), flush=True)\n",
+            "output_tokens must",
+        ),
+        ("    while True:\n        print('x' * 100_000, end='')\n", "failed"),
+    ],
+)
+def test_a_program_with_a_child_at_its_pipes_is_ended_with_it(
+    tmp_path: Path, does: str, message: str
+) -> None:
+    began = time.monotonic()
+    timeout = 1.0 if "within 1 s" in message else 20.0
+    found = play(tmp_path, AFTER_RESET + LEAVES + does, tasks=1, timeout=timeout)
+    assert [e.failure for e in found] == [AGENT] and message in found[0].error
+    assert time.monotonic() - began < 45, "it waited for the child"
+    child = int((tmp_path / "program.py.child").read_text())
+    for _ in range(200):
+        if not _runs(child):
+            break
+        time.sleep(0.02)
+    else:
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("its child outlived it")
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2)])
+def test_a_program_that_closes_its_output_and_lives_on(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    closes = "".join(f"    os.close({number})\n" for number in closed)
+    body = f"{AFTER_RESET}    open(sys.argv[0] + '.pid', 'w').write(str(os.getpid()))\n{closes}    time.sleep(60)\n"
+    (episode,) = play(tmp_path, body, tasks=1)
+    assert episode.failure == AGENT
+    assert "closed its output without an answer, and runs on" in episode.error
+    assert not _runs(int((tmp_path / "program.py.pid").read_text()))
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there, and not only its exit status, which nobody here asks for."""
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:1]
+    except FileNotFoundError:
+        return False
+
+
+def test_a_child_in_a_session_of_its_own_holds_nobody_up(tmp_path: Path) -> None:
+    leaves = LEAVES.replace("['sleep', '60']", "['sleep', '60'], start_new_session=True")
+    first = f"{AFTER_RESET}{leaves}    sys.exit(4)\n"
+    try:
+        bad, again = play(tmp_path, first, tasks=2, timeout=20)
+    finally:
+        os.kill(int((tmp_path / "program.py.child").read_text()), signal.SIGKILL)
+    assert "ended with status 4" in bad.error and "ended with status 4" in again.error
+
+
+def test_what_a_program_that_ends_has_said_still_counts(tmp_path: Path) -> None:
+    body = (
+        f"{AFTER_RESET}{LEAVES}"
+        + "    print(json.dumps({'reply': 'Action: Up'}), flush=True)\n    sys.exit(0)\n"
+    )
+    (episode,) = play(tmp_path, body, tasks=1)
+    assert [step.action for step in episode.steps] == ["Up"] and episode.failure == AGENT

@@ -18,6 +18,7 @@ import pytest
 from tstar_envs import Episode, find_entry
 from tstar_envs.bench import runner
 from tstar_envs.bench.agents import load_agent, more_agents
+from tstar_envs.bench.failures import AgentError
 from tstar_envs.bench.interrupts import Interrupts
 from tstar_envs.bench.runner import Seat, Setting, play_all
 from tstar_envs.envs.sokoban.env import SokobanEnv
@@ -101,6 +102,50 @@ def test_what_blocks_and_what_waits_is_ended_at_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             list(episodes(1, spec))
         assert time.monotonic() - began < 10, spec
+
+
+@pytest.mark.parametrize("seats", [1, 2])
+@pytest.mark.parametrize("spec", ["Deaf", "Sleeping"])
+def test_an_agent_that_will_not_be_ended_is_given_up(
+    spec: str, seats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.3)
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    began = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(episodes(seats, f"own_agents:{spec}"))
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("spec", "seats"),
+    [
+        ("ClosesForEver", 2),
+        ("ClosesForEverAsync", 1),
+        ("ClosesForEverAsync", 2),
+        ("ClosesDeaf", 1),
+        ("ClosesDeaf", 2),
+    ],
+)
+def test_an_agent_that_does_not_close_is_named_once_all_is_played(
+    spec: str, seats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.3)
+    played = []
+    with pytest.raises(AgentError, match=r"close\(\) did not end within 0.3 s"):
+        for episode in episodes(seats, f"own_agents:{spec}"):
+            played.append(episode)
+    assert len(played) == 2
+
+
+def test_ctrl_c_ends_an_agent_that_closes_for_ever() -> None:
+    timer = threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    began = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(episodes(1, "own_agents:ClosesForEver"))
+    assert time.monotonic() - began < 20
 
 
 def test_who_handles_an_episode_is_interrupted_as_ever() -> None:

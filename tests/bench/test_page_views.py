@@ -451,7 +451,7 @@ def test_errors_name_file_and_way_out(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     old = {"env": "x", "steps": [], "reward": 1}
     (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
-    refused(BadData, "old.jsonl, line 1: not a episode record: 'tier' is missing", tmp_path / "old.jsonl")
+    refused(BadData, "old.jsonl, line 1: not an episode record: 'tier' is missing", tmp_path / "old.jsonl")
     refused(
         BadData,
         "mixes episodes of agent 'a' and 'b'",

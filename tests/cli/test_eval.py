@@ -1,6 +1,7 @@
 """``eval``: figures, records, resuming after a kill, and clear refusals."""
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -401,16 +402,20 @@ def test_few_episodes_with_a_dead_service_say_why(call: Call, hurried: None) -> 
     )
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to act as a full disk")
 def test_a_full_disk_at_the_start_is_reported_with_path_and_remedy(call: Call, tmp_path: Path) -> None:
     command = base("--agent", "oracle", "--tasks", "1", "--out", "o.jsonl")
-    (tmp_path / "o.jsonl.config.json.tmp").symlink_to("/dev/full")
-    code, out, err = call(*command)
-    assert (
-        (code, out) == (2, "")
-        and "o.jsonl.config.json cannot be written: No space left" in err
-        and "Make room" in err
-    )
+    whole = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for longest, said in (
+        (0, ".o.jsonl.lock' cannot be written: File too large. Choose another place for"),
+        (120, "o.jsonl.config.json cannot be written: File too large. Make room"),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (longest, whole[1]))
+        try:
+            code, out, err = call(*command)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+        assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+        assert list(tmp_path.iterdir()) == [], "a start that fails leaves nothing"
 
 
 @pytest.mark.parametrize(
@@ -454,6 +459,96 @@ def test_one_evaluation_a_file(run: Run, tmp_path: Path) -> None:
         "o.jsonl",
         "o.jsonl.config.json",
     ]
+
+
+@pytest.mark.parametrize("by", ["file", "folder", "both"])
+def test_through_a_link_it_is_the_same_file(run: Run, tmp_path: Path, by: str) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW_ORACLE)
+    real, path = tmp_path / "real" / "o.jsonl", tmp_path / "link.jsonl"
+    real.parent.mkdir()
+    if by == "file":
+        path.symlink_to(real)
+    else:
+        (tmp_path / "folder").symlink_to(real.parent, target_is_directory=True)
+        path = tmp_path / "folder" / "o.jsonl"
+    if by == "both":
+        (tmp_path / "again.jsonl").symlink_to(path)
+        path = tmp_path / "again.jsonl"
+    command = base("--agent", "slow_agent:Slow", "--tasks", "200", "--out")
+    with subprocess.Popen(
+        [*COMMAND, *command, str(real)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+    ) as process:
+        while not real.exists() or real.read_bytes().count(b"\n") < 2:
+            assert process.poll() is None, "it ended before a second one could start"
+            time.sleep(0.01)
+        second = run(*command, str(path))
+        assert second.returncode == 2 and f"is being written by process {process.pid} on" in second.stderr
+        process.kill()
+    lines = len(list(read_episodes(real)))
+    wanted = str(lines + 1)
+    third = run(*base("--agent", "slow_agent:Slow", "--tasks", wanted, "--out", str(path)))
+    assert third.returncode == 0 and f"resuming: {lines} of {wanted}" in " ".join(third.stdout.split())
+    assert len(list(read_episodes(real))) == lines + 1
+    assert run("report", str(path), "--out", "page.html").returncode == 0, "its settings are found"
+    names = {p.name for p in [*tmp_path.iterdir(), *real.parent.iterdir()] if "jsonl" in p.name}
+    assert names - {path.name} <= {"o.jsonl", "o.jsonl.config.json", ".o.jsonl.lock"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "at_once", "most"),
+    [
+        (("command:cat",), 60, 20),
+        (("chat", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"), 200, 64),
+    ],
+)
+def test_more_episodes_at_once_than_file_handles(
+    tmp_path: Path, agent: tuple[str, ...], at_once: int, most: int
+) -> None:
+    """The soft limit is raised as far as needed; a hard one is said, with how many go."""
+    command = base("--tasks", "60", "--samples", "4", "--concurrency", str(at_once), "--agent", *agent)
+    done = subprocess.run(
+        [*COMMAND, *command],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "OPENAI_API_KEY": "k"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 160)),
+    )
+    found = re.search(
+        r"--concurrency \d+ needs \d+ open files.*may have 160: choose --concurrency (\d+) or less",
+        done.stderr,
+    )
+    assert done.returncode == 2 and found is not None and done.stderr.count("\n") == 1, done.stderr
+    assert most / 2 < int(found[1]) <= most
+
+
+def test_programs_that_need_the_soft_limit_raised_play(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text(
+        "import json, sys\nfor line in sys.stdin:\n    if json.loads(line)['event'] != 'start':\n"
+        "        print(json.dumps({'reply': 'finish[x]'}), flush=True)\n"
+    )
+    command = base("--tasks", "24", "--concurrency", "24", "--agent", f"command:{sys.executable} answers.py")
+    done = subprocess.run(
+        [*COMMAND, *command],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1024)),
+    )
+    assert done.returncode == 0 and "24 (24 tasks)" in done.stdout, done.stdout + done.stderr
+
+
+def test_an_agent_that_changes_the_folder_takes_the_records_nowhere_else(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "wanders.py").write_text(
+        "import os\ndef act(o, i):\n    os.chdir('elsewhere' if os.path.isdir('elsewhere') else '.')\n    return 'finish[x]'\n"
+    )
+    assert run(*base("--agent", "wanders:act", "--tasks", "2", "--out", "o.jsonl")).returncode == 0
+    assert len(list(read_episodes(tmp_path / "o.jsonl"))) == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run, tmp_path: Path) -> None:

@@ -236,3 +236,16 @@ def test_what_the_disk_may_not_have_is_written_again_after_a_new_start_of_the_ma
         Plan(corpus=corpus_file, out=tmp_path / "whole", encoder=encoder, kind=kind, dim=64, chunk=100)
     )
     assert folder_contents(plan.out) == folder_contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["", "lock", "index", "index/passages", "marks.json"])
+def test_a_build_never_follows_a_link_out_of_its_folder(name: str, corpus_file: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "elsewhere" / "victim"
+    victim.parent.mkdir()
+    victim.write_text("do not lose me")
+    link = tmp_path / ".out.partial" / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(victim if name not in ("", "index") else victim.parent)
+    with pytest.raises(BadSetting, match="is a link, to .*elsewhere"):
+        build_index(Plan(corpus=corpus_file, out=tmp_path / "out", dim=64))
+    assert victim.read_text() == "do not lose me" and link.is_symlink()

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tstar_envs import InUse, UnknownOption
+from tstar_envs import BadData, InUse, UnknownOption
 from tstar_train.__main__ import main
 from tstar_train.claim import LOCK, claimed, new_folder, remove_unused
 from tstar_train.config import Config
@@ -112,7 +112,6 @@ def test_what_a_killed_start_left_blocks_no_other(left, tmp_path):
         "checkpoints",
         "model.safetensors",
         "notes.txt",
-        "trees/0001.json",
         "config.json",
     ],
 )
@@ -159,3 +158,43 @@ def test_the_same_name_in_the_same_second_gives_two_folders(tmp_path):
 def test_two_in_one_process_are_two(tmp_path):
     with claimed(tmp_path / "run"), pytest.raises(InUse), claimed(tmp_path / "run"):
         pass
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trees",
+        "checkpoints",
+        "checkpoints/000001",
+        "episodes.jsonl",
+        "best",
+        "tensorboard",
+        "x",
+    ],
+)
+def test_what_lies_elsewhere_is_refused_and_kept(name, resume, tmp_path):
+    """A resumed run removes and cuts files of its folder: through a link it would somewhere else."""
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    (elsewhere / ".partial-old").mkdir(parents=True)
+    for kept in ("0009.json", ".partial-old/model", "log"):
+        (elsewhere / kept).write_text("do not lose me")
+    link = run / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere / "log" if "json" in name else elsewhere)
+    (run / "config.json").write_text(Config(env="tstar/HotpotQA").to_json())
+    before = sorted(tmp_path.rglob("*"))
+    with (
+        pytest.raises(BadData, match=rf"{name} is a link, to .*elsewhere.*Put what it leads to in its place"),
+        claimed(run, resume=resume),
+    ):
+        pytest.fail("it was claimed")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert all((elsewhere / kept).read_text() == "do not lose me" for kept in ("0009.json", "log"))
+
+
+def test_a_folder_that_is_reached_through_a_link_is_a_run_folder_like_any(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "name").symlink_to(tmp_path / "real")
+    with claimed(tmp_path / "name"), pytest.raises(InUse), claimed(tmp_path / "real"):
+        pytest.fail("it was claimed twice")

@@ -73,7 +73,8 @@ def test_a_number_outside_its_range_is_named_with_the_range(name):
         ("checkpoint_every", 0, "1 or more"),
         ("keep_checkpoints", 0, "1 or more"),
         ("processes", 0, "1 or more"),
-        ("threads", 0, "1 or more"),
+        ("threads", 0, "from 1 to 1024"),
+        ("threads", 100_000, "from 1 to 1024"),  # PyTorch would end the process
         ("optim.updates", 0, "1 or more"),
         ("optim.decay", 1.5, "from 0 to 1"),
         ("optim.learning_rate", math.inf, "finite"),

@@ -117,6 +117,12 @@ EDITS = {
     ),
     "a sum above": (STATE, lambda s: {**s, "sha256": {**s["sha256"], "../x": "0"}}, "none of this folder"),
     "iteration": (STATE, lambda s: {**s, "iteration": 1}, "is of iteration 1"),
+    "cursor": (STATE, lambda s: {**s, "cursor": s["cursor"] + 1}, "state.json was edited"),
+    "no number as cursor": (STATE, lambda s: {**s, "cursor": True}, "no valid 'cursor'"),
+    "episodes": (STATE, lambda s: {**s, "episodes": s["episodes"] + 1}, "state.json was edited"),
+    "seconds": (STATE, lambda s: {**s, "seconds": 0.0}, "state.json was edited"),
+    "grafts": (STATE, lambda s: {**s, "grafted": [["x", "y"]]}, "state.json was edited"),
+    "its sum": (STATE, lambda s: {**s, "state_sha256": None}, "state.json was edited"),
     "options of a checkpoint": (STATE, lambda s: {**s, "config": None}, "which options it was made with"),
 }
 

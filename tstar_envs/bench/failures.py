@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sysconfig
-import traceback
-from pathlib import Path
-
 from tstar_envs.errors import TStarError
 from tstar_envs.record import Episode
+from tstar_envs.record_fields import FAILURES
 
-MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = "model", "unparsed", "endpoint", "environment", "agent"
+MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = FAILURES
 # How tables name each kind, in their order; the first two are results of the agent, the others are in no rate.
 KINDS = {
     MODEL: "the model failed",
@@ -19,9 +16,6 @@ KINDS = {
     AGENT: "the agent's code failed",
 }
 SCORED = (MODEL, UNPARSED)
-# Beginnings of file names whose lines say little about what failed: Python's library, installed packages, frozen modules, the harness.
-_INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_BETWEEN = (*_INSTALLED, "<", str(Path(__file__).parent))
 UNREADABLE_SHARE = 0.5  # of an episode's replies; from there on the form of the replies is what failed
 
 
@@ -31,18 +25,6 @@ class AgentError(TStarError):
 
 class EndpointError(TStarError):
     """The endpoint of a model gave no answer that could be used, after all tries."""
-
-
-class EnvironmentFailed(TStarError):
-    """An environment raised something that no action may make it raise: a fault of its code."""
-
-
-def raised(who: str, error: Exception) -> str:
-    """One line on what foreign code raised, and where: its last line in code that is neither installed nor the harness."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_BETWEEN)] or frames
-    where = f" ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
-    return f"{who} raised {type(error).__name__}: {error}{where}"
 
 
 def failure(episode: Episode, error: Exception | None = None) -> str:

@@ -63,6 +63,15 @@ class Interrupts:
         self.check()
 
     @contextmanager
+    def welcome(self) -> Iterator[None]:
+        """Around what must be begun though a signal waits, such as the closing of an agent: the next one is raised at once."""
+        self._expected = True
+        try:
+            yield
+        finally:
+            self._expected = False
+
+    @contextmanager
     def expected(self) -> Iterator[None]:
         """Around what may take long and is not ours: the same, but that what waited is raised before it."""
         with self.handing_over():

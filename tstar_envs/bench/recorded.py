@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.bench.results import Key
+from tstar_envs.bench.results import Key, settings_path
 from tstar_envs.data.files import read_json
 from tstar_envs.errors import BadData, UnknownOption
 from tstar_envs.record import Episode, read_episodes
@@ -124,7 +124,7 @@ def settings_of(path: Path) -> dict[str, Any] | None:
     Raises:
         BadData: it is there and cannot be read.
     """
-    config = path.with_name(path.name + ".config.json")
+    config = settings_path(path)
     return read_json(config) if config.exists() else None
 
 

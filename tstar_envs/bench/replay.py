@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from tstar_envs.bench.failures import EnvironmentFailed, raised
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import BadData, TStarError
+from tstar_envs.errors import BadData, EnvironmentFailed, TStarError
+from tstar_envs.foreign import raised
 from tstar_envs.group import GroupEnv
 from tstar_envs.playing import StepResult, new_episode, play_group
 from tstar_envs.record import Episode, Step

@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.data.files import read_json
+from tstar_envs.data.files import read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
 from tstar_envs.record import Episode, append_episode, read_episodes
 from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample
+SETTINGS = ".config.json"  # what the name of the settings adds to that of the episodes
 
 
 class ResultFile:
@@ -36,9 +37,11 @@ class ResultFile:
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
+        # A link, and an agent that changes the folder, must not lead to another file later.
+        self._file = resolved(path)
         if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
             raise BadData(f"{path} is not a regular file: choose another file for the episodes")
-        self.config = path.with_name(path.name + ".config.json")
+        self.config = settings_path(path)
         # As JSON gives it back, so that a tuple and a list compare equal; what is secret is in no file.
         settings = redacted_parts(json.loads(json.dumps(settings)))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,10 +52,8 @@ class ResultFile:
                 f"{path} holds episodes, but {self.config}, which says how they were made, is missing: choose another file"
             )
         else:
-            temporary = self.config.with_name(self.config.name + ".tmp")
             try:
-                temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-                temporary.replace(self.config)
+                write_whole(self.config, json.dumps(settings, indent=1) + "\n")
             except OSError as error:
                 reason = error.strerror or error
                 raise WriteFailed(
@@ -74,7 +75,7 @@ class ResultFile:
 
     def episodes(self) -> dict[Key, Episode]:
         """What the file holds; of several records of one episode the last."""
-        return latest(read_episodes(self.path)) if self.path.exists() else {}
+        return latest(read_episodes(self._file)) if self._file.exists() else {}
 
     def append(self, episode: Episode) -> None:
         """Add one record; it is on disk when this returns.
@@ -83,12 +84,33 @@ class ResultFile:
             WriteFailed: it is not; the records before it are.
         """
         try:
-            append_episode(self.path, episode)
+            append_episode(self._file, episode)
         except OSError as error:  # one of writing names no file
             raise WriteFailed(
                 f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
                 "make room, then run the same command again to go on"
             ) from error
+
+
+def resolved(path: Path) -> Path:
+    """The file that a path leads to, whatever links are on the way.
+
+    Raises:
+        BadData: the links lead in a circle.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise BadData(f"{path} leads nowhere ({error}): choose another file for the episodes") from error
+
+
+def settings_path(path: Path) -> Path:
+    """The settings of a file of episodes: beside it, or where it is a link and has none there, beside what it leads to."""
+    beside = path.with_name(path.name + SETTINGS)
+    if beside.exists() or not path.is_symlink():
+        return beside
+    file = resolved(path)
+    return file.with_name(file.name + SETTINGS)
 
 
 def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
@@ -100,8 +122,9 @@ def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
     """
     if path is None:
         return nullcontext()
+    file = resolved(path)  # through a link to it a second one must see the same lock
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WriteFailed(
             f"{path.parent} cannot be made: {error.strerror or error}. Choose another file for the episodes"
@@ -109,7 +132,7 @@ def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
     if path.is_dir():
         raise BadData(f"{path} is not a regular file: choose another file for the episodes")
     return only_writer(
-        path.with_name(f".{path.name}.lock"), str(path), "wait for it, end it, or choose another --out"
+        file.with_name(f".{file.name}.lock"), str(path), "wait for it, end it, or choose another --out"
     )
 
 

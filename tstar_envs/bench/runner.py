@@ -11,22 +11,31 @@ import hashlib
 import inspect
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tstar_envs.bench.agents.protocol import Agent
-from tstar_envs.bench.failures import AgentError, EnvironmentFailed, failure, raised
+from tstar_envs.bench.failures import AgentError, failure
 from tstar_envs.bench.interrupts import Interrupts
 from tstar_envs.bench.results import Key
 from tstar_envs.bench.steps import StepsTogether
+from tstar_envs.bench.usage import Call
 from tstar_envs.bench.workers import Workers
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import TStarError
+from tstar_envs.errors import EnvironmentFailed, TStarError
+from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, said, shown
+from tstar_envs.hooks import reset_result
 from tstar_envs.playing import new_episode, write_step
 from tstar_envs.record import Episode
+from tstar_envs.record_fields import CALL, fault
 from tstar_envs.registry import EnvEntry
 
+LONGEST_REPLY = 4_000_000  # characters, as many as a program may answer
+MOST_ATTEMPTS = (
+    100  # at one task in one episode: an agent whose ``again`` never says no would play it for ever
+)
+CLOSE_SECONDS = 10.0  # for an agent to close, and for what it started to end
 ERRORS_IN_A_ROW = 5  # beside those that were under way: then something is broken for good, and going on would only fill the file
 
 
@@ -132,22 +141,44 @@ def play_all(
                     yield episode
                 ended.task_done()
             loop.run_until_complete(_all(players))
+        except SystemExit as error:  # of a task that an agent started: asyncio lets it out of the loop
+            raise AgentError(raised("a task that the agent started", error)) from error
         finally:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            # Also asks those for their exceptions that are over.
-            loop.run_until_complete(_all({*tasks, *players}))
-            loop.run_until_complete(_close(seats))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            table.close()
-            loop.close()
+            # Each part is waited for no longer than ``CLOSE_SECONDS``: an agent may neither let itself be cancelled nor close.
+            try:
+                _end(loop, players)
+                close_error = loop.run_until_complete(table.close_agents(seats))
+                _end(loop, [loop.create_task(loop.shutdown_asyncgens())], cancelled=False)
+                _end(loop, ())
+            finally:
+                table.close()
+                loop.close()
+        if close_error is not None:
+            raise close_error
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Asyncio's own report of what no one waited for; Ctrl-C in a task has left the loop already and is no fault."""
-    if not isinstance(context.get("exception"), KeyboardInterrupt):
-        loop.default_exception_handler(context)
+    """Asyncio's own report of what no one waited for; Ctrl-C and sys.exit() in a task have left the loop already."""
+    error = context.get("exception")
+    if isinstance(error, KeyboardInterrupt | SystemExit) or (
+        error is None and isinstance(context.get("task"), asyncio.Task)
+    ):
+        return  # a task that would not end is given up (``_end``)
+    loop.default_exception_handler(context)
+
+
+def _end(
+    loop: asyncio.AbstractEventLoop, players: Collection[asyncio.Task[None]], cancelled: bool = True
+) -> None:
+    """Cancel what is under way, and ask those for their exceptions that are over."""
+    tasks = asyncio.all_tasks(loop) if cancelled else set()
+    for task in tasks:
+        task.cancel()
+    if waited := {*tasks, *players}:
+        ended, _ = loop.run_until_complete(asyncio.wait(waited, timeout=CLOSE_SECONDS))
+        for task in ended:
+            if not task.cancelled():
+                task.exception()
 
 
 async def _next(
@@ -166,14 +197,6 @@ async def _next(
     return waiting.result()
 
 
-async def _close(seats: Sequence[Seat]) -> None:
-    """Agents may hold connections or programs."""
-    for seat in seats:
-        close = getattr(seat.agent, "close", None)
-        if close is not None and inspect.isawaitable(result := close()):
-            await result
-
-
 async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -183,7 +206,7 @@ class _Table:
 
     def __init__(self, setting: Setting, seats: int, interrupts: Interrupts) -> None:
         several = seats > 1
-        self._setting = setting
+        self._setting, self._interrupts = setting, interrupts
         # One thread for all environments: families share caches and connections that know of no other.
         self._environments = Workers(1 if several else 0, interrupts.expected)
         self._agents = Workers(seats if several else 0, interrupts.expected)
@@ -193,6 +216,35 @@ class _Table:
         self._environments.close()
         self._agents.close()
 
+    async def close_agents(self, seats: Sequence[Seat]) -> AgentError | None:
+        """Close every agent, which may hold connections or programs; the first that fails is the answer, after all have been asked."""
+        failed: AgentError | None = None
+        for seat in seats:
+            try:
+                await self._close_agent(seat.agent)
+            except TStarError as error:
+                failed = failed or (error if isinstance(error, AgentError) else AgentError(f"{said(error)}"))
+            except TimeoutError:
+                failed = failed or AgentError(f"the agent's close() did not end within {CLOSE_SECONDS:g} s")
+        return failed
+
+    async def _close_agent(self, agent: Agent) -> None:
+        close = _trait(agent, "close")
+        if close is None:
+            return
+        if self._agents.count and not inspect.iscoroutinefunction(close):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                result = await self._agents.run(called, "the agent", AgentError, close)
+        else:
+            with self._interrupts.welcome():
+                result = called("the agent", AgentError, close)
+        if inspect.isawaitable(result):
+            closing = asyncio.ensure_future(awaited("the agent", AgentError, "close", result))
+            ended, _ = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            if not ended:
+                raise TimeoutError
+            closing.result()
+
     async def sit(self, seat: Seat, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
         """Play one episode after another until none is left."""
         for task, sample in left:
@@ -201,7 +253,17 @@ class _Table:
 
     async def _episode(self, seat: Seat, task: str, sample: int) -> Episode:
         setting = self._setting
-        episode = new_episode(seat.env, setting.entry, setting.name, task, sample=sample, seed=setting.seed)
+        episode: Episode = called(
+            "the environment",
+            EnvironmentFailed,
+            new_episode,
+            seat.env,
+            setting.entry,
+            setting.name,
+            task,
+            sample=sample,
+            seed=setting.seed,
+        )
         episode.panel = setting.panel
         error: TStarError | None = None
         try:
@@ -218,7 +280,7 @@ class _Table:
     async def _attempt(self, seat: Seat, episode: Episode) -> bool:
         """Play the task once; whether the agent wants to try again."""
         env, agent = seat
-        observation, info = await self._environments.run(_reset, env, episode.task)
+        observation, info = await self._environments.run(reset_result, env, episode.task)
         episode.begin(observation, info)
         seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
         message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
@@ -229,50 +291,96 @@ class _Table:
             seconds = time.perf_counter() - began
             if not isinstance(reply, str):
                 raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
+            if len(reply) > LONGEST_REPLY:
+                raise AgentError(
+                    f"act(observation, info) must return at most {LONGEST_REPLY:,} characters, returned {len(reply):,}"
+                )
             result = await self._steps.step(env, reply)
             write_step(episode, reply, result)
             episode.steps[-1].seconds = round(seconds, 6)
             observation, info = result.observation, result.info
             if result.over:
                 break
-        again: Callable[..., Any] | None = getattr(agent, "again", None)
-        return again is not None and bool(
-            await self._ask(seat, episode, again, observation, result.reward, info)
-        )
+        again: Callable[..., Any] | None = _trait(agent, "again")
+        if again is None:
+            return False
+        answer = await self._ask(seat, episode, again, observation, result.reward, info)
+        wanted = False if answer is None else as_bool(answer)
+        if wanted is None:
+            raise AgentError(
+                f"again(observation, reward, info) must return True or False, found {shown(answer)}"
+            )
+        if wanted and len(episode.attempts) + 1 >= MOST_ATTEMPTS:
+            raise AgentError(
+                f"again(observation, reward, info) returned True after attempt {MOST_ATTEMPTS} at one task: it must say False in the end"
+            )
+        return wanted
 
     async def _ask(self, seat: Seat, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
-        """Call an agent; what it asked of its model meanwhile is recorded, whether it succeeds or not."""
+        """Call an agent, which is foreign code; what it asked of its model meanwhile is recorded, whether it succeeds or not.
+
+        Raises:
+            AgentError: it raised something: that costs this episode, not the run.
+        """
         try:
             if inspect.iscoroutinefunction(function):
-                return await function(*args)
-            workers = self._environments if getattr(seat.agent, "privileged", False) is True else self._agents
-            result = await workers.run(function, *args)
-            return await result if inspect.isawaitable(result) else result
-        except TStarError:
+                result = called("the agent", AgentError, function, *args)
+            else:
+                workers = self._environments if _trait(seat.agent, "privileged") is True else self._agents
+                result = await workers.run(called, "the agent", AgentError, function, *args)
+            if inspect.isawaitable(result):
+                result = await awaited("the agent", AgentError, getattr(function, "__name__", ""), result)
+        except BaseException:
+            with suppress(AgentError):  # what it raised is the better message
+                _take_calls(seat.agent, episode)
             raise
-        except Exception as error:  # an agent is foreign code: its crash costs this episode, not the run
-            raise AgentError(raised("the agent", error)) from error
-        finally:
-            calls = getattr(seat.agent, "calls", [])
-            for call in calls:
-                call.step, call.attempt = len(episode.steps), len(episode.attempts)
-                episode.calls.append(call.record())
-            calls.clear()
+        _take_calls(seat.agent, episode)
+        return result
 
     async def _measure(self, env: TextEnv[Any, Any], episode: Episode) -> None:
+        # A measurement that fails says nothing about the episode, which was played.
         try:
-            episode.extra["progress"] = await self._environments.run(env.progress)
-        except Exception as error:  # noqa: BLE001 - a measurement that fails says nothing about the episode, which was played
-            episode.extra["progress_unknown"] = f"{type(error).__name__}: {error}"
+            found = await self._environments.run(called, "progress", EnvironmentFailed, env.progress)
+        except TStarError as error:
+            cause = error.__cause__ if isinstance(error, EnvironmentFailed) and error.__cause__ else error
+            episode.extra["progress_unknown"] = f"{type(cause).__name__}: {said(cause)}"
+            return
+        number = as_number(found)
+        if number is None or not 0 <= number <= 1:
+            episode.extra["progress_unknown"] = (
+                f"progress() must return a number from 0 to 1, found {shown(found)}"
+            )
+        else:
+            episode.extra["progress"] = number
 
 
-def _reset(env: TextEnv[Any, Any], task: str) -> tuple[str, dict[str, Any]]:
-    try:
-        return env.reset(options={"task": task})
-    except TStarError:
-        raise
-    except Exception as error:
-        raise EnvironmentFailed(raised("the environment", error)) from error
+def _trait(agent: Agent, name: str) -> Any:
+    """What an agent may have or not; None where it has not. Reading it may run the agent's code."""
+    return called("the agent", AgentError, getattr, agent, name, None)
+
+
+def _take_calls(agent: Agent, episode: Episode) -> None:
+    """Move what an agent noted of its model into the record.
+
+    Raises:
+        AgentError: ``calls`` is no list of ``Call``, or one holds what no record may.
+    """
+    calls = _trait(agent, "calls")
+    if calls is None:
+        return
+    if not isinstance(calls, list) or not all(isinstance(call, Call) for call in calls):
+        raise AgentError(
+            f"the agent's calls must be a list of tstar_envs.bench.usage.Call, found {shown(calls)}"
+        )
+    taken = calls[:]
+    calls.clear()
+    for call in taken:
+        call.step, call.attempt = len(episode.steps), len(episode.attempts)
+        if found := fault(dict(call.record()), CALL):
+            raise AgentError(
+                f"the agent's calls hold one whose {found.name!r} must be {found.must}, found {shown(found.value)}"
+            )
+        episode.calls.append(call.record())
 
 
 def _keep_attempt(episode: Episode) -> None:

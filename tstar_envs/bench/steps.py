@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tstar_envs.bench.failures import EnvironmentFailed, raised
 from tstar_envs.bench.workers import Workers
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
-from tstar_envs.playing import StepResult
+from tstar_envs.hooks import StepResult, prepared, step_result
 
 Env = TextEnv[Any, Any]
 Waiting = list[tuple[Env, str, "asyncio.Future[StepResult]"]]
@@ -58,9 +57,9 @@ class StepsTogether:
 def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarError]:
     """Step environments of one family, after what they share (``TextEnv.prepare_group_step``); what fails costs its own row."""
     try:
-        failed = type(envs[0]).prepare_group_step(envs, replies)
-    except Exception as error:  # noqa: BLE001 - reported as what it is, a fault of the environment
-        failed = dict.fromkeys(range(len(envs)), _as_suite_error(error))  # type: ignore[arg-type]
+        failed: dict[int, TStarError] = {**prepared(envs, replies)}
+    except TStarError as error:
+        failed = dict.fromkeys(range(len(envs)), error)
     return [
         failed[i] if i in failed else _step(env, reply)
         for i, (env, reply) in enumerate(zip(envs, replies, strict=True))
@@ -69,11 +68,6 @@ def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarErr
 
 def _step(env: Env, reply: str) -> StepResult | TStarError:
     try:
-        observation, reward, terminated, truncated, info = env.step(reply)
-    except Exception as error:  # noqa: BLE001 - one episode's, not the run's
-        return _as_suite_error(error)
-    return StepResult(observation, reward, bool(terminated or truncated), bool(terminated), info)
-
-
-def _as_suite_error(error: Exception) -> TStarError:
-    return error if isinstance(error, TStarError) else EnvironmentFailed(raised("the environment", error))
+        return step_result(env, reply)
+    except TStarError as error:
+        return error

@@ -6,11 +6,15 @@ then it gets the environment itself, and the evaluation says so.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tstar_envs.bench.failures import AgentError
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import TStarError
+from tstar_envs.errors import EnvironmentFailed, TStarError
+from tstar_envs.foreign import called, dismiss
+from tstar_envs.hooks import checked_text
 from tstar_envs.registry import find_entry
 
 
@@ -37,7 +41,9 @@ class EnvironmentView:
         self.env_id = env.spec.id if env.spec is not None else type(env).__name__
         self.horizon = None if env.horizon_varies else env.horizon
         self.prompt_style = env.prompt_style
-        self._prompt = {style: env.prompt(style) for style in env.prompt_styles}
+        self._prompt = {
+            style: checked_text(f"prompt({style!r})", env.prompt(style)) for style in env.prompt_styles
+        }
         self._demonstrations = _demonstrating(env)
         self.tools = env.tools
 
@@ -90,8 +96,18 @@ def bind_agent(agent: Any, env: TextEnv[Any, Any]) -> bool:
 
     Returns:
         Whether the agent is privileged: it got the environment itself, expert included.
+
+    Raises:
+        AgentError: its ``bind`` raised something.
+        EnvironmentFailed: what the environment says of itself raised something, or is no text.
     """
     privileged = getattr(agent, "privileged", False) is True
     if bind := getattr(agent, "bind", None):
-        bind(env if privileged else EnvironmentView(env))
+        shown = env if privileged else called("the environment", EnvironmentFailed, EnvironmentView, env)
+        bound = called("the agent", AgentError, bind, shown)
+        if inspect.isawaitable(bound):
+            dismiss(bound)
+            raise AgentError(
+                "the agent's bind must not be a coroutine (async def): nothing would wait for it"
+            )
     return privileged

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from tstar_envs.errors import UnknownOption
+
 Result = TypeVar("Result")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
@@ -16,21 +18,35 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 class Workers:
     """A number of threads that take calls off one queue, in order.
 
+    Attributes:
+        count: how many calls may run at the same time.
+
     Args:
         count: how many calls may run at the same time; 0 runs them where they are made.
         around: makes the ``with`` block in which a call runs that is run where it is made.
+
+    Raises:
+        UnknownOption: the system starts no more threads.
     """
 
     def __init__(self, count: int, around: Callable[[], AbstractContextManager[None]]) -> None:
         self._around = around
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._count = count
-        for _ in range(count):
-            threading.Thread(target=self._work, daemon=True).start()
+        self.count = count
+        for started in range(count):
+            try:
+                threading.Thread(target=self._work, daemon=True).start()
+            except RuntimeError as error:
+                self.count = started
+                self.close()
+                raise UnknownOption(
+                    f"this machine starts no more than {started} threads ({error}), and {count} episodes at once need one each: "
+                    "choose a lower --concurrency"
+                ) from error
 
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function and wait for it; what it raises is raised."""
-        if not self._count:
+        if not self.count:
             with self._around():
                 return function(*args)
         loop = asyncio.get_running_loop()
@@ -40,7 +56,7 @@ class Workers:
 
     def close(self) -> None:
         """Let the threads end when their present calls do."""
-        for _ in range(self._count):
+        for _ in range(self.count):
             self._jobs.put(None)
 
     def _work(self) -> None:
@@ -61,5 +77,10 @@ def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         answer.set_result(result)
+    elif isinstance(error, StopIteration | GeneratorExit | asyncio.CancelledError):
+        # A future takes no StopIteration, and the others would end who waits as if somebody had asked for it.
+        answer.set_exception(
+            RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+        )
     else:
         answer.set_exception(error)

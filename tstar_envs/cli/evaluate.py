@@ -19,7 +19,7 @@ from tstar_envs.cli.eval_command import EvalCommand
 from tstar_envs.cli.evaluation import Evaluation, prepare
 from tstar_envs.cli.figures import Row, estimate_table, figures_table, suite_table
 from tstar_envs.cli.live import Live
-from tstar_envs.errors import UnknownOption
+from tstar_envs.errors import TStarError, UnknownOption
 from tstar_envs.panel import panel
 from tstar_envs.record import Episode
 from tstar_envs.registry import find_entry
@@ -152,13 +152,14 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
                     results.append(episode)
                 done.update(latest([episode]))
                 live.add(episode)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TStarError) as stopped:
         again = (
             "the same command again goes on from here"
             if results is not None
             else "with --out it could go on from here"
         )
-        say(console, f"interrupted: {again}", "yellow")
+        what = "interrupted" if isinstance(stopped, KeyboardInterrupt) else "stopped"
+        say(console, f"{what}: {again}", "yellow")
         if results is not None:
             # The signal may have come between the writing of a record and its counting.
             played.done = results.episodes()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tstar_envs.bench.agents import Agent, ModelOptions, load_agent, more_agents, options_of
+from tstar_envs.bench.handles import require_handles
 from tstar_envs.bench.results import Key
 from tstar_envs.bench.runner import Seat, Setting
 from tstar_envs.bench.what_agents_see import bind_agent
@@ -14,6 +15,7 @@ from tstar_envs.cli.eval_command import EvalCommand
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import UnknownOption, UnknownTask
+from tstar_envs.hooks import task_ids_of
 from tstar_envs.panel import panel
 from tstar_envs.registry import EnvEntry
 
@@ -95,15 +97,15 @@ class Evaluation:
             missing: episodes to play; more seats are not made.
 
         Raises:
-            UnknownOption: a concurrency that the agent cannot have.
+            UnknownOption: a concurrency that the agent, or this machine, cannot have.
         """
         command = self.command
         wanted = (
             command.concurrency if command.concurrency is not None else getattr(self.agent, "concurrency", 1)
         )
-        agents = more_agents(
-            self.agent, max(1, min(wanted, missing)), command.agent, lambda: _load(command, self.entry)
-        )
+        count = max(1, min(wanted, missing))
+        require_handles(count, self.agent)
+        agents = more_agents(self.agent, count, command.agent, lambda: _load(command, self.entry))
         seats = [Seat(self.env, self.agent)]
         for agent in agents[1:]:
             env = make_env(self.entry, {"split": command.split, **self.options})
@@ -185,7 +187,7 @@ def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tup
     """The tasks to play, and the panel that they are of."""
     if command.samples < 1:
         raise UnknownOption(f"--samples must be at least 1, got {command.samples}")
-    ids, of, shown = list(env.task_ids(command.split)), f"split {command.split!r}", ""
+    ids, of, shown = task_ids_of(env, command.split), f"split {command.split!r}", ""
     if command.panel is not None:
         chosen = panel(command.panel)
         if command.split != "test":

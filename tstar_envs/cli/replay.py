@@ -72,7 +72,10 @@ def run(command: ReplayCommand, console: Console) -> int:
     if len(ids) > 1:
         raise BadData(f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each")
     entry = find_entry(ids[0])
-    wanted = recordings(episodes)
+    try:
+        wanted = recordings(episodes)
+    except BadData as error:
+        raise BadData(f"{command.file}, {error}") from error
     options, message = _options(command, entry)
     if "data" not in options and {e.tier for e in episodes} == {"mini"} and entry.has_public_data():
         options["data"] = "mini"  # the public data came to this machine since then

@@ -15,8 +15,6 @@ from tstar_envs.cli.options import parse_options
 from tstar_envs.errors import MissingExtra, UnknownOption
 from tstar_envs.registry import find_entry
 
-_BACKLOG = 2048
-
 
 @dataclass(frozen=True, kw_only=True)
 class ServeCommand:
@@ -34,8 +32,26 @@ class ServeCommand:
     """Maximum number of sessions, each with one episode, at the same time."""
     idle_seconds: float = 600.0
     """Seconds without a call after which a session is closed."""
+    allow_host: tuple[str, ...] = ()
+    """Additional host names to accept. On a loopback address only loopback names are accepted, as a protection against DNS rebinding."""
+    connections: int = 1_000
+    """Maximum number of open connections; a further one replaces the longest idle one, or is refused."""
+    max_body_bytes: int = 4 << 20
+    """Maximum number of bytes in the body of one request, or in one message of a session."""
+    head_timeout: float = 30.0
+    """Seconds within which the headers of a request must arrive."""
+    body_timeout: float = 30.0
+    """Seconds within which the body of a request must arrive, and within which a client must read some of an answer."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
     """Option of the environment, for example topk=1; may be repeated."""
+
+
+_RANGES = (
+    ("connections", 4, 1_000_000),
+    ("max_body_bytes", 1024, 1 << 32),
+    ("head_timeout", 0.1, 86_400),
+    ("body_timeout", 0.1, 86_400),
+)
 
 
 def run(command: ServeCommand, console: Console) -> int:
@@ -50,13 +66,16 @@ def run(command: ServeCommand, console: Console) -> int:
     """
     if not 0 <= command.port <= 65_535:
         raise UnknownOption(f"--port must be from 0 to 65535, got {command.port}")
+    for name, low, high in _RANGES:
+        value = getattr(command, name)
+        if not low <= value <= high:
+            raise UnknownOption(f"--{name.replace('_', '-')} must be from {low:g} to {high:g}, got {value}")
     entry = find_entry(command.env)
     options = parse_options(entry, command.option, {"split": "--split"})
     # Before the imports, which take seconds, so that a port already in use is reported at once.
     with _listen(command.host, command.port) as listener:
         try:
-            import uvicorn
-
+            from tstar_envs.adapters.guarded import Limits, behind_guard, server_of
             from tstar_envs.adapters.openenv import create_app
         except MissingExtra:
             raise
@@ -75,12 +94,13 @@ def run(command: ServeCommand, console: Console) -> int:
             console,
             f"{entry.id} for OpenEnv is listening on http://{shown}:{port} ({command.sessions} sessions); Ctrl-C ends it",
         )
-        config = uvicorn.Config(
-            app, backlog=_BACKLOG, log_level="warning", access_log=False, timeout_graceful_shutdown=3
+        limits = Limits(
+            command.connections, command.head_timeout, command.body_timeout, command.max_body_bytes
         )
+        server = server_of(behind_guard(app, command.host, command.allow_host, limits), limits)
         # Uvicorn ends by Ctrl-C itself and raises it again, but not where a shell made the program deaf to it.
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
         say(console, "stopped")
     return 0
 
@@ -93,7 +113,7 @@ def _listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(_BACKLOG)
+            listener.listen(socket.SOMAXCONN)  # at once; the server's own bound follows
         except OSError:
             listener.close()
             raise

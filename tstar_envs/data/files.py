@@ -284,11 +284,17 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     # One name for all writers of a file (``lock`` keeps a second one out), so that what a killed one left is written over.
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        with open(temporary, "wb") as handle:
+        # Made anew: a link of that name would lead the writing elsewhere.
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is None:  # a full disk: the system names no file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
 from tstar_envs.data.files import parse_json
 from tstar_envs.errors import BadData, InUse, WriteFailed
 
 if sys.platform != "win32":
     import fcntl
+
+
+_LONGEST = 4096  # bytes of a lock
 
 
 @contextmanager
@@ -34,38 +38,47 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
 
     Raises:
         InUse: another process holds it; the message names its process, host and start.
-        WriteFailed: the lock file cannot be made, or the file system has no locks.
+        WriteFailed: the lock file cannot be made, something else stands there, or the file system has no locks.
     """
+    holder = {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
     with _taken(path, what, advice) as handle:
-        handle.truncate(0)
-        handle.write(
-            json.dumps(
-                {
-                    "process": os.getpid(),
-                    "host": socket.gethostname(),
-                    "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-                }
-            )
-        )
-        handle.flush()
         try:
+            try:
+                handle.truncate(0)
+                handle.write(json.dumps(holder).encode())
+            except OSError as error:  # a full disk
+                raise _unwritable(path, what, error) from error
             yield
         finally:
             # While it is held: who opened it meanwhile sees that it is gone (``_taken``).
             path.unlink(missing_ok=True)
 
 
-def _taken(path: Path, what: str, advice: str) -> TextIO:
+def _unwritable(path: Path, what: str, error: OSError | ValueError) -> WriteFailed:
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return WriteFailed(f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}")
+
+
+def _opened(path: str, flags: int) -> int:
+    """Never what a link leads to, and without waiting for the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+
+def _taken(path: Path, what: str, advice: str) -> FileIO:
     """The lock file, open and locked."""
     while True:
         try:
-            handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - closed by the caller
+            handle = FileIO(path, "a+", opener=_opened)
         except (OSError, ValueError) as error:
-            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-            raise WriteFailed(
-                f"{str(path)!r:.300} cannot be written: {reason}. Choose another place for {what}"
-            ) from error
+            if path.is_symlink():
+                raise _not_ours(path, "is a link") from error
+            raise _unwritable(path, what, error) from error
         try:
+            _require_ours(handle, path)
             _take(handle.fileno(), path, what, advice)
             if _is_at(handle.fileno(), path):
                 return handle
@@ -75,9 +88,33 @@ def _taken(path: Path, what: str, advice: str) -> TextIO:
         handle.close()  # its holder removed it between the two calls: make it anew
 
 
+def _require_ours(handle: FileIO, path: Path) -> None:
+    """Refuse a file that no lock of ours can be: it would be emptied, and removed in the end.
+
+    Raises:
+        WriteFailed: it is none.
+    """
+    found = os.fstat(handle.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_ours(path, "is no regular file")
+    if found.st_nlink > 1:
+        raise _not_ours(path, "is another file's second name")
+    if found.st_size > _LONGEST:
+        raise _not_ours(path, "holds something else")
+    handle.seek(0)
+    content = handle.read(_LONGEST)
+    # One that a full disk left may have lost its end.
+    if content and not content.startswith(b'{"process": '):
+        raise _not_ours(path, "holds something else")
+
+
+def _not_ours(path: Path, why: str) -> WriteFailed:
+    return WriteFailed(f"{path} stands where the lock would be, and {why}: move it away")
+
+
 def _is_at(descriptor: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
         return False
 

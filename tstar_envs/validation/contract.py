@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import pairwise
 
+from tstar_envs.errors import EnvironmentFailed
 from tstar_envs.task_set import task_set
 from tstar_envs.tools import action_of, call_of
 from tstar_envs.validation.finding import ERROR, SKIP, Finding, verdict_of
@@ -98,7 +99,11 @@ def observations_fit(subject: Subject) -> Finding:
                 f"task {episode.task!r}, {episode.agent}: the observation after step {at} is not in the observation space"
             )
     for task in subject.tasks:
-        _, info = env.reset(options={"task": task})
+        try:
+            _, info = env.reset(options={"task": task})
+        except EnvironmentFailed as error:
+            problems.append(f"task {task!r}: {error}")
+            continue
         wrong = [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]
         problems += [f"task {task!r}: info[{name!r}] is no {_INFO[name].__name__}" for name in wrong]
     steps = sum(len(episode.steps) for episode in subject.episodes)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tstar_envs.bench.agents.chat import ChatOptions
+from tstar_envs.bench.agents.checked import another_of, traits
 from tstar_envs.bench.agents.command import CommandAgent
 from tstar_envs.bench.agents.endpoint import Endpoint
 from tstar_envs.bench.agents.human import HumanAgent
@@ -18,6 +19,7 @@ from tstar_envs.bench.agents.prompting import METHODS
 from tstar_envs.bench.agents.protocol import Agent, FunctionAgent
 from tstar_envs.bench.agents.random import RandomAgent
 from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
+from tstar_envs.foreign import raised
 from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
 
 BUILT_IN = ("random", "oracle", "human", "tiny", *METHODS, "command")
@@ -139,7 +141,7 @@ def more_agents(first: Agent, count: int, spec: str, load: Callable[[], Agent]) 
         return [first]
     another = getattr(first, "another", None)
     if callable(another):
-        return [first, *(another() for _ in range(count - 1))]
+        return [first, *(another_of(spec, first, another) for _ in range(count - 1))]
     if spec not in BUILT_IN and spec.partition(":")[0] not in BUILT_IN:
         found = _find(spec)
         if not isinstance(found, type) and callable(getattr(found, "act", None)):
@@ -199,10 +201,10 @@ def _import(spec: str, module_name: str) -> Any:
         raise UnknownOption(f"agent {spec!r}: importing {module_name} failed: {error}") from error
     except TStarError:
         raise
-    except Exception as error:  # the user's module: whatever it raises is shown as one line
-        raise UnknownOption(
-            f"agent {spec!r}: importing {module_name} raised {type(error).__name__}: {error}"
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's module: whatever it raises is shown as one line
+        raise UnknownOption(f"agent {spec!r}: {raised(f'importing {module_name}', error)}") from error
 
 
 def _no_temperature(spec: str, temperature: float) -> UnknownOption:
@@ -250,8 +252,10 @@ def _make(spec: str, factory: Any, arguments: dict[str, Any]) -> Any:
         raise UnknownOption(f"agent {spec!r}: {error}") from error
     except TStarError:
         raise
-    except Exception as error:  # the user's code: whatever it raises is shown as one line
-        raise UnknownOption(f"agent {spec!r}: making it raised {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's code: whatever it raises is shown as one line
+        raise UnknownOption(f"agent {spec!r}: {raised('making it', error)}") from error
 
 
 def _complete(spec: str, agent: Any) -> Agent:
@@ -259,11 +263,10 @@ def _complete(spec: str, agent: Any) -> Agent:
         raise UnknownOption(
             f"agent {spec!r} made a {type(agent).__name__} without act(observation, info); {_FORMS}"
         )
-    if not isinstance(getattr(agent, "env_options", {}), dict):
-        raise UnknownOption(f"agent {spec!r}: env_options must be a dict, found {agent.env_options!r:.80}")
+    own = traits(spec, agent, _OPTIONAL)
     if not callable(getattr(agent, "reset", None)):
         wrapped = FunctionAgent(agent.act)
-        wrapped.__dict__.update({name: getattr(agent, name) for name in _OPTIONAL if hasattr(agent, name)})
+        wrapped.__dict__.update(own)
         return wrapped
     complete: Agent = agent
     return complete

@@ -11,13 +11,11 @@ from tstar_envs.bench.accounts import Accounts, account
 from tstar_envs.bench.prices import PriceTable
 from tstar_envs.bench.recorded import Recorded, collect, settings_of
 from tstar_envs.bench.report.paper import Part, parts
-from tstar_envs.bench.results import latest
+from tstar_envs.bench.results import SETTINGS, latest, settings_path
 from tstar_envs.bench.stats import Summary, summarise
 from tstar_envs.data.files import find_files
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 from tstar_envs.record import Episode, read_episodes
-
-CONFIG = ".config.json"
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,11 @@ def find_evaluations(given: Sequence[Path]) -> tuple[list[Path], int]:
             found.setdefault(path.resolve(), path)
             continue
         inside = find_files(path, [".jsonl"])
-        ours = [file for file in inside if file.with_name(file.name + CONFIG).exists()]
+        ours = [file for file in inside if settings_path(file).exists()]
         passed += len(inside) - len(ours)
         if not ours:
             raise UnknownOption(
-                f"{path} holds no evaluation (FILE.jsonl with FILE.jsonl{CONFIG} beside it): give the folder of eval --out"
+                f"{path} holds no evaluation (FILE.jsonl with FILE.jsonl{SETTINGS} beside it): give the folder of eval --out"
             )
         for file in ours:
             found.setdefault(file.resolve(), file)

@@ -1,0 +1,35 @@
+"""What the rules of the suite's families say passes the check that an environment of one's own has in every step."""
+
+from dataclasses import replace
+
+import pytest
+from contract_walk import FOR_EVERY_ENV, make, reply_for
+
+from tstar_envs import EnvEntry, TextEnv
+from tstar_envs.hooks import check_attributes, reset_result, stepped, task_ids_of
+from tstar_envs.outcome import checked, is_plain
+from tstar_envs.record import Step
+
+pytestmark = FOR_EVERY_ENV
+
+
+def test_what_its_rules_say_is_what_the_fields_name(entry: EnvEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make(entry.id)
+    assert env._foreign != entry.id.startswith("tstar/") and TextEnv._foreign
+    monkeypatch.setattr(type(env), "_foreign", True)
+    apply, seen = env._apply, []
+    monkeypatch.setattr(env, "_apply", lambda *asked: seen.append(apply(*asked)) or seen[-1])
+    check_attributes(env)
+    for task in task_ids_of(env, env.split)[:3]:
+        reset_result(env, task)
+        for number in range(6):
+            reply = reply_for(env, number)
+            observation, _, terminated, truncated, info = stepped(env, reply)
+            Step.from_info(reply, observation, info)
+            if terminated or truncated:
+                break
+    assert len(seen) > 6
+    for outcome in seen:
+        listed = None if outcome.admissible is None else list(outcome.admissible)
+        plain = replace(outcome, admissible=listed)
+        assert is_plain(outcome) or checked(outcome) == plain, "nothing is made otherwise by the check"
