@@ -11,7 +11,7 @@ from rich.console import Console
 from tstar_envs import TextEnv, UnknownOption, find_entry
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
-from tstar_train.engines.check import check_agreement, hand_over
+from tstar_train.engines.check import check_agreement, require_following
 from tstar_train.engines.factory import make_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.loop import Trainer
@@ -57,7 +57,7 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
     trainer = trainer_of(config, policy, world)
     if not trainer.engine.exact:
         with together(world):
-            hand_over(policy, trainer.engine, trainer.learner.weights())
+            require_following(policy, trainer.engine, trainer.learner.weights)
     return trainer
 
 

@@ -12,7 +12,7 @@ from policies import random_policy, trainer
 from rich.console import Console
 
 from tstar_envs import MissingExtra, UnknownOption, find_entry
-from tstar_train.engines.check import EngineMismatch, hand_over
+from tstar_train.engines.check import EngineMismatch, hand_over, require_following
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import require_device
 from tstar_train.loop import iterate
@@ -175,3 +175,71 @@ def test_the_refusal_says_where_both_are_and_the_way_out(device, vllms, said):
     with pytest.raises(UnknownOption, match=said):
         require_device("tiny", device, vllms)
     require_device("tiny", device, device)
+
+
+class Deaf(Copied):
+    """Takes over weights at its first hand-over and at no other."""
+
+    def sync(self, weights):
+        super().sync(weights)
+        self.stale = True
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["single", "half"])
+def test_an_engine_that_ignores_later_hand_overs_is_found_before_anything_is_sampled(dtype):
+    """In half precision the steps of training are smaller than what is rounding; at the start the weights are moved far."""
+    policy = random_policy()
+    policy.model.to(dtype)
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    state = torch.random.get_rng_state()
+    require_following(policy, Copied(policy), lambda: policy.model.state_dict().items())
+    with pytest.raises(
+        EngineMismatch, match="does not follow the trainer's weights; nothing was trained|still differ by"
+    ):
+        require_following(policy, Deaf(policy), lambda: policy.model.state_dict().items())
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True)), "put back"
+    assert torch.equal(state, torch.random.get_rng_state()), "nothing was drawn from the run's generator"
+
+
+def test_one_that_stops_following_later_is_found_in_half_precision():
+    policy = random_policy()
+    policy.model.to(torch.bfloat16)
+    engine = Copied(policy)
+    hand_over(policy, engine, policy.model.state_dict().items())
+    engine.stale = True
+    with pytest.raises(EngineMismatch, match="follow the trainer's weights|still differ by"):
+        for _ in range(200):
+            with torch.no_grad():
+                for parameter in policy.model.parameters():
+                    parameter.mul_(1.01)
+            hand_over(policy, engine, policy.model.state_dict().items())
+
+
+def test_the_guard_holds_whatever_the_terms_of_the_loss_are():
+    """A loss of one's own that measures nothing, and a sampler at half the temperature."""
+
+    class OwnTerm:
+        def needs(self, sequence):
+            return any(sequence.advantages)
+
+        def __call__(self, outputs, micro, totals, reference):
+            return -(micro.advantages * outputs.logprobs[micro.which]).sum() / totals.weight, {}
+
+    policy = random_policy()
+    learner = TorchLearner(policy.model, None, Alone(), learning_rate=1e-3)
+    ids, mask = [(3 + 7 * n) % 900 for n in range(12)], [0] * 5 + [1] * 7
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([ids])).logits[0]
+
+    def rows(temperature):
+        said = torch.log_softmax(logits / temperature, dim=-1)
+        sampled = [float(said[n - 1, ids[n]]) if m else 0.0 for n, m in enumerate(mask)]
+        return dealt_steps([TokenSequence(ids, mask, sampled, [1.0] * 12)], [], 1)
+
+    batching = Batching(3072, 1.0, policy.codec.pad, torch.device("cpu"), 0.05)
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    with pytest.raises(EngineMismatch, match="differ by up to .* nats about a sampled token"):
+        update(learner, rows(0.5), [OwnTerm()], None, Alone(), factor=1.0, batching=batching)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True)), "no step"
+    stats = update(learner, rows(1.0), [OwnTerm()], None, Alone(), factor=1.0, batching=batching)
+    assert stats.logprob_difference_max < 1e-3 and stats.entropy is not None and stats.entropy > 0

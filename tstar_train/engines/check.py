@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -92,7 +93,8 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
 def hand_over(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tensor]]) -> None:
     """Bring an engine to the trainer's weights, and see by the fixed probe that one with a copy of them has indeed taken them over.
 
-    None of the known ways to keep old weights (packed copies, a prefix cache of before, memory given back) raises by itself.
+    None of the known ways to keep old weights (packed copies, a prefix cache of before, memory given back) raises by itself. Both
+    sides are compared, and how far both have moved since the first hand-over, in which what they always round otherwise cancels.
 
     Args:
         policy: with the trainer's model.
@@ -100,18 +102,108 @@ def hand_over(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tenso
         weights: of the model, by name.
 
     Raises:
-        EngineMismatch: they differ by more than rounding.
+        EngineMismatch: they differ by more than rounding, or the engine has not moved as the model has.
     """
     engine.sync(weights)
     if engine.exact:
         return
-    worst, most = _largest_difference(policy, engine), _rounding(policy, engine.exact)
+    scores = _probe_scores(policy, engine)
+    worst, most = _worst(abs(ours - theirs) for ours, theirs in scores), _rounding(policy, engine.exact)
     if not worst <= most:
         raise EngineMismatch(
             f"after the weights were handed over, the sampling engine and {policy.name} still differ by up to {worst:.3g} nats per token "
             f"on a fixed probe (at most {most} is rounding): the engine has other weights, or computes "
             f"{policy.model.config.model_type} otherwise; no step was taken"
         )
+    first = _FIRST.setdefault(engine, scores)
+    moved, behind = _moved(first, scores)
+    if behind > max(most, moved) / 2:
+        raise EngineMismatch(
+            f"{policy.name} has moved by {moved:.3g} nats per token on a fixed probe since its weights were first handed over, and the "
+            f"sampling engine differs from that by {behind:.3g}: it does not follow the trainer's weights; no step was taken"
+        )
+
+
+def require_following(
+    policy: Policy, engine: Engine, weights: Callable[[], Iterable[tuple[str, Tensor]]]
+) -> None:
+    """See once, before anything is sampled, that an engine with a copy of the weights follows them.
+
+    In half precision rounding hides the small steps of training, so the last trained weights are moved far, handed over, and put back
+    bit for bit. Nothing is drawn from a generator of the run.
+
+    Args:
+        policy: with the trainer's model.
+        engine: gets the weights.
+        weights: gives those of the model, by name, as they are now.
+
+    Raises:
+        EngineMismatch: the engine does not move with the model, or differs from it by more than rounding.
+    """
+    hand_over(policy, engine, weights())
+    if engine.exact:
+        return
+    before, most = _probe_scores(policy, engine), _rounding(policy, engine.exact)
+    kept = [(part, part.clone()) for part in _last_trained(policy)]
+    try:
+        moved = 0.0
+        for size in _SIZES:
+            _displace(kept, size)
+            moved = _worst(
+                abs(ours - score)
+                for (ours, _), score in zip(before, _own_scores(policy, engine), strict=True)
+            )
+            if not moved < 4 * most:
+                break
+        engine.sync(weights())
+        moved, behind = _moved(before, _probe_scores(policy, engine))
+    finally:
+        for part, value in kept:
+            part.copy_(value)
+    hand_over(policy, engine, weights())
+    if not (moved >= 4 * most and behind <= moved / 2):
+        raise EngineMismatch(
+            f"weights that moved {policy.name} by {moved:.3g} nats per token on a fixed probe were handed over, and the sampling engine "
+            f"differs from that by {behind:.3g}: it does not follow the trainer's weights; nothing was trained"
+        )
+
+
+# Scores of the fixed probe at an engine's first hand-over.
+_FIRST: WeakKeyDictionary[Engine, list[tuple[float, float]]] = WeakKeyDictionary()
+_SIZES = (1.0, 4.0, 16.0, 64.0, 256.0)  # times the spread of a weight
+_MOST_MOVED = 1 << 22  # numbers of one weight
+
+
+@torch.no_grad()
+def _last_trained(policy: Policy) -> list[Tensor]:
+    """The last trained weights of the model, up to and with a matrix; of a large one its beginning."""
+    found: list[Tensor] = []
+    for parameter in reversed([p for p in policy.model.parameters() if p.requires_grad]):
+        found.append(parameter.detach().view(-1)[:_MOST_MOVED])
+        if parameter.dim() > 1:
+            break
+    return found
+
+
+@torch.no_grad()
+def _displace(kept: list[tuple[Tensor, Tensor]], size: float) -> None:
+    """Move weights away from what they were by fixed noise of ``size`` times their spread."""
+    generator = torch.Generator().manual_seed(0)
+    for part, value in kept:
+        noise = torch.randn(len(value), generator=generator).to(value.device)
+        spread = float(value.float().std()) if len(value) > 1 else 0.0
+        part.copy_((value.float() + size * (spread or 0.02) * noise).to(part.dtype))
+
+
+def _moved(before: list[tuple[float, float]], now: list[tuple[float, float]]) -> tuple[float, float]:
+    """How far the model has moved, and by how much the engine's own move differs from that; nats per token."""
+    changes = [(o - o0, t - t0) for (o0, t0), (o, t) in zip(before, now, strict=True)]
+    return _worst(abs(ours) for ours, _ in changes), _worst(abs(ours - theirs) for ours, theirs in changes)
+
+
+def _worst(numbers: Iterable[float]) -> float:
+    """The largest; one that is no number counts as the largest."""
+    return max(numbers, key=lambda d: d if d == d else float("inf"))
 
 
 def _rounding(policy: Policy, exact: bool = True) -> float:
@@ -120,21 +212,33 @@ def _rounding(policy: Policy, exact: bool = True) -> float:
     return _SINGLE if exact or policy.model.device.type == "cpu" else _TENSOR_CORES
 
 
-@torch.no_grad()
 def _largest_difference(policy: Policy, engine: Engine) -> float:
     """The largest difference of the two in nats per token on the fixed texts; NaN if one of them has no number."""
+    return _worst(abs(ours - theirs) for ours, theirs in _probe_scores(policy, engine))
+
+
+def _probe_scores(policy: Policy, engine: Engine) -> list[tuple[float, float]]:
+    """What the model's own forward pass and the engine say of the end of each fixed text, in nats per token."""
+    rows, ends = _probe(policy, engine)
+    cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
+    theirs = engine.score([context for context, _ in cut], [tails for _, tails in cut])
+    ours = _own_scores(policy, engine)
+    return [(mine, said[0] / end) for mine, said, end in zip(ours, theirs, ends, strict=True)]
+
+
+@torch.no_grad()
+def _own_scores(policy: Policy, engine: Engine) -> list[float]:
+    return [_plain(policy, row, end) / end for row, end in zip(*_probe(policy, engine), strict=True)]
+
+
+def _probe(policy: Policy, engine: Engine) -> tuple[list[list[int]], list[int]]:
+    """The fixed texts, and how many tokens at the end of each are compared."""
     config = policy.model.config
     lengths = [min(length, engine.limit) for length in _LENGTHS]
     if attention_window(config) is not None or unscaled_positions(config) is not None:
         lengths.append(engine.limit)
     rows = [_text(length, number, policy) for number, length in enumerate(lengths)]
-    ends = [min(_TAIL, len(row) // 2) for row in rows]
-    cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
-    ours = engine.score([context for context, _ in cut], [tails for _, tails in cut])
-    differences = [
-        abs(mine[0] - _plain(policy, row, end)) / end for mine, row, end in zip(ours, rows, ends, strict=True)
-    ]
-    return max(differences, key=lambda d: d if d == d else float("inf"))
+    return rows, [min(_TAIL, len(row) // 2) for row in rows]
 
 
 def _text(length: int, number: int, policy: Policy) -> list[int]:

@@ -64,14 +64,9 @@ class PolicyTerm:
             clip_high=self._clip_high,
             denominator=totals.weight,
         )
-        gap = (logprobs.detach() - micro.sampled).abs()
         return result.loss, {
             "base_loss": result.loss.item(),
             "clip_fraction": float(result.clip_fraction) * float(micro.weight.sum()) / totals.weight,
-            "tokens": len(logprobs),
-            "entropy_sum": float(outputs.entropy[micro.which].sum()),
-            "logprob_difference_sum": float(gap.sum()),
-            "logprob_difference_max": float(gap.max()),
         }
 
 

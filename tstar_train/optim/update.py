@@ -19,6 +19,7 @@ from torch import Tensor
 from tstar_train.engines.check import require_agreement
 from tstar_train.finite import NotFinite, require_bounded, require_finite
 from tstar_train.optim.batch import SequenceMicro, Step, Totals, pair_micros, sequence_micros
+from tstar_train.optim.forward import Outputs
 from tstar_train.optim.learner import Learner
 from tstar_train.optim.stats import UpdateStats
 from tstar_train.optim.terms import SurgicalTerm, Term
@@ -184,6 +185,7 @@ def accumulate(
     given = torch.stack([micro.old, micro.advantages, micro.weight])
     require_finite(given, "log-probabilities, advantages and weights of the sampled tokens")
     reference = partial(learner.reference, micro) if learner.has_reference else None
+    stats.add(_agreement(outputs, micro))
     losses = []
     for term in terms:
         loss, figures = term(outputs, micro, totals, reference)
@@ -193,6 +195,18 @@ def accumulate(
     total = sum(losses[1:], losses[0])
     require_bounded(total.detach(), "the base loss", most_loss)
     learner.backward(total)
+
+
+def _agreement(outputs: Outputs, micro: SequenceMicro) -> dict[str, float]:
+    """The policy's entropy, and how far the sampler was from the trainer: measured whatever the terms of the loss are."""
+    logprobs = outputs.logprobs.detach()[micro.which]
+    gap = (logprobs - micro.sampled).abs()
+    return {
+        "tokens": len(logprobs),
+        "entropy_sum": float(outputs.entropy[micro.which].sum()),
+        "logprob_difference_sum": float(gap.sum()),
+        "logprob_difference_max": float(gap.max()),
+    }
 
 
 @contextmanager
