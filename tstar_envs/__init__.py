@@ -6,7 +6,7 @@ env = gym.make("tstar/HotpotQA")
 
 from tstar_envs.bench.bootstrap import cluster_bootstrap
 from tstar_envs.core import TextEnv
-from tstar_envs.data.files import parse_json, read_json, write_whole
+from tstar_envs.data.files import file_kind, parse_json, read_json, regular_file, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import (
     BadData,
@@ -26,7 +26,7 @@ from tstar_envs.errors import (
 )
 from tstar_envs.foreign import called
 from tstar_envs.group import GroupEnv, make_group
-from tstar_envs.hooks import task_ids_of
+from tstar_envs.hooks import prompt_of, task_ids_of
 from tstar_envs.options import parse_options
 from tstar_envs.panel import Panel, panel
 from tstar_envs.playing import StepResult, new_episode, play_group
@@ -70,6 +70,7 @@ __all__ = [
     "append_episode",
     "called",
     "cluster_bootstrap",
+    "file_kind",
     "find_entry",
     "list_envs",
     "make_group",
@@ -80,10 +81,12 @@ __all__ = [
     "parse_options",
     "parse_reply",
     "play_group",
+    "prompt_of",
     "read_episodes",
     "read_json",
     "register",
     "register_all",
+    "regular_file",
     "render_reply",
     "task_ids_of",
     "task_set",

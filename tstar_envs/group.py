@@ -15,8 +15,9 @@ import numpy as np
 
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
-from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption
-from tstar_envs.hooks import prepared, reset_result, stepped
+from tstar_envs.errors import EnvironmentFailed, InfrastructureError, ResetNeeded, UnknownOption
+from tstar_envs.foreign import called
+from tstar_envs.hooks import check_attributes, prepared, reset_result, stepped
 from tstar_envs.registry import find_entry
 from tstar_envs.wording import counted
 
@@ -174,6 +175,7 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
 
     Raises:
         UnknownOption: a group size that is no whole number of at least 1, or one task instead of several.
+        EnvironmentFailed: the environment's class cannot be made; what it raised is named.
     """
     if not is_whole(group_size) or group_size < 1:
         raise UnknownOption(f"group_size must be a whole number of at least 1, got {group_size!r}")
@@ -182,6 +184,8 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
     entry = find_entry(env_id)
     cls = entry.load_class()
     options = {**entry.kwargs, **kwargs}
-    return GroupEnv(
-        [cls(**options) for _ in range(len(tasks) * int(group_size))], list(tasks), int(group_size)
-    )
+    rows = len(tasks) * int(group_size)
+    envs = [called("making the environment", EnvironmentFailed, cls, **options) for _ in range(rows)]
+    if envs:
+        check_attributes(envs[0])
+    return GroupEnv(envs, list(tasks), int(group_size))

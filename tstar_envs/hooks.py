@@ -114,6 +114,17 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+def prompt_of(env: Any, style: str | None = None) -> str:
+    """The rules of an environment that may be anybody's code, once it is known that they are a text.
+
+    Raises:
+        EnvironmentFailed: ``prompt`` raises, or gives something else.
+    """
+    called_as = "prompt" if style is None else f"prompt({style!r})"
+    given = called("the environment", EnvironmentFailed, env.prompt, *([] if style is None else [style]))
+    return checked_text(called_as, given)
+
+
 def task_ids_of(env: Any, split: str) -> list[str]:
     """The ids of a split as a list of their own, once it is known that they are texts and each is there once.
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         message = str(MissingExtra("training", missing, "train"))
     except OSError as error:
-        message = _about_files(error)
+        message = ". ".join([_about_files(error), *getattr(error, "__notes__", ())])
     except KeyboardInterrupt as error:
         message = str(error) or "interrupted before anything was measured or learnt"
     print(f"tstar_train: {message}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from tstar_envs import TextEnv, UnknownOption, find_entry
+from tstar_envs import EnvironmentFailed, TextEnv, UnknownOption, called, find_entry, task_ids_of
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
 from tstar_train.engines.check import check_agreement, require_following
@@ -165,14 +165,20 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
             raise UnknownOption(f"split is no option of its own here: use --split {options['split']}")
     require_train_split(entry)
     cls = entry.load_class()
+
+    def made(options: dict[str, Any]) -> TextEnv[Any, Any]:
+        whole = {**entry.kwargs, **options, "split": config.split}
+        env: TextEnv[Any, Any] = called("making the environment", EnvironmentFailed, cls, **whole)
+        return env
+
     if config.training_options:  # refused here rather than by a helper process after the first measurement
-        cls(**{**entry.kwargs, **config.env_options, **config.training_options, "split": config.split})
-    return cls(**{**entry.kwargs, **config.env_options, "split": config.split})
+        made({**config.env_options, **config.training_options})
+    return made(config.env_options)
 
 
 def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     """Ids of the training split."""
-    tasks = list(env.task_ids(config.split))
+    tasks = task_ids_of(env, config.split)
     if len(tasks) < config.rollout.tasks:
         raise UnknownOption(
             f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}; "
@@ -183,7 +189,7 @@ def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
 
 def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     """Ids that the run is measured on."""
-    return list(env.task_ids(config.evaluation.split))[: config.evaluation.tasks]
+    return task_ids_of(env, config.evaluation.split)[: config.evaluation.tasks]
 
 
 def validation_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
@@ -196,7 +202,7 @@ def validation_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     if not config.evaluation.validate_every:
         return []
     without = "--evaluation.validate-every 0 (no validation)"
-    found = list(env.task_ids(VALIDATION))
+    found = task_ids_of(env, VALIDATION)
     if not found:
         raise UnknownOption(
             f"--evaluation.validate-every: the split {VALIDATION!r} of {config.env} has no tasks here; give {without}"

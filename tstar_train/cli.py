@@ -56,6 +56,7 @@ class Output(Console):
 def train_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train --env ENV [options]`` or ``--resume RUN``."""
     first = _first_options()
+    _refuse_repeats(arguments)
     known, rest = first.parse_known_args(list(arguments))
     if any(a in ("-h", "--help") for a in rest):
         _print_help(first, known, rest)
@@ -66,6 +67,35 @@ def train_command(arguments: Sequence[str]) -> int:
     else:
         _lead(known, rest, console, None)
     return 0
+
+
+_ONCE = (
+    "--env",
+    "--model",
+    "--out",
+    "--resume",
+)  # of others the last one counts, so that a script's can be overruled
+
+
+def _refuse_repeats(arguments: Sequence[str]) -> None:
+    """Refuse environments, models and folders that are given twice, of which the last would count and the others be lost.
+
+    Raises:
+        UnknownOption: one is; the message shows both values.
+    """
+    seen: dict[str, str] = {}
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        name = name.replace("_", "-")
+        if name not in _ONCE:
+            continue
+        value = value if equals else " ".join(arguments[place + 1 : place + 2])
+        if name in seen:
+            more = "; a run has one environment" if name == "--env" else ""
+            raise UnknownOption(
+                f"{name} is given twice, {seen[name]!r:.60} and {value!r:.60}: give it once{more}"
+            )
+        seen[name] = value
 
 
 def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:

@@ -17,7 +17,15 @@ from transformers.pytorch_utils import Conv1D
 
 from tstar_envs import MissingData, find_entry
 from tstar_envs.wording import counted
-from tstar_train.build import device_of, limit_of, make_env, processes_of, training_tasks, validation_tasks
+from tstar_train.build import (
+    device_of,
+    held_out_tasks,
+    limit_of,
+    make_env,
+    processes_of,
+    training_tasks,
+    validation_tasks,
+)
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.optim.torch_learner import PARTS_BELOW
@@ -27,6 +35,7 @@ from tstar_train.policy.capability import require_text_config
 from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
 from tstar_train.policy.shipped import model_source
 from tstar_train.recipes.built_in import policy_name
+from tstar_train.rollout.select import training_spec
 
 # Bytes that the loss holds for each wanted token and word of the vocabulary at its peak: logits in single precision, scaled, their
 # log-softmax, the entropy's two factors, and in the backward pass as many gradients again.
@@ -50,6 +59,7 @@ class Plan:
         update: held beside it while weights are updated.
         host: in the computer's own memory, where the device is another one.
         sampled_tokens: of an iteration, where every reply is as long as it may be.
+        further: what T-STAR samples beside them, at most, by what it is for.
     """
 
     parameters: int
@@ -60,6 +70,7 @@ class Plan:
     update: dict[str, int] = field(default_factory=dict)
     host: dict[str, int] = field(default_factory=dict)
     sampled_tokens: int = 0
+    further: dict[str, int] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
@@ -125,9 +136,35 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     made.update["gradient"] = copies * 4 * trained // shared
     if zero:  # filled, and copied to be summed
         made.update["DeepSpeed's bucket"] = 2 * 4 * min(BUCKET, trained)
-    horizon = config.rollout.horizon or find_entry(config.env).horizon
-    made.sampled_tokens = rows * horizon * config.rollout.max_tokens
+    made.sampled_tokens = rows * _turns(config) * config.rollout.max_tokens
+    by_depth = config.tstar and config.tree.enabled and config.tree.nodes == "depth"
+    if by_depth and config.tree.kl_estimator == "mc":  # after each turn but the last, where contexts differ
+        drawn = rows * (_turns(config) - 1) * config.tree.kl_samples
+        made.further["KL draws"] = drawn * config.rollout.max_tokens
+    if config.tstar and config.graft.enabled and config.graft.fallback != "z_plus_only":
+        parted = config.rollout.tasks // processes * (config.rollout.group - 1)
+        made.further["grafts"] = parted * config.rollout.max_tokens
     return made
+
+
+def _turns(config: Config) -> int:
+    """The most turns of a training episode: never more than the environment's own."""
+    given = training_spec(config).options.get("horizon")
+    return given if isinstance(given, int) else find_entry(config.env).horizon
+
+
+def measured_episodes(config: Config, held_out: int, validated: int) -> int:
+    """Episodes that a run plays to measure its policy: before and after training, and in its validations.
+
+    Args:
+        config: of the run.
+        held_out: held-out tasks.
+        validated: validation tasks.
+    """
+    each = config.evaluation.samples + config.evaluation.greedy
+    every = config.evaluation.validate_every
+    validations = len(range(0, config.iterations, every)) + 1 if every else 0
+    return 2 * held_out * each + validations * validated * each
 
 
 def dry_run(config: Config, console: Console) -> None:
@@ -140,10 +177,17 @@ def dry_run(config: Config, console: Console) -> None:
     check(config)
     env = make_env(config)
     training_tasks(env, config)
-    validation_tasks(env, config)
+    held_out, validated = held_out_tasks(env, config), validation_tasks(env, config)
     device, processes = device_of(config), processes_of(config)
     for line in plan_lines(plan(config, described_model(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)
+    played = config.iterations * config.rollout.tasks * config.rollout.group
+    measured = measured_episodes(config, len(held_out), len(validated))
+    console.print(
+        f"the run: {played:,} episodes of training, and {measured:,} that measure the policy (--evaluation.tasks, --evaluation.samples)",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def described_model(config: Config) -> Any:
@@ -153,7 +197,7 @@ def described_model(config: Config) -> Any:
         MissingData: there is none.
         BadData: it is of no model that can be trained.
     """
-    source = model_source(config.model, policy_name(find_entry(config.env)))
+    source = model_source(config.model, policy_name(find_entry(config.env)), weights=False)
     try:
         described = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -210,8 +254,9 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"peak of a process: {_size(made.peak)}, and {device} has {has / _GIB:.1f} GiB"
         + (f" for {share} processes" if share > 1 else ""),
         f"an iteration: at most {made.sampled_tokens:,} sampled tokens a process, some {flops / speed:,.0f} s at the "
-        f"{speed / 1e9:,.0f} GFLOP/s that a matrix product reaches here now (sampling is slower than that, contexts come on top, "
+        f"{speed / 1e9:,.3g} GFLOP/s that a matrix product reaches here now (sampling is slower than that, contexts come on top, "
         f"short replies take less)",
+        *(f"and at most {count:,} tokens of {name}" for name, count in made.further.items()),
     ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
         helps = {

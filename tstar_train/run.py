@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tstar_envs import BadData, InfrastructureError, MissingExtra, UnknownOption
+from tstar_envs import BadData, EnvironmentFailed, InfrastructureError, MissingExtra, UnknownOption
 from tstar_envs.wording import counted
 from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks, validation_tasks
 from tstar_train.checkpoint import Progress, latest_checkpoint, read_state
@@ -26,8 +26,8 @@ from tstar_train.ranks import all_ranks, order
 from tstar_train.report import write_report
 from tstar_train.result import header, print_result, summarized
 from tstar_train.resume import finished, resumed
-from tstar_train.stopping import Stop, stop_signals
-from tstar_train.tracking import RunFolder
+from tstar_train.stopping import Stop, resume_command, stop_signals
+from tstar_train.tracking import LoggerFailed, RunFolder
 from tstar_train.training import train_on
 from tstar_train.validation import Validation
 from tstar_train.world import RankFailed, World
@@ -106,9 +106,7 @@ def _run(
             folder.write("config.json", config.to_json())
             world.in_case(
                 out.absolute(),
-                lambda: (
-                    f"{_saved(out)}; when that is mended, go on with: python -m tstar_train --resume {out}"
-                ),
+                lambda: f"{_saved(out)}; when that is mended, go on with: {resume_command(out)}",
             )
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
@@ -133,7 +131,7 @@ def _run(
             before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
             stop.patient = True
             if train_on(trainer, folder, progress, console, started, stop, validation):
-                message = f"stopped and saved; continue with: python -m tstar_train --resume {out}"
+                message = f"stopped and saved; continue with: {resume_command(out)}"
                 console.print(message, highlight=False, soft_wrap=True)
                 return {}
             stop.patient = False
@@ -150,18 +148,23 @@ def _run(
             message = f"The rows that it came from are in {out / 'broken_batch.json'}. {_saved(out)}"
             raise NotFinite(f"{error}. {message}", error.batch) from error
         raise
-    except (InfrastructureError, RankFailed, EngineMismatch) as error:
+    except _OUTSIDE as error:
         if folder is None:  # nothing has begun that could be gone on with
             raise
-        again = f"python -m tstar_train --resume {out}"
-        kind = next(
-            kind for kind in (InfrastructureError, EngineMismatch, RankFailed) if isinstance(error, kind)
-        )
-        raise kind(f"{error}. {_saved(out)}; when that is mended, go on with: {again}") from error
+        kind = next(kind for kind in _OUTSIDE if isinstance(error, kind))
+        raise kind(
+            f"{error}. {_saved(out)}; when that is mended, go on with: {resume_command(out)}"
+        ) from error
+    except UnknownOption:
+        if folder is not None and checkpoint is None and "before" not in folder.read("evaluation.json"):
+            (out / "config.json").unlink(missing_ok=True)  # refused before anything was measured
+        raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"interrupted. {_saved(out)}; go on with: python -m tstar_train --resume {out}"
-        ) from None
+        raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: {resume_command(out)}") from None
+    except Exception as error:
+        if folder is not None:
+            error.add_note(f"{_saved(out)}; when that is mended, go on with: {resume_command(out)}")
+        raise
     finally:
         if folder is not None:
             folder.close()
@@ -175,6 +178,10 @@ def _run(
     report = write_report(out)
     print_result(console, before, after, summary, report, chosen)
     return summary
+
+
+# What fails outside of the trainer, each a sentence of its own.
+_OUTSIDE = (InfrastructureError, EngineMismatch, RankFailed, EnvironmentFailed, LoggerFailed)
 
 
 def _lacks_report(out: Path) -> bool:

@@ -1,14 +1,31 @@
-"""How a run is asked to stop: Ctrl-C, SIGTERM (a cluster's scheduler) or SIGHUP (a closed terminal)."""
+"""How a run is asked to stop, and the command that goes on: Ctrl-C, SIGTERM (a cluster's scheduler) or SIGHUP (a closed terminal)."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def resume_command(out: Path) -> str:
+    """The command that goes on with a run, by the Python that runs it: ``python`` alone is another one where no environment is active.
+
+    Args:
+        out: folder of the run.
+    """
+    own, found = Path(sys.executable), shutil.which("python")
+    python = "python"
+    if found is None or Path(found).parent != own.parent:
+        python = str(own.relative_to(Path.cwd())) if own.is_relative_to(Path.cwd()) else str(own)
+    return shlex.join([python, "-m", "tstar_train", "--resume", str(out)])
 
 
 class Stop:

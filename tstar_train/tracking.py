@@ -6,11 +6,13 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tstar_envs import BadData, MissingExtra, append_episode, parse_json, read_json, write_whole
+from tstar_envs import BadData, MissingExtra, TStarError, append_episode, parse_json, read_json, write_whole
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
 from tstar_train.rollout.group import GroupResult
@@ -18,6 +20,20 @@ from tstar_train.tree import tree_to_dict
 
 VALIDATIONS = "validation.jsonl"
 _EPISODE_GROUPS = 2  # groups per iteration whose episodes are kept: all of them would be tens of megabytes
+
+
+class LoggerFailed(TStarError, RuntimeError):
+    """What shows a run's figures elsewhere failed; the run's own files and weights are whole."""
+
+
+@contextmanager
+def _logger(name: str, advice: str) -> Iterator[None]:
+    """Name a logger whose code raises within the block, and what to do."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise LoggerFailed(f"{name} failed: {type(error).__name__}: {reason:.300}; {advice}") from error
 
 
 class RunFolder:
@@ -56,7 +72,7 @@ class RunFolder:
         return content
 
     def log(self, number: int, result: IterationResult, seconds: float) -> None:
-        """Append an iteration (numbered from 1)."""
+        """Append an iteration (numbered from 1) to the run's own files, which say all that a resumed run needs."""
         self._append("metrics.jsonl", {"iteration": number, **result.metrics})
         memory = {"gpu_memory_peak_gib": result.memory} if result.memory else {}
         self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
@@ -75,20 +91,31 @@ class RunFolder:
             append_episode(self.path / "episodes.jsonl", episode)
         trees = [self._tree(group, result) for group in shown if group.tree is not None]
         if trees:
+            (self.path / "trees").mkdir(exist_ok=True)
             self.write(f"trees/{number:04d}.json", {"iteration": number, "trees": trees})
-        self._tensorboard(number, result)
+
+    def show(self, number: int, result: IterationResult) -> None:
+        """Give an iteration to TensorBoard, and to Weights & Biases where that is asked for.
+
+        Raises:
+            LoggerFailed: one of them raised; the run's own files are as they should be.
+        """
+        with _logger("TensorBoard", "mend its folder tensorboard/"):
+            self._tensorboard(number, result)
         if self._config.wandb is not None:
             figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
-            self._weights_and_biases(self._config.wandb, number, figures | _measured(result))
+            with _logger("Weights & Biases (--wandb)", "log in (wandb login), or set WANDB_MODE=offline"):
+                self._weights_and_biases(self._config.wandb, number, figures | _measured(result))
 
     def log_validation(self, record: dict[str, Any]) -> None:
         """Append a validation."""
         self._append(VALIDATIONS, record)
-        self.draw_validation(record)
+        with _logger("TensorBoard", "mend its folder tensorboard/"):
+            self.draw_validation(record)
         if self._config.wandb is not None:
-            self._weights_and_biases(
-                self._config.wandb, record["iteration"], {f"validation/{k}": v for k, v in _drawn(record)}
-            )
+            drawn = {f"validation/{k}": v for k, v in _drawn(record)}
+            with _logger("Weights & Biases (--wandb)", "log in (wandb login), or set WANDB_MODE=offline"):
+                self._weights_and_biases(self._config.wandb, record["iteration"], drawn)
 
     def draw_validation(self, record: dict[str, Any]) -> None:
         """Give TensorBoard a validation's points, in place of those that it has of this iteration and later ones.

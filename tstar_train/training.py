@@ -82,6 +82,7 @@ def train_on(
             )
             progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
             trainer.whole = True
+            folder.show(number, result)
             display.update(number, result.metrics, seconds / number)
             _remark(console, config, number, result)
             if number % config.checkpoint_every == 0:

@@ -14,7 +14,7 @@ from tstar_envs.bench.failures import AgentError
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
 from tstar_envs.foreign import called, dismiss
-from tstar_envs.hooks import checked_text
+from tstar_envs.hooks import prompt_of
 from tstar_envs.registry import find_entry
 
 
@@ -41,9 +41,7 @@ class EnvironmentView:
         self.env_id = env.spec.id if env.spec is not None else type(env).__name__
         self.horizon = None if env.horizon_varies else env.horizon
         self.prompt_style = env.prompt_style
-        self._prompt = {
-            style: checked_text(f"prompt({style!r})", env.prompt(style)) for style in env.prompt_styles
-        }
+        self._prompt = {style: prompt_of(env, style) for style in env.prompt_styles}
         self._demonstrations = _demonstrating(env)
         self.tools = env.tools
 

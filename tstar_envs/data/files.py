@@ -117,7 +117,7 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
     """
     marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if marked or b"\0" in data:
-        if kind := _kind_of(path):
+        if kind := file_kind(path):
             raise BadData(f"{path}: not a text file but {kind}")
         zeros = ", it holds bytes of value 0" if b"\0" in data else ""
         utf_16 = "; it seems to be in UTF-16, save it as UTF-8" if marked else ""
@@ -128,7 +128,7 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
         if fallback is not None:
             return data.decode(fallback)
         line = data.count(b"\n", 0, error.start) + 1
-        if line == 1 and (kind := _kind_of(path)):
+        if line == 1 and (kind := file_kind(path)):
             raise BadData(f"{path}: not a text file but {kind}") from None
         raise BadData(
             f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
@@ -154,7 +154,7 @@ def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Itera
                 yield number, line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 where = f"{path}, line {number}"
-                if number == 1 and (kind := _kind_of(path)):
+                if number == 1 and (kind := file_kind(path)):
                     raise BadData(f"{path}: not a text file but {kind}") from None
                 raise BadData(
                     f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line), so not a text file"
@@ -225,7 +225,7 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
     try:
         value = json.loads(text, strict=strict)
     except json.JSONDecodeError as error:
-        kind = _kind_of(str(where).partition(", line ")[0])
+        kind = file_kind(str(where).partition(", line ")[0])
         raise BadData(
             f"{where}: not JSON {f'but {kind}' if kind else f'({error.msg} at line {error.lineno}, column {error.colno})'}"
         ) from None
@@ -238,7 +238,7 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
     return value
 
 
-def _kind_of(path: str | os.PathLike[str]) -> str:
+def file_kind(path: str | os.PathLike[str]) -> str:
     """What a file is that is no text of its form, "" where its first bytes do not say."""
     from retriever.file_kinds import kind_of_file  # read by both packages, and only where something is wrong
 

@@ -44,6 +44,13 @@ def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
     """
     require_text_config(model.config, name)
     size = int(torch.as_tensor(model.get_input_embeddings().weight).shape[0])
+    ids = tokenizer.get_vocab()
+    beyond = max(ids, key=lambda token: ids[token], default="")
+    if ids and ids[beyond] >= size >= len(tokenizer):
+        raise BadData(
+            f"the tokenizer of {name} gives {beyond!r:.60} the id {ids[beyond]}, and the model embeds the ids below {size}: take the "
+            "tokenizer that the model was made with"
+        )
     if len(tokenizer) > size:
         raise BadData(
             f"the tokenizer of {name} has {len(tokenizer)} tokens and the model embeds {size}: resize the embedding and save the model "

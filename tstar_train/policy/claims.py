@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from tstar_envs import BadData, read_json
+from tstar_envs import BadData, file_kind, read_json, regular_file
 from tstar_train.policy.checksums import check_folder
 
 _SLACK = 1_000_000  # parameters; small models keep tables that their files leave out
@@ -28,8 +28,9 @@ def check_claims(folder: Path) -> None:
     """
     read_json(folder / "config.json")
     check_folder(folder)
-    tensors, elements = _stored(folder)
+    tensors, elements = stored_size(folder)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    require_no_kernel(config, folder)
     layers = int(getattr(config.get_text_config(), "num_hidden_layers", 0) or 0)
     if layers > tensors:
         raise BadData(f"{folder / 'config.json'} names {layers:,} layers, the files hold {tensors} tensors")
@@ -40,6 +41,21 @@ def check_claims(folder: Path) -> None:
         raise BadData(
             f"{folder / 'config.json'} describes a model of {described:,} parameters, the files hold {elements:,}"
         )
+
+
+def require_no_kernel(config: Any, where: object) -> None:
+    """Refuse a configuration that names an attention kernel of a hub: that is code, which transformers would fetch and run.
+
+    Raises:
+        BadData: it does.
+    """
+    for part in (config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))):
+        kernel = getattr(part, "_attn_implementation", None)
+        if isinstance(kernel, str) and "/" in kernel:
+            raise BadData(
+                f"{where}: config.json names the attention kernel {kernel!r:.100}, code of somebody's that is never fetched here; remove "
+                "its field attn_implementation"
+            )
 
 
 def check_weights(model: PreTrainedModel, absent: Any, where: object) -> None:
@@ -64,9 +80,13 @@ def check_weights(model: PreTrainedModel, absent: Any, where: object) -> None:
             )
 
 
-def _stored(folder: Path) -> tuple[int, int]:
-    """(tensors, elements) of the weight files, by their headers alone."""
-    if (folder / "model.safetensors").is_file():
+def stored_size(folder: Path) -> tuple[int, int]:
+    """(tensors, elements) of a folder's weight files, by their headers alone.
+
+    Raises:
+        BadData: one of them is no file in safetensors' form; a download that stopped at a pointer, for example.
+    """
+    if (folder / "model.safetensors").exists():
         files = [folder / "model.safetensors"]
     elif (folder / _INDEX).is_file():
         named = read_json(folder / _INDEX).get("weight_map")
@@ -78,8 +98,14 @@ def _stored(folder: Path) -> tuple[int, int]:
         files = sorted(folder.glob("*.safetensors"))
     tensors = elements = 0
     for file in files:
-        with safe_open(file, framework="pt") as content:
-            for name in content.keys():  # noqa: SIM118 - not a mapping
-                tensors += 1
-                elements += math.prod(content.get_slice(name).get_shape())
+        regular_file(file)
+        try:
+            with safe_open(file, framework="pt") as content:
+                for name in content.keys():  # noqa: SIM118 - not a mapping
+                    tensors += 1
+                    elements += math.prod(content.get_slice(name).get_shape())
+        except (SafetensorError, OSError) as error:
+            size = file.stat().st_size
+            found = file_kind(file) or (f"{size:,} bytes ({error})" if size else "an empty file")
+            raise BadData(f"{file}: no weights in safetensors' form but {found}") from None
     return tensors, elements

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -25,7 +24,7 @@ from transformers.utils import logging
 from tstar_envs import BadData, MissingData, TStarError, UnknownOption, read_json
 from tstar_train.policy.capability import require_text_model
 from tstar_train.policy.chat import ChatCodec
-from tstar_train.policy.claims import check_claims, check_weights
+from tstar_train.policy.claims import check_claims, check_weights, require_no_kernel, stored_size
 from tstar_train.policy.codec import Codec, PlainCodec
 from tstar_train.policy.copy_heads import copy_heads
 from tstar_train.policy.description import described
@@ -137,6 +136,8 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
     try:
         if isinstance(source, Path):
             check_claims(source)
+        else:
+            require_no_kernel(AutoConfig.from_pretrained(source, trust_remote_code=False), name)
         tokenizer = load_tokenizer(source)
         # safetensors only and never remote code: loading weights must not run anybody's program.
         read: Any = AutoModelForCausalLM.from_pretrained(
@@ -199,14 +200,12 @@ def recompute_layers(model: PreTrainedModel) -> None:
 
 def has_few_parameters(name: str, built_in: str) -> bool:
     """Whether a model in a folder is so small that one thread computes it fastest, without loading it; a mere name may be of any size."""
-    source = model_source(name, built_in)
+    source = model_source(name, built_in, weights=False)
     if not isinstance(source, Path):
         return False
-    count = 0
-    for path in source.glob("model*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            count += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118  # no mapping
-    return count < ONE_THREAD_BELOW
+    return (
+        0 < stored_size(source)[1] < ONE_THREAD_BELOW
+    )  # 0: a configuration alone, which can be planned with
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:

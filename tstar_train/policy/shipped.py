@@ -17,8 +17,17 @@ PAD = "<|pad|>"
 END = "<|end|>"
 
 
-def model_source(name: str, built_in: str) -> str | Path:
-    """The folder that a name means, or the name itself if it can only be a Hugging Face one."""
+def model_source(name: str, built_in: str, weights: bool = True) -> str | Path:
+    """The folder that a name means, or the name itself if it can only be a Hugging Face one.
+
+    Args:
+        name: as the user gave it.
+        built_in: which of the shipped policies ``tiny`` is.
+        weights: whether a folder must hold weights; a plan needs its ``config.json`` alone.
+
+    Raises:
+        MissingData: there is no such folder, or it lacks what is needed.
+    """
     if name == "tiny":
         if not has_tiny(built_in):
             trained = sorted(p.name for p in WEIGHTS.iterdir()) if WEIGHTS.is_dir() else []
@@ -34,7 +43,7 @@ def model_source(name: str, built_in: str) -> str | Path:
         if name.startswith(("/", ".", "~")) or (os.sep in name and path.parent.exists()):
             raise MissingData(f"no model at {name}: there is no such folder")
         return name
-    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+    if not (path / "config.json").is_file() or (weights and not any(path.glob("*.safetensors"))):
         inside = (
             " (a run keeps its policies in checkpoints/NUMBER)" if (path / "checkpoints").is_dir() else ""
         )

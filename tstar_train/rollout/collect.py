@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tstar_envs import GroupEnv, UnknownOption, find_entry, make_group, new_episode, play_group
+from tstar_envs import (
+    EnvironmentFailed,
+    GroupEnv,
+    UnknownOption,
+    called,
+    find_entry,
+    make_group,
+    new_episode,
+    play_group,
+    prompt_of,
+)
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.failures import failed
@@ -38,6 +48,7 @@ def collect(
     sampling: Sampling,
     agent: str = "policy",
     first_group: int = 0,
+    repeats: Sequence[int] = (),
 ) -> list[Trajectory]:
     """Play ``size`` episodes of each task.
 
@@ -52,6 +63,7 @@ def collect(
         sampling: temperature, lengths, context form.
         agent: name in the records.
         first_group: number of the first task, where the tasks are part of a larger batch.
+        repeats: how often each task came before in that batch, so that it is not the same group again; none where not given.
 
     Returns:
         Trajectories in order of task, then member; those whose infrastructure failed are marked so (``rollout.failures``).
@@ -59,17 +71,19 @@ def collect(
     group = spec.group(tasks, size, split)
     observations, infos = group.reset()
     entry = find_entry(spec.name)
-    prompt = group.envs[0].prompt() if group.envs else ""
+    prompt = prompt_of(group.envs[0]) if group.envs else ""
     trajectories, lines = [], []
     for row, (observation, info) in enumerate(zip(observations, infos, strict=True)):
         env = group.envs[row]
-        episode = new_episode(env, entry, agent, info["task_id"], sample=row % size)
+        episode = new_episode(env, entry, agent, info.get("task_id", ""), sample=row % size)
         episode.begin(observation, info)
-        trajectories.append(
-            Trajectory(first_group + row // size, row % size, episode, start_key=env.state_key())
-        )
+        start_key = called("the environment", EnvironmentFailed, env.state_key)
+        trajectories.append(Trajectory(first_group + row // size, row % size, episode, start_key=start_key))
         lines.append(transcript_of(episode, codec, prompt, sampling))
-    player = PolicyPlayer(group, engine, codec, trajectories, lines, seed=seed, sampling=sampling)
+    again = [repeats[row // size] if repeats else 0 for row in range(len(trajectories))]
+    player = PolicyPlayer(
+        group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, repeats=again
+    )
     play_group(group, [t.episode for t in trajectories], player)
     if trajectories and not any(t.turns or failed(t.episode) for t in trajectories):
         tokens = len(lines[0].context())

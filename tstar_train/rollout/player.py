@@ -60,6 +60,7 @@ class PolicyPlayer:
         sampling: temperature, lengths, context form.
         begun: per row, the ids that its first reply begins with (a thought that is given, not sampled); they are not
             counted in ``max_tokens`` and their log-probabilities are recorded as 0.
+        repeats: per row, how often its task came before in the same round; it is part of the seeds.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class PolicyPlayer:
         seed: str,
         sampling: Sampling,
         begun: Sequence[Sequence[int]] | None = None,
+        repeats: Sequence[int] = (),
     ) -> None:
         self._group, self._engine, self._codec, self._trajectories, self._lines = (
             group,
@@ -82,6 +84,7 @@ class PolicyPlayer:
             lines,
         )
         self._seed, self._sampling, self._begun = seed, sampling, begun
+        self._again = [f"/pass {count}" if count else "" for count in repeats] or [""] * len(trajectories)
         self._turn = 0
         self._said: dict[int, Turn] = {}  # joins its trajectory once it was played
 
@@ -105,8 +108,8 @@ class PolicyPlayer:
         if not offered:
             return {}
         seeds = [
-            f"{self._seed}/{t.episode.task}/{t.member}/{self._turn}"
-            for t in map(self._trajectories.__getitem__, offered)
+            f"{self._seed}/{t.episode.task}{self._again[row]}/{t.member}/{self._turn}"
+            for row, t in ((row, self._trajectories[row]) for row in offered)
         ]
         samples = self._engine.generate(
             [context + first for first, context in offered.values()],

@@ -75,7 +75,10 @@ def sample_groups(
     first, round_number = 0, 0
     while sum(missing) and round_number < config.dapo.rounds:
         tasks = stream.take(cursor + first, sum(missing))
-        mine = tasks[sum(missing[: world.rank]) : sum(missing[: world.rank + 1])]
+        place = sum(missing[: world.rank])
+        mine = tasks[place : place + missing[world.rank]]
+        # Where a pass over the tasks ends within a round, one of them may come twice.
+        repeats = [tasks[:n].count(tasks[n]) for n in range(place, place + len(mine))]
         # A task that comes twice is not the same episode twice.
         again = f"/again {round_number}" if round_number else ""
         with together(world):
@@ -88,7 +91,8 @@ def sample_groups(
                 split=config.split,
                 seed=f"{config.seed}/rollout/{number}{again}",
                 sampling=sampling,
-                first_group=first + sum(missing[: world.rank]),
+                first_group=first + place,
+                repeats=repeats,
             )
             played.tasks += len(mine)
             played.failed += [t.episode for t in trajectories if failed(t.episode)]
