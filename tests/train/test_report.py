@@ -537,3 +537,28 @@ def test_small_helpers() -> None:
     assert evenly(range(10), 4) == [0, 3, 6, 9]
     assert clipped("abcdef", 3) == "abc… (3 more characters)"
     assert [text(v, "number") for v in (0.0, 1.5e-7, -2.0, None)] == ["0", "1.50e−07", "−2", "–"]
+
+
+def test_parts_that_a_run_does_not_have_are_not_drawn(run: Path) -> None:
+    """By state nobody asks for a KL; without grafts there is no surgical loss; no greedy episode, no greedy figure."""
+    whole = write_report(run).read_text(encoding="utf-8")
+    assert "<b>Cost of the KL tests</b>" in whole and "<b>Surgical loss</b>" in whole and "Greedy: " in whole
+    config = json.loads((run / "config.json").read_text())
+    config["tree"]["nodes"], config["graft"]["enabled"] = "state", False
+    (run / "config.json").write_text(json.dumps(config))
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    for part in ("before", "after"):
+        evaluation[part]["greedy"] = None
+        for kind in evaluation[part].get("by_kind", {}).values():
+            kind["greedy"] = None
+    (run / "evaluation.json").write_text(json.dumps(evaluation))
+    html = write_report(run).read_text(encoding="utf-8")
+    for title in (
+        "Cost of the KL tests",
+        "Scores computed and saved",
+        "Surgical loss",
+        "Coverage and anchor reuse",
+    ):
+        assert f"<b>{title}</b>" not in html and title in html.partition("hence not drawn:")[2]
+    assert "<b>Merging and divergence</b>" in html
+    assert "Greedy: " not in html and "greedy before" not in html

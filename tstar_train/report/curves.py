@@ -20,6 +20,7 @@ class Curve:
         rule: a value worth a dashed line, with its meaning.
         from_zero: whether the axis includes zero.
         source: which file the metrics come from; a curve of `validation` is passed over in runs that do not validate.
+        part: of the method that it belongs to, "" for every run's; a run without that part does not show it.
     """
 
     title: str
@@ -31,6 +32,7 @@ class Curve:
     rule: tuple[float, str] | None = None
     from_zero: bool = True
     source: Literal["metrics", "timings", "validation"] = "metrics"
+    part: Literal["", "tree", "kl", "grafts", "surgical"] = ""
 
 
 LEARNING = (
@@ -89,6 +91,7 @@ TREES = (
         "the remaining nodes at which the way taken decided over success.",
         (("merge ratio", "tree_merge_ratio"), ("divergent nodes / nodes", "tree_p_div")),
         unit="share",
+        part="tree",
     ),
     Curve(
         "Nodes per tree",
@@ -99,17 +102,20 @@ TREES = (
             ("several parents", "tree_multi_parent_nodes"),
             ("divergent", "tree_divergent_nodes"),
         ),
+        part="tree",
     ),
     Curve(
         "Value spread at divergences",
         "Best child's value minus the worst's, mean over divergent nodes: near 1, one decision settles the episode.",
         (("mean spread", "tree_mean_spread"),),
+        part="tree",
     ),
     Curve(
         "Change of the step weights against GRPO",
         "How far the tree's step advantages move the gradient away from GRPO's, summed over equal steps: near 0, the tree changes nothing.",
         (("relative change", "weight_change"),),
         smooth=True,
+        part="tree",
     ),
     Curve(
         "Pairs of steps per tree",
@@ -122,6 +128,7 @@ TREES = (
             ("connected", "tree_pairs_skipped_connected"),
         ),
         kind="stack",
+        part="kl",
     ),
     Curve(
         "Cost of the KL tests",
@@ -132,12 +139,14 @@ TREES = (
             ("identical contexts", "kl_identical"),
             ("rejected early", "kl_rejected_early"),
         ),
+        part="kl",
     ),
     Curve(
         "Scores computed and saved",
         "Continuations that the model scored for those tests, and those that sharing made unnecessary.",
         (("computed", "kl_scored"), ("saved", "kl_scores_saved")),
         kind="stack",
+        part="kl",
     ),
 )
 
@@ -148,22 +157,26 @@ GRAFTING = (
         "one in an earlier iteration already.",
         (("grafting coverage", "grafting_coverage"), ("anchor reuse", "anchor_reuse")),
         unit="share",
+        part="grafts",
     ),
     Curve(
         "Grafts by source",
         "Thoughts that the policy wrote itself, and those where the successful episode's own thought had to step in.",
         (("policy", "grafts_model"), ("successful thought", "grafts_z_plus")),
         kind="stack",
+        part="grafts",
     ),
     Curve(
         "Thoughts dropped",
         "Written thoughts that could not be used; the reasons stand below, under Grafts.",
         (("dropped", "dropped_total"),),
+        part="grafts",
     ),
     Curve(
         "Evidence behind grafts",
         "Mean number of episodes behind the better and the worse branch: one on each side is weak evidence.",
         (("better branch", "grafts_best_members"), ("worse branch", "grafts_worst_members")),
+        part="grafts",
     ),
     Curve(
         "Surgical loss",
@@ -171,6 +184,7 @@ GRAFTING = (
         (("surgical loss", "surgical_loss"),),
         rule=(0.693147, "log 2"),
         from_zero=False,
+        part="surgical",
     ),
     Curve(
         "Surgical accuracy",
@@ -179,6 +193,7 @@ GRAFTING = (
         (("accuracy", "surgical_accuracy"),),
         unit="share",
         rule=(0.5, "at random"),
+        part="surgical",
     ),
 )
 

@@ -35,6 +35,9 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
         for curve in curves:
             if curve.source == "validation" and not run.validation:
                 continue
+            if not has_part(run, curve.part):
+                empty.append(curve.title)
+                continue
             sources = {"metrics": run.metrics, "timings": run.timings, "validation": run.validation}
             records = _by_iteration(sources[curve.source])
             series, window = _series(curve, records)
@@ -61,6 +64,26 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
                 }
             )
     return sections, empty, readings
+
+
+def has_part(run: Run, part: str) -> bool:
+    """Whether a run has a part of the method by its configuration; one without a configuration may have any.
+
+    Args:
+        run: as it was read.
+        part: as of ``Curve``.
+    """
+    config = run.config
+    if not part or not isinstance(config, dict):
+        return True
+    tree, graft = (value if isinstance(value := config.get(name), dict) else {} for name in ("tree", "graft"))
+    if not config.get("tstar", True) or not tree.get("enabled", True):
+        return False
+    if part == "kl":
+        return bool(tree.get("nodes", "depth") == "depth")
+    if part in ("grafts", "surgical"):
+        return bool(graft.get("enabled", True)) and (part == "grafts" or bool(graft.get("surgical", True)))
+    return True
 
 
 def dropped(run: Run) -> list[tuple[str, int]]:
