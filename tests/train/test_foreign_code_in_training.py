@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import foreign_code
@@ -213,7 +214,7 @@ def test_a_plan_needs_the_configuration_alone(tmp_path: Path) -> None:
 
 
 def test_a_chat_template_that_asks_for_all_memory_is_refused() -> None:
-    tokenizer = random_policy().codec._tokenizer
+    tokenizer = deepcopy(random_policy().codec._tokenizer)  # other tests share it
     for template in (
         "{{ 'x' * 10**10 }}",
         "{% set a = 'x' * 99999 %}{{ a * 99999 }}",
