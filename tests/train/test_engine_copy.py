@@ -201,6 +201,16 @@ def test_an_engine_that_ignores_later_hand_overs_is_found_before_anything_is_sam
     assert torch.equal(state, torch.random.get_rng_state()), "nothing was drawn from the run's generator"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["single", "half"])
+def test_a_model_that_says_almost_the_same_of_every_token_is_no_reason_to_refuse(dtype):
+    """A random head moves it by less than half precision's bound, and the engine follows all the same."""
+    policy = random_policy()
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight.mul_(1e-3)
+    policy.model.to(dtype)
+    require_following(policy, Copied(policy), lambda: policy.model.state_dict().items())
+
+
 def test_one_that_stops_following_later_is_found_in_half_precision():
     policy = random_policy()
     policy.model.to(torch.bfloat16)

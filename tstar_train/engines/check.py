@@ -153,7 +153,7 @@ def require_following(
                 abs(ours - score)
                 for (ours, _), score in zip(before, _own_scores(policy, engine), strict=True)
             )
-            if not moved < 4 * most:
+            if not moved < 4 * most:  # an output that is almost uniform may never move so far
                 break
         engine.sync(weights())
         moved, behind = _moved(before, _probe_scores(policy, engine))
@@ -161,7 +161,9 @@ def require_following(
         for part, value in kept:
             part.copy_(value)
     hand_over(policy, engine, weights())
-    if not (moved >= 4 * most and behind <= moved / 2):
+    # Where nothing moves the model beyond what the two round otherwise, it cannot be told; the distance stays bounded.
+    noise = _worst(abs(ours - theirs) for ours, theirs in before)
+    if behind > moved / 2 and moved >= 4 * noise:
         raise EngineMismatch(
             f"weights that moved {policy.name} by {moved:.3g} nats per token on a fixed probe were handed over, and the sampling engine "
             f"differs from that by {behind:.3g}: it does not follow the trainer's weights; nothing was trained"
