@@ -12,8 +12,11 @@ import html
 import json
 import os
 import re
+import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from urllib.request import getproxies
@@ -33,6 +36,7 @@ _NAMED = re.compile(
     r"(?P<value>[^\s\"',;{}]{1,4096}+)",
     re.IGNORECASE,
 )
+_QUERY_FIELD = re.compile(r"(?<=[?&])(?P<name>[^=&#]++)=[^&#]*+")
 _known: dict[str, str] = {}  # a secret as it may be written, and what stands in its place; the longest first
 
 
@@ -149,6 +153,51 @@ def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = redacted_fields(value) if isinstance(value, Mapping) else redacted_parts(value)
     return found
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A copy of options without secrets, by their names and the form of addresses alone.
+
+    Unlike ``redacted`` it gives the same whatever else is secret in this process, so that what was written can be compared.
+
+    Args:
+        value: options as JSON values; in place of a secret stands ``HIDDEN``.
+        name: of the option that it is the value of.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {
+            inner: without_secrets(content, f"{name}.{inner}" if is_secret_name(name) else str(inner))
+            for inner, content in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(content, name) for content in value]
+    if is_secret_name(name):
+        return HIDDEN
+    return _ADDRESS.sub(_address_without_secrets, value) if isinstance(value, str) else value
+
+
+def redact_tracebacks() -> None:
+    """Let errors that nobody catches be printed without secrets."""
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.stderr.write(redacted("".join(traceback.format_exception(kind, error, trace))))
+
+    sys.excepthook = show
+
+
+def _address_without_secrets(found: re.Match[str]) -> str:
+    """An address with ``HIDDEN`` in place of name and password, and of secret fields of its query."""
+    try:
+        place = urlsplit(found[0]).netloc
+    except ValueError:
+        return found[0]
+    who, at, host = place.rpartition("@")
+    shown = found[0].replace(f"//{place}", f"//{HIDDEN}@{host}", 1) if who and at else found[0]
+    return _QUERY_FIELD.sub(
+        lambda part: f"{part['name']}={HIDDEN}" if is_secret_name(part["name"]) else part[0], shown
+    )
 
 
 def _keep(value: str, shown: str) -> None:

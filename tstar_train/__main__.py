@@ -16,8 +16,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0, or 2 with one message on stderr for what the user can fix.
     """
     from tstar_envs import MissingExtra, TStarError
+    from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets, redacted
 
     given = list(sys.argv[1:] if arguments is None else arguments)
+    keep_environment_secrets()
+    keep_argument_secrets(given)
     try:
         if given[:1] == ["warmstart"]:
             from tstar_train.cli import warmstart_command
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = ". ".join([_about_files(error), *getattr(error, "__notes__", ())])
     except KeyboardInterrupt as error:
         message = str(error) or "interrupted before anything was measured or learnt"
-    print(f"tstar_train: {message}", file=sys.stderr)
+    print(f"tstar_train: {redacted(message)}", file=sys.stderr)
     return 2
 
 
@@ -63,4 +66,7 @@ def _leave(code: int) -> None:
 
 
 if __name__ == "__main__":
+    from tstar_envs.redaction import redact_tracebacks
+
+    redact_tracebacks()
     _leave(main())

@@ -43,6 +43,7 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
     Raises:
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
     """
+    config.keep_secrets()
     dtype = torch.bfloat16 if config.optim.precision == "half" else torch.float32
     policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config), dtype)
     if config.lora.rank:

@@ -121,7 +121,7 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
         "wall_seconds": progress.wall_seconds,
         "grafted": sorted(trainer.grafted),
         "cursor": trainer.cursor,
-        "config": asdict(trainer.config),
+        "config": trainer.config.record(),
         "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
     }
     write_whole(partial / "state.json", json.dumps({**state, "state_sha256": _sum_of(state)}, indent=1))
@@ -203,7 +203,7 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
         raise BadCheckpoint(
             f"{path} does not say which options it was made with (an older version wrote it); start a new run from it: --model {path}"
         )
-    ours = _flat(json.loads(json.dumps(asdict(config))))
+    ours = _flat(json.loads(config.to_json()))
     # An option that is younger than the run is, by default, what the run did without it.
     theirs = {
         name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours

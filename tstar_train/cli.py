@@ -14,12 +14,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tyro
 from rich.console import Console
 
 from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_options
+from tstar_envs.redaction import redacted
 from tstar_train.claim import new_folder, remove_unused
 from tstar_train.config import Config
 from tstar_train.config_check import flag, options
@@ -46,6 +47,10 @@ class Output(Console):
 
     def __init__(self) -> None:
         super().__init__(soft_wrap=not sys.stdout.isatty() and "COLUMNS" not in os.environ)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """See rich; without the secrets that a text quotes."""
+        super().print(*(redacted(o) if isinstance(o, str) else o for o in objects), **options)
 
     def on_broken_pipe(self) -> NoReturn:
         """See rich, which would end the process without a word."""
@@ -227,7 +232,8 @@ def _first_options() -> argparse.ArgumentParser:
         "--resume",
         metavar="RUN",
         type=Path,
-        help="resume the run in this folder; the only other option allowed is --iterations, which makes the run longer",
+        help="resume the run in this folder; other options allowed are --iterations, which makes the run longer, and --env-option and "
+        "--training-option for values that hold a secret, which no file of the run keeps",
     )
     which.add_argument(
         "--env-option",
@@ -271,7 +277,7 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, to
     more = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     more.add_argument("--iterations")
     found, left = more.parse_known_args(list(rest))
-    single = ("env", "model", "preset", "dry_run", "out", "env_option", "training_option")
+    single = ("env", "model", "preset", "dry_run", "out")
     others = [flag(name) for name in single if getattr(known, name)] + left
     if others:
         raise UnknownOption(
@@ -284,7 +290,8 @@ def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, to
         raise UnknownOption(f"--iterations must be a whole number, got {iterations!r:.40}")
     from tstar_train.run import resume_run
 
-    resume_run(known.resume, console, None if iterations is None else int(iterations), torchrun)
+    secrets = {"env_options": known.env_option, "training_options": known.training_option}
+    resume_run(known.resume, console, None if iterations is None else int(iterations), torchrun, secrets)
 
 
 def _no_such_option(given: str, config: Config) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import tyro
 
 from tstar_envs import UnknownOption, read_json
+from tstar_envs.redaction import keep_named_secret, without_secrets
 from tstar_train.ranges import (
     ABOVE_0,
     ABOVE_0_OR_INFINITE,
@@ -124,7 +125,8 @@ class OptimConfig:
     updates: Annotated[int, FROM_1] = 1
     """Optimizer steps per training iteration."""
     decay: Annotated[float, SHARE] = 0.0
-    """Fraction of the iterations, at the end of training, over which the learning rate falls linearly to zero; 0 to 1."""
+    """Fraction of the training, at its end, over which the learning rate falls linearly to zero; 0 to 1. The end is that of --iterations,
+    --episodes or --minutes, whichever comes first."""
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
     """How token losses are averaged. token-mean: every token has equal weight (DAPO, and the default); episode-mean: every episode has
     equal weight, whatever its length (the original GRPO). Where failed episodes are longer than successful ones, token-mean weighs
@@ -253,6 +255,9 @@ class EvaluationConfig:
     """Number of validation tasks (the first ones of the split `valid`), each played as often as a held-out task."""
 
 
+ENVIRONMENT_OPTIONS = ("env_options", "training_options")  # fields of ``Config``
+
+
 @dataclass(frozen=True)
 class Config:
     """All options of a training run."""
@@ -320,8 +325,20 @@ class Config:
         return (self.tstar and self.graft.enabled and self.graft.surgical) or self.optim.kl_coefficient > 0
 
     def to_json(self) -> str:
-        """Every option, readable again by ``from_json``."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        """Every option, readable again by ``from_json``, but for secrets (see ``record``)."""
+        return json.dumps(self.record(), indent=1) + "\n"
+
+    def record(self) -> dict[str, Any]:
+        """Every option as files may hold it: secrets in the environment's options are replaced by ``***``."""
+        record = dataclasses.asdict(self)
+        for name in ENVIRONMENT_OPTIONS:
+            record[name] = without_secrets(record[name])
+        return record
+
+    def keep_secrets(self) -> None:
+        """Keep secrets in the environment's options out of all that this process prints and writes."""
+        for name in ENVIRONMENT_OPTIONS:
+            keep_named_secret("", getattr(self, name))
 
     @classmethod
     def from_json(cls, path: Path) -> Config:

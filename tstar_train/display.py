@@ -1,8 +1,9 @@
-"""How far a run is, on the screen while it goes on."""
+"""Progress of a run: live on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,30 @@ from rich.progress import (
 
 from tstar_envs import find_entry
 from tstar_train.config import Config
+
+SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
+
+
+class Ticker:
+    """Progress within something long: on a terminal always what is newest, elsewhere a line every 30 s.
+
+    Args:
+        say: prints a line.
+        show: changes what the terminal shows; None where there is no terminal.
+    """
+
+    def __init__(self, say: Callable[[str], None], show: Callable[[str], None] | None = None) -> None:
+        self._say, self._show = say, show
+        self._told = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Report progress."""
+        now = time.monotonic()
+        if self._show is not None:
+            self._show(text)
+        elif now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            self._say(text)
 
 
 class Display:
@@ -45,6 +70,7 @@ class Display:
         self._progress = Progress(*columns, console=console, transient=False, disable=not console.is_terminal)
         self._row = self._progress.add_task("", total=self._total, figures="")
         self._started = False
+        self._told = time.monotonic()
 
     def update(self, number: int, metrics: dict[str, Any], seconds_per_iteration: float) -> None:
         """Show iteration ``number`` (from 1)."""
@@ -68,23 +94,31 @@ class Display:
                 f"{mean('tree_divergent_nodes'):.1f} divergent  grafts {mean('grafts'):.0f}"
             )
         self._progress.update(self._row, completed=number, figures=figures)
-        if not self._console.is_terminal and (number == 1 or number % 10 == 0 or number == self._total):
+        now = time.monotonic()
+        due = (
+            number == 1
+            or number % 10 == 0
+            or number == self._total
+            or now - self._told >= SECONDS_BETWEEN_LINES
+        )
+        if not self._console.is_terminal and due:
+            self._told = now
             left = (self._total - number) * seconds_per_iteration
             share = f"{number / self._total:.0%}"
             line = f"iteration {number}/{self._total} ({share})  {figures}  {left / 60:.1f} min left"
             self._console.print(line, highlight=False)
 
     @contextmanager
-    def busy(self, what: str) -> Iterator[None]:
-        """Show that something else than an iteration goes on, for the time of a ``with`` block."""
+    def busy(self, what: str) -> Iterator[Ticker]:
+        """Show that something else than an iteration goes on, and how far it is, for the time of a ``with`` block."""
         if not self._started:
-            with self._console.status(what):
-                yield
+            with waiting(self._console, what) as ticker:
+                yield ticker
             return
         before = self._progress.tasks[0].fields["figures"]
         self._progress.update(self._row, figures=what)
         try:
-            yield
+            yield _ticker(self._console, what, lambda text: self._progress.update(self._row, figures=text))
         finally:
             self._progress.update(self._row, figures=before)
 
@@ -92,3 +126,18 @@ class Display:
         """Leave the last state on the screen."""
         if self._started:
             self._progress.stop()
+
+
+@contextmanager
+def waiting(console: Console, what: str) -> Iterator[Ticker]:
+    """Show that something long goes on, and how far it is, for the time of a ``with`` block."""
+    with console.status(what) as status:
+        yield _ticker(console, what, status.update)
+
+
+def _ticker(console: Console, what: str, show: Callable[[str], None]) -> Ticker:
+    """A ticker whose texts follow the name of what goes on."""
+    return Ticker(
+        lambda text: console.print(f"{what}: {text}", highlight=False, markup=False),
+        (lambda text: show(f"{what}: {text}")) if console.is_terminal else None,
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,8 +140,21 @@ def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) ->
     """
     config = trainer.config.evaluation
     split = split or config.split
-    episodes = play_held_out(trainer, tasks, split, config.samples, 1.0, "evaluation")
-    greedy = play_held_out(trainer, tasks, split, 1, 0.0, "evaluation") if config.greedy else []
+    mine = len(dealt(tasks, trainer.world))
+    sampled = mine * config.samples
+    all_of_them = sampled + mine * config.greedy
+
+    def told(before: int) -> Callable[[int, int], None]:
+        """How far this is, in words: the first rank's part, since all of them take about as long."""
+        whose = f" of the first of {trainer.world.size} processes" if trainer.world.size > 1 else ""
+        return lambda ended, turn: trainer.told(
+            f"{before + ended} of {all_of_them} episodes{whose} ended, turn {turn} of the others"
+        )
+
+    episodes = play_held_out(trainer, tasks, split, config.samples, 1.0, "evaluation", told(0))
+    greedy = (
+        play_held_out(trainer, tasks, split, 1, 0.0, "evaluation", told(sampled)) if config.greedy else []
+    )
     groups = [episodes[start : start + config.samples] for start in range(0, len(episodes), config.samples)]
     return Measurement(
         per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],
@@ -154,7 +168,13 @@ def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) ->
 
 
 def play_held_out(
-    trainer: Trainer, tasks: Sequence[str], split: str, samples: int, temperature: float, seed: str
+    trainer: Trainer,
+    tasks: Sequence[str],
+    split: str,
+    samples: int,
+    temperature: float,
+    seed: str,
+    told: Callable[[int, int], None] | None = None,
 ) -> list[Episode]:
     """Play tasks without learning, each rank its part; all ranks call it.
 
@@ -165,6 +185,7 @@ def play_held_out(
         samples: episodes of each.
         temperature: 0 is greedy.
         seed: it does not name the weights, so that before and after share their noise.
+        told: called before each turn with the number of episodes of this rank that have ended, and of the turn, from 1.
 
     Returns:
         On the first rank the episodes in order of task, then sample; on the others none.
@@ -190,6 +211,7 @@ def play_held_out(
                 split=split,
                 seed=seed,
                 sampling=sampling_of(config, temperature),
+                told=told and partial(_told_after, told, len(episodes)),
             )
             engine.forget()
             batch = [t.episode for t in trajectories]
@@ -197,6 +219,11 @@ def play_held_out(
             stop_if_most_failed([e for e in batch if failed(e)], len(batch))
             episodes += batch
     return [episode for part in trainer.world.gather(episodes) for episode in part]
+
+
+def _told_after(told: Callable[[int, int], None], before: int, ended: int, turn: int) -> None:
+    """Report progress within a batch to who counts those before it too."""
+    told(before + ended, turn)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

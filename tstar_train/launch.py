@@ -12,6 +12,7 @@ import struct
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -23,6 +24,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
 from tstar_envs import TStarError
+from tstar_envs.redaction import keep_environment_secrets, redacted
 from tstar_train.stopping import unheard_by_children
 from tstar_train.world import Alone, Distributed, RankFailed, World
 
@@ -208,11 +210,15 @@ def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -
         minutes,
         lambda: None if os.getppid() == parent else "the first process of this run died",
     )
+    keep_environment_secrets()
     try:
         work(world)
     except TStarError as error:  # it was raised on all ranks, and the first one says so, if it can
         if isinstance(error, RankFailed) and world.watch.leads:
-            print(f"tstar_train: {error}", file=sys.stderr, flush=True)
+            print(f"tstar_train: {redacted(str(error))}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except Exception:  # noqa: BLE001 - multiprocessing would print it as it is
+        sys.stderr.write(redacted(traceback.format_exc()))
         sys.exit(1)
     finally:
         world.close()

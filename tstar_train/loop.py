@@ -45,6 +45,7 @@ class Trainer:
         grafted: (task, state key) of divergences that already produced a graft, for anchor reuse; the first rank's.
         whole: whether all of this is as a finished iteration left it; false from an iteration's first optimizer step until its figures
             are written. Only a whole state may be saved.
+        told: called with a text about how far a long measurement is.
     """
 
     config: Config
@@ -57,6 +58,7 @@ class Trainer:
     cursor: int = 0
     grafted: set[tuple[str, str]] = field(default_factory=set)
     whole: bool = True
+    told: Callable[[str], None] = lambda text: None
 
 
 @dataclass
@@ -76,12 +78,15 @@ class IterationResult:
     played: Played
 
 
-def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_counter) -> IterationResult:
+def iterate(
+    trainer: Trainer, number: int, passed: float = 0.0, *, now: Callable[[], float] = time.perf_counter
+) -> IterationResult:
     """One iteration; all ranks call it.
 
     Args:
         trainer: changed in place.
         number: of the iteration, from 0.
+        passed: share of the run's ``minutes`` that have passed; it is the first rank's clock that counts.
         now: what the phases' seconds are read from.
 
     Raises:
@@ -100,8 +105,8 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
     played, clock = Played(), Clock(now, trainer.policy.model.device)
     with together(world):
         hand_over(trainer.policy, trainer.engine, learner.weights())
-    sampled = share_of_episodes(config, trainer.cursor)
-    temperature = algorithm.temperature(max(number / max(1, config.iterations - 1), sampled))
+    done = max(share_of_episodes(config, trainer.cursor), passed)
+    temperature = algorithm.temperature(max(number / max(1, config.iterations - 1), done))
 
     # Collect, and select the groups that are learnt from (DAPO drops some, and plays others in their place).
     groups = sample_groups(
@@ -173,7 +178,7 @@ def iterate(trainer: Trainer, number: int, now: Callable[[], float] = time.perf_
             algorithm.terms(),
             surgical,
             world,
-            factor=rate(config, number, sampled),
+            factor=rate(config, number, done),
             batching=batching,
         )
     finally:
@@ -204,15 +209,20 @@ def share_of_episodes(config: Config, tasks: int) -> float:
     return tasks * config.rollout.group / config.episodes if config.episodes is not None else 0.0
 
 
-def rate(config: Config, number: int, sampled: float = 0.0) -> float:
+def share_of_minutes(config: Config, seconds: float) -> float:
+    """How much of ``minutes`` has passed after so many seconds of training; 0 where time is not limited."""
+    return seconds / (60 * config.minutes) if config.minutes is not None else 0.0
+
+
+def rate(config: Config, number: int, done: float = 0.0) -> float:
     """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the run.
 
     Args:
         config: of the run.
         number: of the iteration, from 0.
-        sampled: share of the episodes that were sampled before it, where they are counted.
+        done: share of the run's episodes or minutes that are used up before it, where they are limited.
     """
     if not config.optim.decay:
         return 1.0
-    left = min(config.iterations - number, config.iterations * (1 - sampled))
+    left = min(config.iterations - number, config.iterations * max(0.0, 1 - done))
     return min(1.0, left / (config.iterations * config.optim.decay))

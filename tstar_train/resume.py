@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from tstar_envs import BadData, UnknownOption, read_json, write_whole
+from tstar_envs import BadData, UnknownOption, find_entry, parse_options, read_json, write_whole
+from tstar_envs.redaction import HIDDEN, without_secrets
 from tstar_train.checkpoint import check_same_options, latest_checkpoint, read_state, remove_partial
-from tstar_train.config import Config
-from tstar_train.loop import share_of_episodes
+from tstar_train.config import ENVIRONMENT_OPTIONS, Config
+from tstar_train.loop import share_of_episodes, share_of_minutes
+from tstar_train.stopping import hidden_options, option
 from tstar_train.tracking import RunFolder
 
 
@@ -54,7 +58,7 @@ def resumed(
             )
         return checkpoint, config
     config = _longer(config, iterations, made_with, out)
-    if config.minutes is not None and state["seconds"] > 60 * config.minutes:
+    if share_of_minutes(config, state["seconds"]) > 1:
         raise UnknownOption(
             f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing"
         )
@@ -68,6 +72,37 @@ def resumed(
             f"the run goes on to {config.iterations} iterations instead of {made_with}", highlight=False
         )
     return checkpoint, config
+
+
+def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) -> Config:
+    """The options of a run with those that hold a secret, which no file of it does, as they are given again.
+
+    Args:
+        config: as ``config.json`` says.
+        given: ``key=value`` pairs by the field of ``config``.
+        out: the run folder, for messages.
+
+    Raises:
+        UnknownOption: one is missing, or one is given that the run has otherwise.
+    """
+    for field in ENVIRONMENT_OPTIONS:
+        stored = getattr(config, field)
+        told = parse_options(find_entry(config.env), given.get(field, ()))
+        for name, value in told.items():
+            if without_secrets({name: value}) != {name: stored.get(name)}:
+                raise UnknownOption(
+                    f"--resume goes on with the run's own options and takes no others, got {option(field)} "
+                    f"{name}={without_secrets(value, name)} where {out} has {stored.get(name)!r}; only secrets are given again"
+                )
+        parts: dict[str, Any] = {field: {**stored, **told}}
+        config = replace(config, **parts)
+    missing = hidden_options(config)
+    if missing:
+        raise UnknownOption(
+            f"no file of {out} holds the secrets of its options: give them again, each in place of {HIDDEN}: --resume {out} "
+            f"{shlex.join(missing)}"
+        )
+    return config
 
 
 def finished(out: Path, config: Config, checkpoint: Path | None) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tstar_train.checkpoint import Progress, latest_checkpoint, read_state
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.display import waiting
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.engines.factory import require_engine
 from tstar_train.evaluate import Measurement
@@ -25,7 +26,7 @@ from tstar_train.loop import Trainer
 from tstar_train.ranks import all_ranks, order
 from tstar_train.report import write_report
 from tstar_train.result import header, print_result, summarized
-from tstar_train.resume import finished, resumed
+from tstar_train.resume import finished, resumed, with_secrets
 from tstar_train.stopping import Stop, resume_command, stop_signals
 from tstar_train.tracking import LoggerFailed, RunFolder
 from tstar_train.training import train_on
@@ -63,6 +64,7 @@ def train(
         InfrastructureError: most episodes failed (a search service is down); what was done before is saved.
         NotFinite, RankFailed: the iteration could not be finished; what was done before is saved.
     """
+    config.keep_secrets()
     check(config)
     require_engine(config, device_of(config))
     if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
@@ -199,22 +201,39 @@ def _saved(out: Path) -> str:
 
 
 def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: str) -> Measurement:
-    """Measure the policy on the held-out tasks; a terminal shows that something moves."""
+    """Measure the policy on the held-out tasks, and say how far that is."""
     config = trainer.config
-    console.print(f"measuring the {what} on {len(held_out)} held-out tasks ...", highlight=False)
-    samples, greedy = config.evaluation.samples, ", and one greedy" * config.evaluation.greedy
-    with console.status(f"{samples} episode{'s' * (samples != 1)} of each at temperature 1{greedy}"):
+    greedy = ", and one greedy" * config.evaluation.greedy
+    how = f"{counted(config.evaluation.samples, 'episode')} of each at temperature 1{greedy}"
+    console.print(f"measuring the {what} on {len(held_out)} held-out tasks, {how} ...", highlight=False)
+    with waiting(console, f"measuring the {what}") as trainer.told:
         measured: Measurement = order(trainer, "measure", held_out)
         return measured
 
 
 def resume_run(
-    out: Path, console: Console, iterations: int | None = None, torchrun: World | None = None
+    out: Path,
+    console: Console,
+    iterations: int | None = None,
+    torchrun: World | None = None,
+    secrets: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Continue a run by the options it was started with, up to more iterations if so many are named."""
+    """Continue a run by the options it was started with.
+
+    Args:
+        out: its folder.
+        console: for progress and results.
+        iterations: train up to so many instead; more than before.
+        torchrun: see ``train``.
+        secrets: by field of ``Config`` the ``key=value`` pairs that ``config.json`` does not hold, because they are secret.
+
+    Raises:
+        UnknownOption: there is no run in the folder, or an option is missing or another one than it was started with.
+    """
     path = out / "config.json"
     if not path.is_file():
         raise UnknownOption(
             f"{out} holds no config.json, so there is no run to resume there: start one with --env ENV --out {out}"
         )
-    return train(Config.from_json(path), out, console, resume=True, iterations=iterations, torchrun=torchrun)
+    config = with_secrets(Config.from_json(path), secrets or {}, out)
+    return train(config, out, console, resume=True, iterations=iterations, torchrun=torchrun)

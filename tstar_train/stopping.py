@@ -8,9 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+
+from tstar_envs import TStarError
+from tstar_envs.redaction import HIDDEN
+from tstar_train.config import ENVIRONMENT_OPTIONS, Config
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -25,7 +29,30 @@ def resume_command(out: Path) -> str:
     python = "python"
     if found is None or Path(found).parent != own.parent:
         python = str(own.relative_to(Path.cwd())) if own.is_relative_to(Path.cwd()) else str(own)
-    return shlex.join([python, "-m", "tstar_train", "--resume", str(out)])
+    secrets: list[str] = []
+    with suppress(OSError, TStarError):  # a run that was refused before it wrote them
+        secrets = hidden_options(Config.from_json(out / "config.json"))
+    return shlex.join([python, "-m", "tstar_train", "--resume", str(out), *secrets])
+
+
+def hidden_options(config: Config) -> list[str]:
+    """The command-line options of those values in which a secret was replaced by ``***``.
+
+    Args:
+        config: as read from ``config.json``.
+    """
+    return [
+        word
+        for field in ENVIRONMENT_OPTIONS
+        for name, value in getattr(config, field).items()
+        if HIDDEN in str(value)
+        for word in (option(field), f"{name}={value}")
+    ]
+
+
+def option(field: str) -> str:
+    """The command-line option of a field of options of the environment: ``--env-option``, ``--training-option``."""
+    return f"--{field.removesuffix('s').replace('_', '-')}"
 
 
 class Stop:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tstar_envs import BadData, MissingExtra, TStarError, append_episode, parse_json, read_json, write_whole
+from tstar_envs.redaction import redacted_parts
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
 from tstar_train.rollout.group import GroupResult
@@ -56,7 +57,11 @@ class RunFolder:
 
     def write(self, name: str, content: dict[str, Any] | str) -> None:
         """Replace a file atomically."""
-        text = content if isinstance(content, str) else json.dumps(_plain(content), indent=1) + "\n"
+        text = (
+            content
+            if isinstance(content, str)
+            else json.dumps(redacted_parts(_plain(content)), indent=1) + "\n"
+        )
         write_whole(self.path / name, text)
 
     def read(self, name: str) -> dict[str, Any]:
@@ -212,7 +217,7 @@ class RunFolder:
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
         with open(self.path / name, "a", encoding="utf-8") as handle:
-            handle.write(json.dumps(_plain(record)) + "\n")
+            handle.write(json.dumps(redacted_parts(_plain(record))) + "\n")
             handle.flush()
             os.fsync(handle.fileno())
 

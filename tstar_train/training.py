@@ -10,7 +10,7 @@ from rich.console import Console
 from tstar_train.checkpoint import Progress, latest_checkpoint, save_checkpoint
 from tstar_train.config import Config
 from tstar_train.display import Display
-from tstar_train.loop import IterationResult, Trainer, share_of_episodes
+from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes
 from tstar_train.ranks import order
 from tstar_train.stopping import Stop
 from tstar_train.tracking import RunFolder
@@ -57,7 +57,7 @@ def train_on(
 
     try:
         while not stop.asked:
-            late = config.minutes is not None and progress.seconds > 60 * config.minutes
+            late = share_of_minutes(config, progress.seconds) > 1
             last = (
                 late
                 or progress.iteration >= config.iterations
@@ -71,7 +71,9 @@ def train_on(
             if last or stop.asked:
                 break
             number = progress.iteration + 1
-            result: IterationResult = order(trainer, "iterate", progress.iteration)
+            result: IterationResult = order(
+                trainer, "iterate", progress.iteration, share_of_minutes(config, progress.seconds)
+            )
             seconds = before + time.perf_counter() - begun
             folder.log(number, result, seconds)
             # From here on state and files say the same, and may be saved.

@@ -101,7 +101,9 @@ class Validation:
         # goes on from these very weights: it measures them if they are not recorded, and makes ``best`` what the records say in any
         # case. Where they are cut to an earlier checkpoint, its choice is still there (``save_checkpoint``).
         config, path = self._config, self._folder.path
-        with display.busy(f"validating {_named(iteration)} on {counted(len(self._tasks), 'task')}"):
+        with display.busy(
+            f"validating {_named(iteration)} on {counted(len(self._tasks), 'task')}"
+        ) as trainer.told:
             measured: Measurement = order(trainer, "measure", self._tasks, VALIDATION)
         self.means[iteration] = round(measured.mean, _DIGITS)
         best = self.best

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tstar_train import ranks
+from tstar_train.__main__ import main
 from tstar_train.config import Config, RolloutConfig
-from tstar_train.loop import rate, share_of_episodes
+from tstar_train.loop import rate, share_of_episodes, share_of_minutes
 from tstar_train.rollout.stream import TaskStream
 
 SMALL = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks=2, group=4))
@@ -39,3 +42,32 @@ def test_rate_and_temperature_follow_the_episodes_where_they_are_counted():
     )
     assert share_of_episodes(config, 100) == 0.5 and share_of_episodes(SMALL, 100) == 0.0  # groups of 4
     assert rate(config, 10, 0.5) == 1.0 and rate(config, 10, 0.75) == 0.5 and rate(config, 75, 0.1) == 0.5
+
+
+def test_rate_follows_the_minutes_where_they_are_limited():
+    config = dataclasses.replace(
+        SMALL, iterations=100, minutes=10, optim=dataclasses.replace(SMALL.optim, decay=0.5)
+    )
+    done = [share_of_minutes(config, seconds) for seconds in (0, 300, 450, 600)]
+    assert done == [0, 0.5, 0.75, 1]
+    assert [rate(config, 1, share) for share in done] == [1, 1, 0.5, 0]
+    assert rate(config, 75, 0.1) == 0.5  # the iterations end first
+    assert share_of_minutes(SMALL, 1e9) == 0
+
+
+def test_a_run_tells_its_iterations_how_much_of_its_minutes_has_passed(tmp_path, monkeypatch):
+    """The share is made of the seconds that are saved, so that a resumed run goes on with it."""
+    passed = []
+    real = ranks.ORDERS["iterate"]
+
+    def iterate(trainer, number, share):
+        passed.append(share)
+        return real(trainer, number, share)
+
+    monkeypatch.setitem(ranks.ORDERS, "iterate", iterate)
+    tiny = "--iterations 3 --minutes 9 --rollout.tasks 1 --rollout.group 2 --rollout.horizon 1 --rollout.max-tokens 4"
+    rest = "--processes 1 --evaluation.tasks 1 --evaluation.samples 1 --evaluation.validate-every 0"
+    out = tmp_path / "run"
+    assert main(["--env", "hotpotqa", "--out", str(out), *tiny.split(), *rest.split()]) == 0
+    seconds = [json.loads(line)["seconds"] for line in (out / "timings.jsonl").read_text().splitlines()]
+    assert passed == [0.0, *(second / 540 for second in seconds[:2])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from train_process import TrainProcess
 
 from scripts.small_models import REFUSED, save_small
 from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs, registry
+from tstar_train import display
 from tstar_train.__main__ import main
 from tstar_train.build import device_of
 from tstar_train.checkpoint import Progress
@@ -47,6 +49,7 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
 def test_help_and_mistyped_options_do_not_wait_for_torch():
     program = """
 import sys
+from tstar_train import display
 from tstar_train.__main__ import main
 given = [["--help"], ["--env", "hotpotqa", "--algo", "dapo", "--help"], ["--env", "hotpotqa", "--tree.histroy", "1"], [], ["--env", "x"]]
 def code(arguments):
@@ -174,8 +177,6 @@ def test_tensorboard_is_looked_for_before_anything_is_played(tmp_path, monkeypat
     "other",
     [
         ["--model", "nonsense"],
-        ["--env-option", "bogus=1"],
-        ["--training-option", "topk=1"],
         ["--out", "y"],
         ["--env", "hotpotqa"],
         ["--seed", "1"],
@@ -183,6 +184,12 @@ def test_tensorboard_is_looked_for_before_anything_is_played(tmp_path, monkeypat
 )
 def test_resume_takes_no_other_option(other, tmp_path, capsys):
     assert f"takes no others, got {other[0]}" in refused(capsys, "--resume", tmp_path, *other)
+
+
+@pytest.mark.parametrize("given", [["--env-option", "topk=3"], ["--training-option", "topk=1"]])
+def test_resume_takes_only_secrets_of_the_environment_again(given, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(Config(env="hotpotqa").to_json())
+    assert f"takes no others, got {given[0]}" in refused(capsys, "--resume", tmp_path, *given)
 
 
 def test_options_given_in_python_are_checked_too():
@@ -213,3 +220,29 @@ def test_results_are_named_by_the_entry(name, monkeypatch):
     assert summarized(config, measured, measured, Progress(), 1.0)["metric"] == f"{name}'s own"
     Display(Console(file=out, width=200), config).update(1, {"success": 0.25, "reward": 0.5, "f1": 0.75}, 1.0)
     assert f"success 25.0%  {name}'s own 50.0%" in out.getvalue()
+
+
+def test_long_parts_say_how_far_they_are_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
+    """With the half minute between two lines taken away: measurements, validations, imitation."""
+    monkeypatch.setattr(display, "SECONDS_BETWEEN_LINES", 0.0)
+    tiny = "--iterations 1 --rollout.tasks 1 --rollout.group 2 --rollout.horizon 2 --rollout.max-tokens 4 --rollout.batch 2"
+    rest = "--processes 1 --evaluation.tasks 3 --evaluation.samples 2 --evaluation.greedy"
+    validated = "--evaluation.validation-tasks 2 --evaluation.validate-every 1"
+    arguments = ["--env", "hotpotqa", "--out", str(tmp_path / "run"), *f"{tiny} {rest} {validated}".split()]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    for what, episodes in [
+        ("measuring the start", 9),
+        ("validating the start on 2 tasks", 6),
+    ]:
+        said = re.findall(rf"^{what}: (\d+) of (\d+) episodes ended, turn \d of the others$", printed, re.M)
+        ended = [int(done) for done, _ in said]
+        assert {int(total) for _, total in said} == {episodes} and len(ended) >= 4, (what, printed)
+        assert ended == sorted(ended) and ended[0] == 0 and ended[-1] < episodes
+
+    assert main(["warmstart", "--env", "sokoban-easy", "--steps", "3", "--out", str(tmp_path / "made")]) == 0
+    printed = capsys.readouterr().out
+    assert re.findall(r"^step (\d)/3  \d", printed, re.M) == ["1", "2", "3"]
+    assert (
+        "making the tokenizer from 6,000 demonstrations" in printed and "stage 1 of 1: 3 updates" in printed
+    )

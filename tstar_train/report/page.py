@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tstar_envs import write_whole
+from tstar_envs.redaction import redacted
 from tstar_envs.self_contained_page import content_policy, script_json
 from tstar_envs.wording import counted
 from tstar_train.report.axis import MINUS, NONE, text
@@ -38,7 +39,7 @@ def write_report(run: Path) -> Path:
     """
     path = run / "report.html"
     # Names may hold half a surrogate pair.
-    content = render(read_run(run)).encode("utf-8", "backslashreplace")
+    content = redacted(render(read_run(run))).encode("utf-8", "backslashreplace")
     for left in run.glob(".report.html.*"):  # by writers that were killed
         left.unlink()
     write_whole(path, content)  # a reader sees the old report or the new one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,7 @@ def collect(
     agent: str = "policy",
     first_group: int = 0,
     repeats: Sequence[int] = (),
+    told: Callable[[int, int], None] | None = None,
 ) -> list[Trajectory]:
     """Play ``size`` episodes of each task.
 
@@ -64,6 +65,7 @@ def collect(
         agent: name in the records.
         first_group: number of the first task, where the tasks are part of a larger batch.
         repeats: how often each task came before in that batch, so that it is not the same group again; none where not given.
+        told: called before each turn with the number of episodes that have ended, and of the turn, from 1.
 
     Returns:
         Trajectories in order of task, then member; those whose infrastructure failed are marked so (``rollout.failures``).
@@ -82,7 +84,7 @@ def collect(
         lines.append(transcript_of(episode, codec, prompt, sampling))
     again = [repeats[row // size] if repeats else 0 for row in range(len(trajectories))]
     player = PolicyPlayer(
-        group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, repeats=again
+        group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, repeats=again, told=told
     )
     play_group(group, [t.episode for t in trajectories], player)
     if trajectories and not any(t.turns or failed(t.episode) for t in trajectories):

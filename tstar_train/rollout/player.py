@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tstar_envs import Episode, GroupEnv, StepResult
@@ -61,6 +61,7 @@ class PolicyPlayer:
         begun: per row, the ids that its first reply begins with (a thought that is given, not sampled); they are not
             counted in ``max_tokens`` and their log-probabilities are recorded as 0.
         repeats: per row, how often its task came before in the same round; it is part of the seeds.
+        told: called before each turn with the number of rows that have ended, and of the turn, from 1.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class PolicyPlayer:
         sampling: Sampling,
         begun: Sequence[Sequence[int]] | None = None,
         repeats: Sequence[int] = (),
+        told: Callable[[int, int], None] | None = None,
     ) -> None:
+        self._told = told
         self._group, self._engine, self._codec, self._trajectories, self._lines = (
             group,
             engine,
@@ -95,6 +98,8 @@ class PolicyPlayer:
             NotFinite: the log-probabilities are no numbers.
         """
         sampling = self._sampling
+        if self._told is not None:
+            self._told(len(self._lines) - len(rows), self._turn + 1)
         offered: dict[int, tuple[list[int], list[int]]] = {}
         for row in rows:
             first = list(self._begun[row]) if self._begun is not None and self._turn == 0 else []

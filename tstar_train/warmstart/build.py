@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tstar_envs import EnvEntry, TextEnv, find_entry, write_whole
+from tstar_envs.wording import counted
 from tstar_train.claim import claimed
+from tstar_train.display import Ticker
 from tstar_train.finite import NotFinite
 from tstar_train.policy.checksums import sha256_of
 from tstar_train.policy.codec import PlainCodec
@@ -125,6 +128,8 @@ def _build(
         tokenizer, model = policy.tokenizer, policy.model
         made = json.loads((WEIGHTS / start / "training.json").read_text(encoding="utf-8"))["stages"]
     else:
+        rows = counted(recipe.tokenizer.rows, "demonstration")
+        console.print(f"making the tokenizer from {rows} of the expert ...", highlight=False)
         tokenizer, model = new_policy(recipe, entry, seed)
     setattr(model.config, POLICY_FIELD, recipe.name)
     save_tiny(model, tokenizer, out)
@@ -139,6 +144,8 @@ def _build(
         "stages": made,
     }
     for number, schedule in enumerate(stages, start=len(made)):
+        which = f"stage {number + 1 - len(made)} of {len(stages)}"
+        console.print(f"{which}: {counted(schedule.steps, 'update')} ...", highlight=False)
         (out / "training.json").unlink(missing_ok=True)  # its sums are those of the stage before
         run_stage(entry, recipe, out, seed + 1000 * number, schedule, console, record)
         record["sha256"] = {
@@ -220,6 +227,12 @@ def _stage(
                 f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True
             )
 
+    ticker = Ticker(partial(print, flush=True))
+
+    def tell(step: int) -> None:
+        if rank == 0:
+            ticker(f"step {step}/{schedule.steps}  {(time.process_time() - started) / 60:.1f} CPU-minutes")
+
     if schedule.rows == "quotes":
         rows = quoting_rows(len(tokenizer), seed + rank)
     else:
@@ -227,7 +240,13 @@ def _stage(
         rows = practice_rows(practice, codec, seed + rank, style, recipe.env, position_limit(model.config))
     try:
         imitate(
-            model, shuffled(rows, schedule.held, seed + rank), schedule, codec.pad, report, average=average
+            model,
+            shuffled(rows, schedule.held, seed + rank),
+            schedule,
+            codec.pad,
+            report,
+            average=average,
+            told=tell,
         )
     except NotFinite as error:
         # What is raised in a process of its own arrives as the text of a traceback.

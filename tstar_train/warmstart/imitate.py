@@ -63,6 +63,7 @@ def imitate(
     report: Callable[[int, float, float], None],
     every: int = 200,
     average: Callable[[PreTrainedModel], None] | None = None,
+    told: Callable[[int], None] = lambda step: None,
 ) -> int:
     """Train a policy in place by imitation.
 
@@ -74,6 +75,7 @@ def imitate(
         report: called every ``every`` steps, and at the end, with the step, the mean loss since the last call and the CPU seconds so far.
         every: see ``report``.
         average: makes the gradients the mean over processes, where there are several.
+        told: called after every step with its number, from 1.
 
     Returns:
         the number of updates.
@@ -110,6 +112,7 @@ def imitate(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         total, summed = total + loss.item(), summed + 1
+        told(step + 1)
         if (step + 1) % every == 0:
             report(step + 1, total / summed, time.process_time() - started)
             total, summed = 0.0, 0

@@ -20,7 +20,7 @@ pytest.importorskip("openenv.core")
 
 import requests
 from openenv.core import GenericEnvClient
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -231,9 +231,10 @@ def test_sessions_count_as_connections() -> None:
                 assert json.loads(one.recv(timeout=30))["type"] != "error"
 
         play()
-        # The answer, 503, may be lost to a client that was just sending.
-        with pytest.raises((InvalidStatus, ConnectionClosed, OSError)), connect(server.socket):
-            pytest.fail("a fifth was let in")
+        # A raw client that says nothing: to one that is just sending the answer may be lost, and OpenEnv's then fails an assertion.
+        with ExitStack() as refused:
+            answer = server.open(refused).recv(65536)
+        assert answer.startswith(b"HTTP/1.1 503") and b"--connections" in answer
         play()
         playing.pop().close()
         time.sleep(0.5)
