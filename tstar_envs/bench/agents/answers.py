@@ -249,7 +249,7 @@ def _events(text: str) -> Iterator[dict[str, Any]]:
             ended = ended or bool(chunk.get("error") or _first_choice(chunk).get("finish_reason"))
             yield chunk
     if not ended:
-        raise Unreadable(f"an unreadable answer: the stream broke off: {_quoted(text[-_QUOTED:])}")
+        raise Unreadable(f"an unreadable answer: the stream broke off: {redacted(text)[-_QUOTED:]}")
 
 
 def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
