@@ -133,27 +133,6 @@ def _first_choice(body: Mapping[str, Any]) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def written_calls(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
-    """Calls that a server without a parser for its model left in the text.
-
-    Args:
-        text: what follows the model's thoughts: ``<tool_call>{...}</tool_call>`` (Hermes, Qwen; also with ``<function=...>`` inside),
-            ``[TOOL_CALLS]`` (Mistral), ``<|python_tag|>`` or an object alone (Llama).
-        names: of the tools; an object alone is a call only if it names one of them.
-    """
-    for mark, end in (
-        ("<tool_call>", "</tool_call>"),
-        ("[TOOL_CALLS]", "</s>"),
-        ("<|python_tag|>", "<|eom_id|>"),
-    ):
-        pieces = [piece.partition(end)[0].strip() for piece in text.split(mark)[1:]]
-        found = [call for piece in pieces for call in _written(piece)]
-        if found:
-            return tuple(ToolCall(f"written_{n}", *call) for n, call in enumerate(found))
-    alone = [call for call in _written(text.strip()) if call[0] in names]
-    return tuple(ToolCall(f"written_{n}", *call) for n, call in enumerate(alone))
-
-
 def _words(message: Mapping[str, Any]) -> tuple[str, str]:
     """Text and separate thought of a message."""
     content = message.get("content")
@@ -206,30 +185,6 @@ def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
         )
         calls.append(ToolCall(str(call.get("id") or f"call_{number}"), name, arguments))
     return tuple(calls)
-
-
-def _written(piece: str) -> list[tuple[str, str]]:
-    """Name and arguments of the calls in a piece of text."""
-    if piece.startswith("<function="):
-        name, _, rest = piece.removeprefix("<function=").partition(">")
-        values = {}
-        for parameter in rest.partition("</function>")[0].split("<parameter=")[1:]:
-            key, _, value = parameter.partition(">")
-            values[key.strip()] = value.partition("</parameter>")[0].strip()
-        return [(name.strip(), json.dumps(values))]
-    head, mark, arguments = piece.partition("[ARGS]")
-    if mark:
-        return [(head.strip(), arguments.strip())]
-    try:
-        content = parse_json(piece, "a call", object)
-    except BadData:
-        return []
-    calls = []
-    for call in content if isinstance(content, list) else [content]:
-        if isinstance(call, dict) and isinstance(call.get("name"), str):
-            given = call.get("arguments", call.get("parameters", {}))
-            calls.append((call["name"], given if isinstance(given, str) else json.dumps(given)))
-    return calls
 
 
 def _events(text: str) -> Iterator[dict[str, Any]]:
