@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ from tstar_envs.envs.search_qa.readers.entries import read_entries
         ),
         ({"id": "1", "question": "q", "answer": "[REC]"}, ("1", "q", ("[REC]",))),
         ({"id": "1", "question": "q", "answer": "a||b"}, ("1", "q", ("a", "b"))),
+        # A list needs no mark between its answers, and a mark alone is no answer's neighbour.
+        ({"id": "1", "question": "q", "golden_answers": ["a||b", "||"]}, ("1", "q", ("a||b", "||"))),
+        ({"id": "1", "question": "q", "answer": "the operator ||"}, ("1", "q", ("the operator ||",))),
+        ({"id": "1", "question": "q", "answer": "or (||)"}, ("1", "q", ("or (||)",))),
+        ({"id": "1", "question": "q", "answer": "a", "aliases": ["b||c"]}, ("1", "q", ("a", "b||c"))),
         (
             {"id": "1", "question": "q", "answers": {"text": ["a", "b"], "answer_start": [1, 2]}},
             ("1", "q", ("a", "b")),
@@ -187,3 +193,40 @@ def test_a_changed_corpus_is_read_anew_in_the_same_process(tmp_path: Path) -> No
     with pytest.raises(BadData):
         corpus.write_text("", encoding="utf-8")
         SearchQAEnv(data=tmp_path).reset(options={"task": 0})
+
+
+def test_a_file_of_the_same_time_and_size_is_read_anew(tmp_path: Path) -> None:
+    """As rsync and ``cp -p`` leave one."""
+    files = {
+        "corpus.jsonl": '{"id": "1", "contents": "\\"T\\"\\nalpha one"}\n',
+        "test.jsonl": '{"id": "1", "question": "alpha?", "golden_answers": ["one"]}\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    for word in ("one", "two"):
+        for name, text in files.items():
+            before = (tmp_path / name).stat()
+            (tmp_path / name).write_text(text.replace("one", word))
+            os.utime(tmp_path / name, ns=(before.st_atime_ns, before.st_mtime_ns))
+        env = SearchQAEnv(data=tmp_path)
+        env.reset(options={"task": 0})
+        assert env.task.golden_answers == (word,)
+        assert f"alpha {word}" in env.step("Action: search[alpha]")[0]
+
+
+@pytest.mark.parametrize("broken", ["questions", "passages"])
+def test_public_questions_that_cannot_be_used_name_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setenv("TSTAR_DATA", str(tmp_path))
+    folder = tmp_path / "search_qa"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text("{" if broken == "passages" else '{"id": "1", "contents": "T\\nx"}\n')
+    line = '{"id": "1", "question": "q", "golden_answers": ["a"]}\n'
+    (folder / "hotpotqa.test.jsonl").write_text("{" if broken == "questions" else line)
+    with pytest.raises(BadData, match=r"line 1: not .*JSON.*\ndata='mini' plays the shipped tasks instead"):
+        SearchQAEnv()
+    SearchQAEnv(data="mini")
+    with pytest.raises(BadData) as caught:
+        SearchQAEnv(data=folder)
+    assert "mini" not in str(caught.value), "a folder that was named is what is wanted"

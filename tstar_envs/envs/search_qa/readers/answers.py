@@ -48,6 +48,8 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
         raise BadData(
             f"{where}: field {name!r} is not what its form has there: {value!r:.80} ({error!r:.200})"
         ) from error
+    if len(found) == 1 and isinstance(found[0], str) and found[0] == value:
+        found = _alternatives(found[0])
     texts = list(_texts(found, name, where, table))
     if not texts:
         raise BadData(f"{where}: field {name!r} holds no answer")
@@ -60,6 +62,12 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
             raise BadData(f"{where}: field {field!r} must be a list, found {aliases!r:.80}")
         texts += _texts(aliases, field, where, table)
     return tuple(dict.fromkeys(texts))
+
+
+def _alternatives(text: str) -> list[Any]:
+    """The answers that some sets join in one text by ``||``, where each has a word; a list says its answers without."""
+    parts = [part.strip() for part in text.split("||")]
+    return parts if len(parts) > 1 and all(any(map(str.isalnum, part)) for part in parts) else [text]
 
 
 def _is_nan(value: object) -> bool:
@@ -82,8 +90,8 @@ def _texts(found: list[Any], name: str, where: str, table: bool) -> Iterator[str
             raise BadData(
                 f"{where}: field {name!r} holds {text.strip()!r}, which marks a question without an answer; leave the line out"
             )
-        # Alternatives in one text, as some sets join them.
-        yield from (part.strip() if "||" in text else part for part in text.split("||") if part.strip())
+        if text.strip():
+            yield text
 
 
 def _is_list(value: object) -> bool:
