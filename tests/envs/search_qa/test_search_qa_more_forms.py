@@ -221,9 +221,9 @@ def test_public_questions_that_cannot_be_used_name_the_shipped_ones(
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path))
     folder = tmp_path / "search_qa"
     folder.mkdir()
-    (folder / "corpus.jsonl").write_text("{" if broken == "passages" else '{"id": "1", "contents": "T\\nx"}\n')
+    (folder / "corpus.jsonl").write_text("{x" if broken == "passages" else '{"id": "1", "contents": "T\\nx"}\n')
     line = '{"id": "1", "question": "q", "golden_answers": ["a"]}\n'
-    (folder / "hotpotqa.test.jsonl").write_text("{" if broken == "questions" else line)
+    (folder / "hotpotqa.test.jsonl").write_text("{x" if broken == "questions" else line)
     with pytest.raises(BadData, match=r"line 1: not .*JSON.*\ndata='mini' plays the shipped tasks instead"):
         SearchQAEnv()
     SearchQAEnv(data="mini")
