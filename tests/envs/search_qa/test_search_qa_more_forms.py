@@ -33,6 +33,30 @@ from tstar_envs.envs.search_qa.readers.entries import read_entries
         ),
         ({"id": "1", "question": "q", "answer": "[REC]"}, ("1", "q", ("[REC]",))),
         ({"id": "1", "question": "q", "answer": "a||b"}, ("1", "q", ("a", "b"))),
+        # Written out by numpy, by Python as a tuple, and as JSON.
+        ({"id": "1", "question": "q", "answer": "['a b' 'c']"}, ("1", "q", ("a b", "c"))),
+        ({"id": "1", "question": "q", "answer": "['a'\n \"b's\" 'c']"}, ("1", "q", ("a", "b's", "c"))),
+        ({"id": "1", "question": "q", "answer": "array(['a', 'b'], dtype=object)"}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "answer": "('a', 'b')"}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "answer": "('Til I Kissed You)"}, ("1", "q", ("('Til I Kissed You)",))),
+        (
+            {"id": "1", "question": "q", "answer": '{"value": "a", "aliases": ["b"]}'},
+            ("1", "q", ("a", "b")),
+        ),
+        ({"id": "1", "question": "q", "answer": "{}"}, ("1", "q", ("{}",))),
+        ({"id": "1", "question": "q", "answer": "a", "aug_answers": ["b"]}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "ground_truth": ["a", "b"]}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "Answers": ["a"]}, ("1", "q", ("a",))),
+        ({"id": "1", "problem": "q", "answer": "a", "metadata": "{'topic': 'x'}"}, ("1", "q", ("a",))),
+        ({"id": "1", "prompt": "Answer it. Question: who?\n", "answer": "a"}, ("1", "who?", ("a",))),
+        (
+            {
+                "id": "1",
+                "prompt": '[{"role": "user", "content": "x Question: who?"}]',
+                "answer": "a",
+            },
+            ("1", "who?", ("a",)),
+        ),
         # A list needs no mark between its answers, and a mark alone is no answer's neighbour.
         ({"id": "1", "question": "q", "golden_answers": ["a||b", "||"]}, ("1", "q", ("a||b", "||"))),
         ({"id": "1", "question": "q", "answer": "the operator ||"}, ("1", "q", ("the operator ||",))),
@@ -221,7 +245,9 @@ def test_public_questions_that_cannot_be_used_name_the_shipped_ones(
     monkeypatch.setenv("TSTAR_DATA", str(tmp_path))
     folder = tmp_path / "search_qa"
     folder.mkdir()
-    (folder / "corpus.jsonl").write_text("{x" if broken == "passages" else '{"id": "1", "contents": "T\\nx"}\n')
+    (folder / "corpus.jsonl").write_text(
+        "{x" if broken == "passages" else '{"id": "1", "contents": "T\\nx"}\n'
+    )
     line = '{"id": "1", "question": "q", "golden_answers": ["a"]}\n'
     (folder / "hotpotqa.test.jsonl").write_text("{x" if broken == "questions" else line)
     with pytest.raises(BadData, match=r"line 1: not .*JSON.*\ndata='mini' plays the shipped tasks instead"):
@@ -230,3 +256,39 @@ def test_public_questions_that_cannot_be_used_name_the_shipped_ones(
     with pytest.raises(BadData) as caught:
         SearchQAEnv(data=folder)
     assert "mini" not in str(caught.value), "a folder that was named is what is wanted"
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        {"answerable": 0.0},
+        {"answerable": "n"},
+        {"answerable": "FALSE"},
+        {"is_impossible": True},
+        {"is_impossible": "true"},
+    ],
+)
+def test_questions_without_an_answer_are_passed_over_however_they_say_it(
+    tmp_path: Path, marked: dict[str, Any]
+) -> None:
+    kept: dict[str, Any] = {"answerable": 1, "is_impossible": False}
+    records = [
+        {"id": "1", "question": "q", "answers": {"text": []}, **marked},
+        {"id": "2", "question": "q", "answer": "a", **kept},
+        {"id": "3", "question": "q", "answer": "a", "answerable": None},
+    ]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, records)))
+    assert [entry.id for entry in read_entries(tmp_path / "test.jsonl")] == ["2", "3"]
+
+
+def test_squads_own_file_and_columns_of_pandas(tmp_path: Path) -> None:
+    asked = [
+        {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": 0}], "is_impossible": False},
+        {"id": "2", "question": "p", "answers": [], "is_impossible": True},
+    ]
+    squad = {"version": "v2.0", "data": [{"title": "T", "paragraphs": [{"context": "c", "qas": asked}]}]}
+    columns = {"id": {"0": "1", "7": "2"}, "question": {"0": "q", "7": "p"}, "answer": {"0": "a", "7": "b"}}
+    for content, ids in ((squad, ["1"]), (squad["data"], ["1"]), (columns, ["1", "2"])):
+        (tmp_path / "test.json").write_text(json.dumps(content))
+        read = list(read_entries(tmp_path / "test.json"))
+        assert [entry.id for entry in read] == ids and read[0].answers == ("a",)
