@@ -310,6 +310,49 @@ def test_what_only_looks_like_a_call_is_none() -> None:
     assert time.process_time() - began < 5.0
 
 
+CALLED = {"name": "move", "arguments": '{"direction": "Up"}'}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "arguments": json.dumps(CALLED["arguments"])}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "name": "functions.move"}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "name": "Move"}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "name": "move<|channel|>commentary"}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "arguments": '{"direction": "Up"}</tool_call>'}}]},
+        {
+            "tool_calls": [
+                {"id": "1", "function": {**CALLED, "arguments": '```json\n{"direction": "Up"}\n```'}}
+            ]
+        },
+        {"tool_calls": {"id": "1", "type": "function", "function": CALLED}},
+        {"tool_calls": [CALLED]},
+        {"function_call": CALLED},
+    ],
+)
+def test_calls_in_other_shapes_are_played_and_answered(message: Body) -> None:
+    with serving(lambda sent, number: completion({"content": None, **message})) as served:
+        episode = play(served.url, tools=True, horizon=2)
+    assert [step.action for step in episode.steps] == ["Up"] * 2
+    answer, result = served.requests[1]["messages"][2:4]
+    (sent,) = answer["tool_calls"]
+    assert sent["id"] == result["tool_call_id"] and isinstance(sent["function"]["name"], str)
+    assert "function_call" not in answer and json.loads(sent["function"]["arguments"]) is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": {"value": "Action: Up"}}],
+        [{"type": "text", "text": "Action: Left", "thought": True}, {"type": "text", "text": "Action: Up"}],
+    ],
+)
+def test_words_in_other_shapes_are_played(content: Any) -> None:
+    with serving(lambda sent, number: completion({"content": content})) as served:
+        assert [step.action for step in play(served.url, horizon=1).steps] == ["Up"]
+
+
 def test_a_call_in_a_thought_that_was_cut_off_is_not_played() -> None:
     for opening in ("<think>\n", "<|START_THINKING|>", "<|channel|>analysis<|message|>", "analysisWe "):
         assert calls_in(opening + WRITTEN[0], ["move"]) == ()

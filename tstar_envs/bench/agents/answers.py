@@ -97,6 +97,7 @@ def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: floa
     message = first.get("message")
     if not isinstance(message, dict):
         raise Unreadable(f"an unreadable answer: {_quoted(json.dumps(body))}")
+    message = _with_call_list(message)
     text, thought = _words(message)
     usage = body.get("usage")
     usage = usage if isinstance(usage, dict) else {}
@@ -143,7 +144,9 @@ def _words(message: Mapping[str, Any]) -> tuple[str, str]:
         for part in content:
             if isinstance(part, str):
                 text += part
-            elif isinstance(part, dict) and part.get("type") in _THOUGHT_PARTS:
+            elif isinstance(part, dict) and (
+                part.get("type") in _THOUGHT_PARTS or part.get("thought") is True
+            ):
                 thought += _flat(part)
             elif isinstance(part, dict):
                 text += _flat(part)
@@ -163,9 +166,33 @@ def _flat(part: Any) -> str:
         return "".join(map(_flat, part))
     if isinstance(part, dict):
         return next(
-            (_flat(part[name]) for name in ("text", *_THOUGHT_PARTS, "refusal") if part.get(name)), ""
+            (_flat(part[name]) for name in ("text", "value", *_THOUGHT_PARTS, "refusal") if part.get(name)),
+            "",
         )
     return ""
+
+
+def _with_call_list(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose calls stand in a list, each with a function: also one call alone, a flat one, and OpenAI's first form."""
+    given = message.get("tool_calls")
+    if not given and isinstance(message.get("function_call"), dict):
+        given = [{"function": message["function_call"]}]
+        message = {name: value for name, value in message.items() if name != "function_call"}
+    if isinstance(given, dict):
+        given = [given]
+    if not isinstance(given, list):
+        return message
+    flat = ("name", "arguments")
+    calls = [
+        {
+            **{k: v for k, v in call.items() if k not in flat},
+            "function": {k: call[k] for k in flat if k in call},
+        }
+        if isinstance(call, dict) and "function" not in call and "name" in call
+        else call
+        for call in given
+    ]
+    return {**message, "tool_calls": calls}
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
