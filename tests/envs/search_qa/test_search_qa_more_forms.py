@@ -140,6 +140,12 @@ def test_forms_of_json_files(tmp_path: Path, content: Any, ids: list[str]) -> No
         ("a.jsonl", lzma.compress(b"{}"), "unxz"),
         ("a.csv", b"PK\x03\x04" + b"\xff" * 50, "a zip archive"),
         ("a.jsonl", b"IxFI" + b"\xff" * 50, "a FAISS index"),
+        ("a.jsonl", b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+        ("a.jsonl", b"%PDF-1.7", "a PDF"),
+        ("a.jsonl", b"x" * 257 + b"ustar\0" + b"\0" * 300, "a tar archive"),
+        ("a.json", "/annex/objects/MD5E-s1--0\n", "git annex get"),
+        ("a.json", "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "XML, not JSON"),
+        ("a.json", "404: Not Found", "the file is not there"),
     ],
 )  # fmt: skip
 def test_what_a_file_is_instead_is_said(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:
@@ -163,6 +169,9 @@ def test_a_row_of_simple_qa_is_read(tmp_path: Path) -> None:
         ({"idx": 3, "title": "T", "text": "b"}, ("3", '"T"\nb')),
         ({"docid": "d", "content": "c d"}, ("d", "c d")),
         ({"pid": 1, "passage": "c d"}, ("1", "c d")),
+        ({"docid": "D1", "url": "u", "title": "T", "body": "b"}, ("D1", '"T"\nb')),  # MS MARCO
+        ({"id": "1", "title": "T", "text": [["s.", " t."], ["u."]]}, ("1", '"T"\ns. t. u.')),  # HotpotQA
+        ({"id": "1", "title": "T", "sentences": ["s.", "t."]}, ("1", '"T"\ns. t.')),
         (
             {"wikipedia_id": "9", "wikipedia_title": "T", "text": ["T\n", "First.\n", "Second."]},
             ("9", '"T"\nT First. Second.'),
