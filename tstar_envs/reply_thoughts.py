@@ -60,7 +60,8 @@ def after_thoughts(reply: str, cues: re.Pattern[str]) -> int:
     opened = OPEN.search(reply)
     if opened is not None and opened.start() < closed.start():
         before = cues.search(reply, 0, opened.start())
-        if before is not None or (not reply[end:].strip() and reply[: opened.start()].strip()):
+        played = before is not None and bool(reply[before.end() : opened.start()].strip())
+        if played or (not reply[end:].strip() and reply[: opened.start()].strip()):
             return 0
     cue = cues.search(reply, end)
     while (opened := OPEN.search(reply, end)) is not None:
@@ -102,7 +103,12 @@ def spoken(reply: str, cues: re.Pattern[str]) -> tuple[int, int]:
             return (len(reply) if closed is None else closed.end()), len(reply)
     start = after_thoughts(reply, cues)
     opened = _LEFT_OPEN.search(reply, start)
-    return start, len(reply) if opened is None else opened.start()
+    end = len(reply) if opened is None else opened.start()
+    # One that is opened behind an action and closed is none of it, on the same line too.
+    later = OPEN.search(reply, start, end)
+    if later is not None and reply[start : later.start()].strip() and CLOSE.search(reply, later.end()):
+        end = later.start()
+    return start, end
 
 
 def without_marks(thought: str) -> str:

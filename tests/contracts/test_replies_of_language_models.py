@@ -72,10 +72,13 @@ THOUGHT_OF = [  # {a} is to be played, {b} is only thought of
     "assistantanalysisWe need\nAction: {b}assistantfinalAction: {a}",
     "analysisWe need\nAction: {b}assistantcommentaryI go\nAction: {b}assistantfinalAction: {a}",
     "analysis<|message|>We\nAction: {b}<|end|><|start|>assistant<|channel|>final<|message|>Action: {a}",
+    "Action: <think>or {b}</think> {a}",
     # A thought behind the action is not waited for.
     "Action: {a}\n<think>fine, or Action: {b}</think>",
     "<action>{a}</action> <think>or\nAction: {b}</think>",
     "{a}\n<think>or Action: {b}</think>",
+    "{a} <think>or {b}</think>",
+    "<think>x</think>Action: {a} <think>or {b}</think>",
     "Action: {a}\n<think>\nor Action: {b}",
     "{a}\n<think>\nor Action: {b}",
 ]
