@@ -44,7 +44,7 @@ class Document:
 
 
 _IDS = ("id", "_id", "docid", "doc_id", "pid", "idx", "wikipedia_id")
-_BODIES = ("contents", "content", "text", "passage")
+_BODIES = ("contents", "content", "text", "passage", "body", "sentences")
 _TITLES = ("title", "wikipedia_title")
 
 
@@ -74,6 +74,8 @@ def document_from(value: object, where: str) -> Document:
         raise BadCorpus(
             f'{where}: the field "{name}" must be a string or an integer, found {identifier!r:.80}.'
         )
+    if isinstance(contents, list) and all(isinstance(sentences, list) for sentences in contents):
+        contents = [sentence for sentences in contents for sentence in sentences]  # HotpotQA's abstracts
     if isinstance(contents, list) and all(isinstance(paragraph, str) for paragraph in contents):
         contents = " ".join(" ".join(paragraph.split()) for paragraph in contents)
     if not isinstance(contents, str):

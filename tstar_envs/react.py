@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from tstar_envs.reply_marks import END_OF_TURN, INVISIBLE, unwrapped
 from tstar_envs.reply_thoughts import TAG, spoken, without_marks
 
 
@@ -31,48 +32,40 @@ class Reply(NamedTuple):
     cue: str
 
 
-# Quoted, in backticks, a heading, an item of a list, bold.
-_BEFORE_CUE = r"^[ \t>#*\-`\"'\u201c]*+(?:\d{1,3}+[.)][ \t]*+)?+\**+"
-_AFTER_CUE = r"[ \t]*+\d{0,4}+\**+[ \t]*+[:\uff1a]\**+"
+# Quoted, in backticks, a heading, an item of a list, bold, behind an arrow or a picture.
+_BEFORE_CUE = (
+    r"^[ \t\u00a0\u3000>#*_\-`\"'\u201c\u2022\u2013\u2014\u2190-\u2bff\ufe0f\U0001f300-\U0001faff]*+"
+    r"(?:\d{1,3}+[.)][ \t]*+)?+[*_\[]*+"
+)
+_AFTER_CUE = r"[ \t]*+\d{0,4}+[*_\]]*+[ \t]*+[:\uff1a][*_]*+"
 _LINE_CUE = re.compile(f"{_BEFORE_CUE}action{_AFTER_CUE}", re.IGNORECASE | re.MULTILINE)
 _THOUGHT_LINE = re.compile(f"{_BEFORE_CUE}thought{_AFTER_CUE}", re.IGNORECASE | re.MULTILINE)
 # "Thought: ... Action: ..." on one line; looked for only after a thought, where no line starts with a cue and no tag stands.
 _INLINE_CUE = re.compile(r"\baction[ \t]?\d{0,4}[:\uff1a]", re.IGNORECASE)
-_TAG_CUE = re.compile(r"<(action|search|answer)>", re.IGNORECASE)
+_TAG_CUE = re.compile(r"<(action|search|answer)(?:\s{1,8}[\w\-]{1,20}=[^<>]{0,80})?\s{0,8}>", re.IGNORECASE)
 ANY_CUE = re.compile(f"{_LINE_CUE.pattern}|{_TAG_CUE.pattern}", re.IGNORECASE | re.MULTILINE)
 # `### Action`, `**Action**` or the word alone, with the action in the next line; where no other cue stands.
 _HEADING_CUE = re.compile(rf"{_BEFORE_CUE}action\**[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _INPUT_LINE = re.compile(rf"{_BEFORE_CUE}action[ _]input{_AFTER_CUE}", re.IGNORECASE)
 # An observation that the model invented, on the line of its action.
-_INVENTED = re.compile(r"(?<=\s)\**Observation[ \t]{0,4}\d{0,4}\**[ \t]{0,4}[:\uff1a]", re.IGNORECASE)
+_INVENTED = re.compile(
+    r"(?:(?<=\s)|<br ?/?>)\**Observation[ \t]{0,4}\d{0,4}\**[ \t]{0,4}[:\uff1a]|<(?:observation|information|tool_response)>",
+    re.IGNORECASE,
+)
 # Not str.find on lowered text: lowering can change the length of a string.
-_CLOSING = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("action", "search", "answer")}
+_CLOSING = {
+    name: re.compile(rf"<\s{{0,4}}/\s{{0,4}}{name}\s{{0,8}}(?:>|$)", re.IGNORECASE)
+    for name in ("action", "search", "answer")
+}
 _TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
-# The token that ends a turn, where a server leaves it in the text: of the chat forms of Qwen, Llama, Mistral, Gemma, Phi, GLM, DeepSeek,
-# Command A, Sky-T1.
-_END_OF_TURN = re.compile(
-    r"<\|(?:im_end|im_start|end|endoftext|end_of_text|end_of_turn|eot_id|eom_id|eot|return|user|observation|end_response|end_text|"
-    r"end_of_solution|end_of_turn_token)\|>|</s>|<eos>|<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>",
-    re.IGNORECASE,
-)
-# What a template or a model puts around a whole answer.
-_WRAPPER = re.compile(
-    r"<\|(?:begin_of_box|end_of_box|begin_of_solution|start_response|start_text|assistant)\|>|</?tool_call>",
-    re.IGNORECASE,
-)
-_ROLE = re.compile(
-    r"\s*+(?:<\|im_start\|>|<\|start_header_id\|>|<\|start\|>|<start_of_turn>)?+(?:assistant|model)(?:<\|end_header_id\|>)?+[ \t]*+[\n:]",
-    re.IGNORECASE,
-)
-_INVISIBLE = "\ufeff\u200b\u2060"  # a byte order mark and blanks without width
-_MARKS = re.compile(f"{TAG.pattern}|{_END_OF_TURN.pattern}", re.IGNORECASE)
+_MARKS = re.compile(f"{TAG.pattern}|{END_OF_TURN.pattern}", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+\w*+[ \t]*+")
 _FENCED_WORD = re.compile(r"`{3,}+(?:json|text|txt|plaintext|action|python|bash)(?=\s)", re.IGNORECASE)
 # What agents put around an action without meaning anything by it: quotes, brackets, bold marks, a full stop.
 AROUND_ACTION = " \t\r\n.,;:!?()[]{}`'\"*"
-_AROUND = " \t\r\n.,;:!?`'\"*。\u201c\u201d\u2018\u2019\u00ab\u00bb\u300c\u300d" + _INVISIBLE
-_IN_FRONT = _AROUND + "->#•"
-_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_AROUND = " \t\r\n.,;:!?`'\"*。\u2026\u201c\u201d\u2018\u2019\u00ab\u00bb\u300c\u300d" + INVISIBLE
+_IN_FRONT = _AROUND + "->#•\u2192"
+_PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _BOXED, _LATEX_TEXT = "\\boxed{", re.compile(r"\\(?:text|textbf|mathrm|mbox)\{")
 _WIDE_CALL = re.compile(r"\s*+\w{1,40}[ \t]{0,4}[\uff3b\uff08\u3010]")
 _WIDE = str.maketrans("\uff3b\uff3d\uff08\uff09\u3010\u3011", "[]()[]")
@@ -101,6 +94,8 @@ def _read(reply: str, exact: bool, answers: bool) -> Reply:
     thought, action, cue = _parse(reply, exact)
     if cue == "answer" and not answers:
         action = answer_content(action)
+        if not exact:  # Hunyuan's whole answers stand in these tags
+            action = _parse(action, exact).action
     if exact:
         return Reply(thought, action, cue)
     # A mark of the reply's own form is no part of a query, and could not be said again.
@@ -133,10 +128,10 @@ def parse_reply(reply: str) -> Reply:
 
 def _parse(reply: str, exact: bool) -> Reply:
     if not exact:
-        reply = _unwrapped(reply)
+        reply = unwrapped(reply)
     start, end = spoken(reply, ANY_CUE)
     body = reply[start:end]
-    if not exact and (ended := _END_OF_TURN.search(body)) is not None and body[: ended.start()].strip():
+    if not exact and (ended := END_OF_TURN.search(body)) is not None and body[: ended.start()].strip():
         body = body[: ended.start()]
     found = _read_body(body, exact)
     if found is not None:
@@ -146,15 +141,6 @@ def _parse(reply: str, exact: bool) -> Reply:
     # Where no more than a thought was written, all of it is one.
     cut = reply[end:] if not body.strip() else ""
     return Reply(thought_text(f"{reply[:start]}{cut}"), _first_line(body, exact), "bare")
-
-
-def _unwrapped(reply: str) -> str:
-    """A reply without what a chat template leaves in front of it and a model puts around it."""
-    if reply[:1] in _INVISIBLE:
-        reply = reply.lstrip(_INVISIBLE)
-    if (role := _ROLE.match(reply)) is not None:
-        reply = reply[role.end() :]
-    return _WRAPPER.sub("", reply) if "<|" in reply or "tool_call>" in reply else reply
 
 
 class _Found(NamedTuple):
@@ -262,7 +248,7 @@ def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
     if "{" not in text:
         return None
     text = "\n".join(line for line in text.split("\n") if not _FENCE.fullmatch(line)).strip()
-    if not anywhere and not text.startswith("{"):
+    if not anywhere and not text.startswith(("{", "[")):
         return None
     for content in _objects(text):
         fields = {str(key).lower(): value for key, value in content.items()}
@@ -282,7 +268,7 @@ def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
     return None
 
 
-_BRACE_LINE = re.compile(r"^[ \t]*+\{", re.MULTILINE)
+_BRACE_LINE = re.compile(r"^[ \t]*+\[?+[ \t]*+\{", re.MULTILINE)
 _CALL_KEYS = ("tool", "name")  # of a call, which has an input too
 _INPUT_KEYS = ("action_input", "tool_input", "arguments", "args", "parameters", "input")
 _THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
@@ -294,7 +280,7 @@ def _without_invention(action: str) -> str:
     if found is None:
         return action
     head = action[: found.start()]
-    return head if all(head.count(left) <= head.count(right) for left, right in _PAIRS.items()) else action
+    return head if all(head.count(left) <= head.count(_PAIRS[left]) for left in "([{") else action
 
 
 def answer_content(action: str) -> str:
@@ -312,7 +298,9 @@ def plain_action(action: str) -> str:
             text = text[len(_BOXED) : -1]
             if (words := _LATEX_TEXT.match(text)) is not None and text.endswith("}"):
                 text = text[words.end() : -1]
-        elif text[:1] in _PAIRS and closing_bracket(text, 0) == len(text) - 1:
+        elif (text[:1] in _PAIRS and closing_bracket(text, 0) == len(text) - 1) or (
+            len(text) > 1 and text[0] == text[-1] == "$"  # of LaTeX
+        ):
             text = text[1:-1]
         else:
             return text

@@ -24,9 +24,19 @@ from urllib.request import getproxies
 HIDDEN = "***"
 _SURE = 8  # characters from which on a value is taken for a secret wherever it stands; of shorter ones those of letters and other signs
 _SHORTEST = 6
+# PGPASSWORD and HFTOKEN have no mark between their words.
 _SECRET_NAME = re.compile(
-    r"(?<![a-z])(?:api_?key|key|token|secret|password|passwd|passphrase|pwd|authorization|auth|bearer|credentials?|cookie)(?![a-z])",
+    r"(?:(?<![a-z])(?:key|passphrase|pwd|authorization|auth|bearer|credentials?|creds?|cookie|pat|sas|sig|signature|webhook)"
+    r"|ai_?key|api_?key|access_?key|token|secret|password|passwd)(?![a-z])",
     re.IGNORECASE,
+)
+_SECRET_FIELDS = ("code",)  # of an address: what Azure calls a function's key
+# Keys whose form says that they are: OpenAI's and others', GitHub's, Hugging Face's, Google's, Amazon's, Slack's; tokens of JSON, headers.
+_MARKS = ("sk-", "gh", "hf_", "AIza", "AKIA", "xox", "gsk_", "xai-", "nvapi-", "eyJ", "earer ")
+_SHAPED = re.compile(
+    r"(?<![\w\-])(?:sk-[\w\-]{16,}+|gh[pousr]_\w{20,}+|github_pat_\w{20,}+|hf_\w{20,}+|AIza[\w\-]{30,}+|AKIA[0-9A-Z]{16}|"
+    r"xox[abprs]-[\w\-]{10,}+|(?:gsk_|xai-|nvapi-)[\w\-]{20,}+|eyJ[\w\-]{6,}+\.[\w\-]{6,}+\.[\w\-]{4,}+|"
+    r"(?<=earer )(?=[^\d\s]{0,64}\d)[\w.~+/\-]{12,}+=*+)"
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ADDRESS = re.compile(r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*+://[^\s\"'<>]++", re.IGNORECASE)
@@ -46,7 +56,7 @@ def keep_secret(value: str) -> None:
     Args:
         value: the secret. One that is short, or a short plain word ("none"), would be found in texts that do not mean it and is not kept.
     """
-    value = value.strip()
+    value = _bare(value)
     mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
     if len(value) >= _SURE or (len(value) >= _SHORTEST and mixed):
         _keep(value, HIDDEN)
@@ -61,13 +71,14 @@ def keep_address_secrets(url: str) -> None:
     who, at, _ = parts.netloc.rpartition("@")
     if at:
         _keep(f"//{who}@", f"//{HIDDEN}@")
-        keep_secret(who)
-        keep_secret(base64.b64encode(unquote(who).encode("utf-8", "replace")).decode("ascii"))
+        if ":" in who or not who.isalpha():  # a name alone may be a word
+            keep_secret(who)
+        keep_secret(_base64(unquote(who)))
         for part in who.split(":", 1)[1:]:
             keep_secret(part)
             keep_secret(unquote(part))
     for name, value in parse_qsl(parts.query):
-        keep_named_secret(name, value)
+        keep_named_secret("key" if name.lower() in _SECRET_FIELDS else name, value)
 
 
 def keep_named_secret(name: str, value: Any) -> None:
@@ -81,14 +92,16 @@ def keep_named_secret(name: str, value: Any) -> None:
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         text = str(value)
         if is_secret_name(name):
-            keep_secret(text.partition(" ")[2] if text.lower().startswith(("bearer ", "basic ")) else text)
+            keep_secret(text)
         for address in _ADDRESS.findall(text):
             keep_address_secrets(address)
 
 
 def keep_environment_secrets() -> None:
-    """Keep environment variables whose names say so, and the passwords of proxies."""
+    """Keep environment variables whose names say so, and what addresses in them (of proxies, databases) hold of secrets."""
     for name, value in os.environ.items():
+        for address in _ADDRESS.findall(value):
+            keep_address_secrets(address)
         plain_word = value.isalpha() and value.islower() and len(value) < 12  # "disabled"
         if is_secret_name(name) and not plain_word and not (value.startswith("/") and Path(value).exists()):
             keep_secret(value)
@@ -118,7 +131,11 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """A text without the secrets that are known, nor the first half of one."""
+    """A text without the secrets that are known, nor the first half of one, nor what has the form of a key."""
+    if any(mark in text for mark in _MARKS):
+        text = _SHAPED.sub(HIDDEN, text)
+    for secret, shown in _known.items():  # whole ones first: two forms of one may begin alike
+        text = text.replace(secret, shown)
     for secret, shown in _known.items():
         head = secret[: max(_SURE, len(secret) // 2)]
         start = text.find(head)
@@ -133,8 +150,6 @@ def redacted(text: str) -> str:
 
 def redacted_parts(value: Any) -> Any:
     """A copy of JSON values in which every text is ``redacted``."""
-    if not _known:
-        return value
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
@@ -201,9 +216,35 @@ def _address_without_secrets(found: re.Match[str]) -> str:
 
 
 def _keep(value: str, shown: str) -> None:
-    """Remember a value as JSON, Python, an address and a page may quote it."""
-    forms = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), html.escape(value)}
+    """Remember a value as JSON, Python, an address, a page and a header may write it."""
+    quoted = {quote(value, safe=safe) for safe in ("", "/", ":@/")}
+    json_forms = {json.dumps(value)[1:-1], json.dumps(value)[1:-1].replace("/", "\\/")}
+    forms = {value, repr(value)[1:-1], html.escape(value), *json_forms, *quoted, *map(_lower_escapes, quoted)}
+    if shown == HIDDEN:
+        octets = value.encode("utf-8", "replace")
+        # In the middle of a text that is encoded it begins at any of three places; the signs at its ends depend on its neighbours.
+        encoded = [_base64("\0" * before + value)[start:] for before, start in ((0, 0), (1, 2), (2, 3))]
+        whole = [text.rstrip("=")[: -1 if text[-1] == "=" else None] for text in encoded]
+        forms |= {octets.hex(), *whole, *(text.replace("+", "-").replace("/", "_") for text in whole)}
     if not forms <= _known.keys():
         every = {**_known, **dict.fromkeys(forms, shown)}
         _known.clear()
         _known.update(sorted(every.items(), key=lambda pair: -len(pair[0])))
+
+
+def _bare(value: str) -> str:
+    """A secret without what may stand around it: quotes of a .env file, a header's kind."""
+    value = value.strip().strip("\"'").strip()
+    return (
+        value.partition(" ")[2].strip()
+        if value.lower().startswith(("bearer ", "basic ", "token "))
+        else value
+    )
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+
+
+def _lower_escapes(quoted: str) -> str:
+    return re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), quoted)

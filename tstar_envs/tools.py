@@ -205,6 +205,20 @@ def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: s
         return render_reply(said, f"no call: {inert(' '.join(f'{name}({arguments})'.split()))}"), str(error)
 
 
+def _object_in(arguments: str) -> str:
+    """The JSON object in arguments: out of a text in JSON, a block, or the tag that ends a call."""
+    text = arguments.strip().removesuffix("</tool_call>").strip()
+    if text.startswith("```"):
+        text = text.partition("\n")[2].removesuffix("```").strip()
+    if text.startswith('"'):
+        try:
+            inner = parse_json(text, "the arguments", object)
+        except BadData:
+            return text
+        text = inner if isinstance(inner, str) else text
+    return text or "{}"
+
+
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
     """The action that a model's call stands for.
 
@@ -216,10 +230,12 @@ def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
     Raises:
         BadCall: no such tool, arguments that are no JSON object, or wrong ones.
     """
+    # Some servers leave a name space in front of the name, or a mark of the model's own form behind it.
+    called = name.removeprefix("functions.").partition("<|")[0].strip().lower()
     for one in tools:
-        if one.name == name:
+        if one.name.lower() == called:
             try:
-                given = parse_json(arguments or "{}", name)
+                given = parse_json(_object_in(arguments), name)
             except BadData as error:
                 raise BadCall(
                     f"{name}: the arguments are no JSON object: {error}; got {arguments!r:.200}"

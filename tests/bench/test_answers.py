@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from test_chat_agents import _call, play
 
 from tstar_envs import find_entry, parse_reply
-from tstar_envs.bench.agents.answers import Unreadable, error_in, parse_body, read_answer, written_calls
+from tstar_envs.bench.agents.answers import Unreadable, error_in, parse_body, read_answer
+from tstar_envs.bench.agents.chat import calls_in
 from tstar_envs.bench.agents.conversation import Conversation
 from tstar_envs.bench.agents.endpoint import Endpoint
 from tstar_envs.bench.agents.refusals import Dialect, Refusal
+from tstar_envs.bench.agents.written_calls import written_calls
 from tstar_envs.bench.failures import ENDPOINT, UNPARSED, EndpointError
 from tstar_envs.cli.options import make_env
 from tstar_envs.foreign_text import encodable, encodable_parts, printable
@@ -227,6 +229,36 @@ WRITTEN = [
     '[TOOL_CALLS][{"name": "move", "arguments": {"direction": "Up"}}]',
     '[TOOL_CALLS]move[ARGS]{"direction": "Up"}',
     '<|python_tag|>{"name": "move", "parameters": {"direction": "up"}}',
+    # GLM, MiniMax, DeepSeek V3.2, V3.1 and V3, Kimi, Seed-OSS, Llama 3.1 and 4, Granite, Phi, LFM, Command A, InternLM, Nemotron,
+    # Jamba, Hunyuan, Gemma, gpt-oss.
+    "<tool_call>move\n<arg_key>direction</arg_key>\n<arg_value>Up</arg_value>\n</tool_call>",
+    "<tool_call>move<arg_key>direction</arg_key><arg_value>Up</arg_value></tool_call>",
+    '<minimax:tool_call>\n<invoke name="move">\n<parameter name="direction">Up</parameter>\n</invoke>\n</minimax:tool_call>',
+    '<\uff5cDSML\uff5cfunction_calls>\n<\uff5cDSML\uff5cinvoke name="move">\n<\uff5cDSML\uff5cparameter name="direction" string="true">Up'
+    "</\uff5cDSML\uff5cparameter>\n</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>",
+    "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>move<\uff5ctool\u2581sep\uff5c>"
+    '{"direction": "Up"}<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>',
+    "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>move\n```json\n"
+    '{"direction": "Up"}\n```<\uff5ctool\u2581call\u2581end\uff5c>',
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.move:0<|tool_call_argument_begin|>"
+    '{"direction": "Up"}<|tool_call_end|><|tool_calls_section_end|>',
+    "<seed:tool_call>\n<function=move>\n<parameter=direction>Up</parameter>\n</function>\n</seed:tool_call>",
+    '<function=move>{"direction": "Up"}</function>',
+    '[move(direction="Up")]',
+    '<|tool_call|>[{"name": "move", "arguments": {"direction": "Up"}}]',
+    '<|tool_call|>[{"name": "move", "arguments": {"direction": "Up"}}]<|/tool_call|>',
+    "I go.<|tool_call_start|>[move(direction='Up')]<|tool_call_end|>",
+    '<|START_THINKING|>x<|END_THINKING|><|START_ACTION|>[{"tool_call_id": "0", "tool_name": "move", "parameters": {"direction": "Up"}}]'
+    "<|END_ACTION|>",
+    '<|action_start|><|plugin|>\n{"name": "move", "parameters": {"direction": "Up"}}<|action_end|>',
+    '<TOOLCALL>[{"name": "move", "arguments": {"direction": "Up"}}]</TOOLCALL>',
+    '<tool_calls>[{"name": "move", "arguments": {"direction": "Up"}}]</tool_calls>',
+    '<tool_calls><tool_call>move\n```json\n{"direction": "Up"}\n```\n</tool_call></tool_calls>',
+    '```tool_code\nmove(direction="Up")\n```',
+    '```json\n{"name": "move", "arguments": {"direction": "Up"}}\n```',
+    "<|channel|>analysis<|message|>to=functions.move Left<|end|><|start|>assistant<|channel|>commentary to=functions.move "
+    '<|constrain|>json<|message|>{"direction": "Up"}<|call|>',
+    '<|start|>assistant to=functions.move<|channel|>commentary json<|message|>{"direction": "Up"}<|call|>',
     '{"name": "move", "parameters": {"direction": "Up"}}',
     '<think>Perhaps <tool_call>{"name": "move", "arguments": {"direction": "Left"}}</tool_call>?</think>'
     '<tool_call>{"name": "move", "arguments": {"direction": "Up"}}</tool_call>',
@@ -254,13 +286,76 @@ def test_what_only_looks_like_a_call_is_none() -> None:
         '{"name": 3}',
         "[[[[",
         "move",
+        "fly(direction='Up')",
+        "<invoke name=",
+        "<function=>",
+        "<\uff5ctool\u2581call\u2581begin\uff5c>",
         "",
     ):
         assert written_calls(text, ["move"]) == ()
     began = time.process_time()
-    for sign in ("<tool_call>", "[TOOL_CALLS]", "{", " ", "<function=", "[ARGS]"):
+    for sign in (
+        "<tool_call>",
+        "[TOOL_CALLS]",
+        "{",
+        " ",
+        "<function=",
+        "[ARGS]",
+        "<invoke name=",
+        "<arg_key>",
+        "move(a='",
+        "to=functions.a<|",
+    ):
         written_calls(sign * 50_000, ["move"])
     assert time.process_time() - began < 5.0
+
+
+CALLED = {"name": "move", "arguments": '{"direction": "Up"}'}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "arguments": json.dumps(CALLED["arguments"])}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "name": "functions.move"}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "name": "Move"}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "name": "move<|channel|>commentary"}}]},
+        {"tool_calls": [{"id": "1", "function": {**CALLED, "arguments": '{"direction": "Up"}</tool_call>'}}]},
+        {
+            "tool_calls": [
+                {"id": "1", "function": {**CALLED, "arguments": '```json\n{"direction": "Up"}\n```'}}
+            ]
+        },
+        {"tool_calls": {"id": "1", "type": "function", "function": CALLED}},
+        {"tool_calls": [CALLED]},
+        {"function_call": CALLED},
+    ],
+)
+def test_calls_in_other_shapes_are_played_and_answered(message: Body) -> None:
+    with serving(lambda sent, number: completion({"content": None, **message})) as served:
+        episode = play(served.url, tools=True, horizon=2)
+    assert [step.action for step in episode.steps] == ["Up"] * 2
+    answer, result = served.requests[1]["messages"][2:4]
+    (sent,) = answer["tool_calls"]
+    assert sent["id"] == result["tool_call_id"] and isinstance(sent["function"]["name"], str)
+    assert "function_call" not in answer and json.loads(sent["function"]["arguments"]) is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": {"value": "Action: Up"}}],
+        [{"type": "text", "text": "Action: Left", "thought": True}, {"type": "text", "text": "Action: Up"}],
+    ],
+)
+def test_words_in_other_shapes_are_played(content: Any) -> None:
+    with serving(lambda sent, number: completion({"content": content})) as served:
+        assert [step.action for step in play(served.url, horizon=1).steps] == ["Up"]
+
+
+def test_a_call_in_a_thought_that_was_cut_off_is_not_played() -> None:
+    for opening in ("<think>\n", "<|START_THINKING|>", "<|channel|>analysis<|message|>", "analysisWe "):
+        assert calls_in(opening + WRITTEN[0], ["move"]) == ()
 
 
 def test_a_bad_call_in_the_text_says_why_in_the_users_turn() -> None:

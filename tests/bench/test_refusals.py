@@ -116,6 +116,23 @@ OVERFLOWS = {
         {"error": "The number of tokens to keep from the initial prompt is greater than the context length."},
     ),
     "GLM": (400, said("Prompt exceeds max length", code="1261")),
+    "GLM, in Chinese": (
+        400,
+        said(
+            "API \u8c03\u7528\u53c2\u6570\u6709\u8bef: tokens\u6570\u91cf\u8d85\u8fc7\u6a21\u578b\u4e0a\u9650",
+            code="1210",
+        ),
+    ),
+    "a limit in other words": (
+        400,
+        said("input token count is 40000 but this model supports input up to 32768"),
+    ),
+    "a limit named alone": (400, {"message": "Your prompt has 5000 tokens; the limit is 4096"}),
+    "Bedrock, by its schema": (
+        400,
+        {"message": "Malformed input request: expected maxLength: 200000, actual: 210000"},
+    ),
+    "a gateway of status 503": (503, said("context length exceeded")),
     "SGLang": (
         400,
         {
@@ -145,6 +162,10 @@ OTHERS = {
     "an answer's bound": "max_tokens is too large: 200000. This model supports at most 16384 completion tokens, you provided 200000.",
     "DeepSeek": "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
     "a schema": "Invalid schema for function 'move': maximum depth exceeded",
+    "Anthropic's answer": "max_tokens exceeds the model's maximum output of 8192",
+    "tools": "tools: maximum number of functions exceeded: input schema too large",
+    "stop": "stop: array too long. Expected an array with maximum length 4",
+    "an image": "the input image is too large",
     "a model": "The model `x` does not exist",
     "a field": "Extra inputs are not permitted",
 }
@@ -284,6 +305,7 @@ SYSTEM = [
     (422, {"detail": "Unexpected role 'system'"}),
     (400, said("messages[0].role: 'system' is not allowed")),
     (400, "Only user and assistant roles are supported!"),
+    (422, said("messages.0.role: Input should be 'user' or 'assistant'")),
 ]
 
 

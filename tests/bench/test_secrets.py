@@ -3,18 +3,21 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from chat_server import Raw, serving
 
 from tstar_envs import Episode, UnknownOption
 from tstar_envs.bench.agents import ModelOptions, load_agent
+from tstar_envs.bench.agents.answers import Unreadable, parse_body
 from tstar_envs.bench.agents.endpoint import Endpoint
 from tstar_envs.bench.failures import ENDPOINT, EndpointError
 from tstar_envs.bench.results import ResultFile
@@ -22,6 +25,7 @@ from tstar_envs.redaction import (
     is_secret_name,
     keep_address_secrets,
     keep_argument_secrets,
+    keep_environment_secrets,
     keep_named_secret,
     keep_secret,
     redacted,
@@ -214,6 +218,7 @@ def test_no_traceback_of_the_python_interface_quotes_the_key(monkeypatch: pytest
 
         with pytest.raises(EndpointError) as caught:
             asyncio.run(ask())
+    assert "word-99" not in repr(endpoint)
     shown = "".join(traceback.format_exception(caught.value))
     assert "bad key ***" in shown and KEY not in shown and "word-99" not in shown
 
@@ -266,6 +271,96 @@ def test_values_are_replaced_in_every_form_they_are_quoted_in() -> None:
         "a": ["***", {"***": 1}],
         "n": 3,
     }
+
+
+@pytest.mark.parametrize(
+    "secret", ["sk-proj-Q8xA71/mm+TES=KEYz0-_pL44", "abc123", "hunter2x", "Secret~~??>>1"]
+)
+def test_a_secret_is_found_in_codes_of_octets(secret: str) -> None:
+    keep_secret(secret)
+    for before in ("", "a", "ab", "user:", "Bearer "):
+        for after in ("", "z", ":"):
+            code = base64.b64encode(f"{before}{secret}{after}".encode()).decode()
+            for form in (code, code.replace("+", "-").replace("/", "_")):
+                shown = redacted(form)
+                assert "***" in shown and len(shown) - 3 <= len(form) - len(secret), (before, after)
+    for form in (
+        secret.encode().hex(),
+        quote(secret),
+        re.sub("%..", lambda escape: escape[0].lower(), quote_plus(secret)),
+        secret.replace("/", "\\/"),
+        repr(secret.encode()),
+    ):
+        assert redacted(f"<{form}>").strip("<b'>") == "***", form
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-ant-api03-abcdefghijklmnopqrst",
+        "ghp_abcdefghijklmnopqrstuv123456",
+        "github_pat_11ABCDEFG0abcdefghijkl_mnop",
+        "hf_abcdefghijklmnopqrstuv",
+        "AIzaSyA-1234567890abcdefghijklmnopqrstu",
+        "gsk_abcdefghijklmnopqrstuv12",
+        "eyJhbGciOi.SecretJwt.abcdef",
+        "Bearer opaque-word-17x",
+    ],
+)
+def test_what_has_the_form_of_a_key_is_hidden_though_nobody_said_that_it_is_one(
+    tmp_path: Path, key: str
+) -> None:
+    written = key.removeprefix("Bearer ")
+    assert written not in redacted(f"refused: {key!r}")
+    ResultFile(tmp_path / "o.jsonl", {"agent_settings": {"note": f"x {key}"}})
+    assert written not in everything(tmp_path)
+    assert redacted("Bearer responsibilities, a task-1234567890, risk-averse-investors-and-more") == (
+        "Bearer responsibilities, a task-1234567890, risk-averse-investors-and-more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("PGPASSWORD", "pgSecret123", "pgSecret123"),
+        ("OPENAIKEY", "abcSecret1234", "abcSecret1234"),
+        ("HFTOKEN", "tokSecret1234", "tokSecret1234"),
+        ("MY_PAT", "patSecret1234", "patSecret1234"),
+        ("DATABASE_URL", "postgres://u:dbSecret99@h/db", "dbSecret99"),
+        ("BLOB", "https://h/c?sv=1&sig=sigSecret99", "sigSecret99"),
+        ("SOME_KEY", '"quotedSecret9"', "quotedSecret9"),
+    ],
+)
+def test_variables_of_other_names(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, secret: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("REMOTE", "ssh://developer@host/x")
+    keep_environment_secrets()
+    assert secret not in redacted(f"bad {secret}") and redacted("a developer") == "a developer"
+
+
+def test_an_agents_own_settings_and_a_cut_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "class A:\n    settings = {'api_key': 'setting-secret-9', 'model': 'x'}\n"
+        "    def act(self, observation, info):\n        raise ValueError('wrong setting-secret-9')\n"
+    )
+    command = [sys.executable, "-m", "tstar_envs", "eval", "--env", "sokoban-easy", "--agent", "mine:A"]
+    command += ["--tasks", "1", "--out", "o.jsonl"]
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
+    written = "".join(path.read_text() for path in tmp_path.glob("o.jsonl*"))
+    assert "wrong ***" in done.stdout and "setting-secret-9" not in done.stdout + done.stderr + written
+    assert json.loads((tmp_path / "o.jsonl.config.json").read_text())["agent_settings"] == {
+        "api_key": "***",
+        "model": "x",
+    }
+    keep_secret(KEY)
+    for after in range(150, 200, 3):  # a message that quotes the end begins inside the key
+        chunk = 'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (KEY + "y" * after)
+        with pytest.raises(Unreadable) as caught:
+            parse_body(chunk.encode(), True)
+        assert KEY[-6:] not in str(caught.value)
 
 
 def test_what_is_no_secret_stays() -> None:

@@ -59,6 +59,26 @@ THOUGHT_OF = [  # {a} is to be played, {b} is only thought of
     "<scratchpad>\nAction: {b}\n</scratchpad>\nAction: {a}",
     "<reflection>Action: {b}</reflection>Action: {a}",
     "<think >\nAction: {b}\n</think >\nAction: {a}",
+    # With attributes, in words of a name, in frames of lines, and where the template has written the first mark or none is left.
+    '<think time="3">\nAction: {b}\n</think>\nAction: {a}',
+    "<thought_process>\nAction: {b}\n</thought_process>\nAction: {a}",
+    "<chain_of_thought>\nAction: {b}\n</chain_of_thought>\nAction: {a}",
+    "<planning>\nAction: {b}\n</planning>\n<action>{a}</action>",
+    "<minimax:think>Action: {b}</minimax:think>Action: {a}",
+    "<seed:think>\nAction: {b}\n<seed:cot_budget_reflect>x</seed:cot_budget_reflect>\n</seed:think>Action: {a}<seed:eos>",
+    "Here is my thought process:\nPerhaps\nAction: {b}\n\nHere is my response:\nAction: {a}",
+    '<details type="reasoning" done="true">\n<summary>x</summary>\n> Action: {b}\n</details>\nAction: {a}',
+    "```thinking\nAction: {b}\n```\nAction: {a}",
+    "assistantanalysisWe need\nAction: {b}assistantfinalAction: {a}",
+    "analysisWe need\nAction: {b}assistantcommentaryI go\nAction: {b}assistantfinalAction: {a}",
+    "analysis<|message|>We\nAction: {b}<|end|><|start|>assistant<|channel|>final<|message|>Action: {a}",
+    "Action: <think>or {b}</think> {a}",
+    # A thought behind the action is not waited for.
+    "Action: {a}\n<think>fine, or Action: {b}</think>",
+    "<action>{a}</action> <think>or\nAction: {b}</think>",
+    "{a}\n<think>or Action: {b}</think>",
+    "{a} <think>or {b}</think>",
+    "<think>x</think>Action: {a} <think>or {b}</think>",
     "Action: {a}\n<think>\nor Action: {b}",
     "{a}\n<think>\nor Action: {b}",
 ]
@@ -72,6 +92,14 @@ CUT = [  # by the limit of tokens, within a thought: nothing may be played
     "<|begin_of_thought|>\n{b}\n",
     "[THINK]<action>{b}</action>",
     "<scratchpad>\nAction: {b}\n",
+    '<thinking type="deep">\nAction: {b}',
+    "Okay. <think>\nI\nAction: {b}\n",
+    "<inner_thoughts>\nAction: {b}\n",
+    "analysisWe need to move.\nAction: {b}\nHmm",
+    "analysisWe need.assistantcommentary\nAction: {b}",
+    "analysis<|message|>We need\nAction: {b}",
+    "Here is my thought process:\nAction: {b}",
+    "```thinking\nAction: {b}",
     "<|channel|>analysis<|message|>Perhaps\nAction: {b}\nno",
     "<|start|>assistant<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>commentary to=act<|message|>Action: {b}",
 ]
@@ -129,6 +157,36 @@ AROUND = [
     "<|start_header_id|>assistant<|end_header_id|>\n\nAction: {a}",
     "<start_of_turn>model\n{a}<end_of_turn>",
     "<|assistant|>\n{a}",
+    # Ends of turns and roles of DeepSeek, MiniMax, Command A, Seed, Nemotron, EXAONE, Llama 4, Apertus, Granite, Kimi.
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>Action: {a}<\uff5cUser\uff5c>",
+    "<\uff5cAssistant\uff5c>{a}",
+    "{a}[e~[",
+    "]~b]ai\n{a}[e~[",
+    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_RESPONSE|>{a}<|END_RESPONSE|>",
+    "<seed:bos>assistant\n{a}<seed:eos>",
+    "<think></think>{a}<SPECIAL_12>",
+    "[|assistant|]{a}[|endofturn|]",
+    "<|header_start|>assistant<|header_end|>\n\n{a}<|eot|>",
+    "<|inner_prefix|>x<|inner_suffix|>{a}<|assistant_end|>",
+    "<|start_of_role|>assistant<|end_of_role|>{a}<|end_of_text|>",
+    "<|im_assistant|>assistant<|im_middle|>{a}<|im_end|>",
+    "<think>x</think><response>\n{a}\n</response>",
+    "<think>x</think><response>Action: {a}</response>",
+    "__Thought:__ x\n__Action:__ {a}",
+    "\u27a1\ufe0f Action: {a}",
+    "\u2022 Action: {a}",
+    "[Action]: {a}",
+    "Action: $\\boxed{{\\text{{{a}}}}}$",
+    '<action type="move">{a}</action>',
+    "<action >{a}</action >",
+    "<action>{a}</ action>",
+    "<action>{a}</action",
+    '[{{"action": "{a}"}}]',
+    "Action: {a} <observation>fine</observation>",
+    "Action: {a}<br>Observation: fine",
+    "\u3000Action: {a}\u2026",
+    "\u200eAction: {a}\u200e",
+    "Action: <{a}>",
 ]
 
 
@@ -164,6 +222,8 @@ def test_what_stands_around_an_action_does_not_matter(entry: EnvEntry) -> None:
         assert played(env, form.format(a=wanted)) == plain, form
     if not env.answers:
         assert played(env, f"<think>x</think><answer>{wanted}</answer>") == plain
+        # Hunyuan's tags around all that is said.
+        assert played(env, f"<think>x</think>\n<answer>\nThought: x\nAction: {wanted}\n</answer>") == plain
 
 
 @FOR_EVERY_ENV

@@ -17,6 +17,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.errors import UnknownOption, UnknownTask
 from tstar_envs.hooks import task_ids_of
 from tstar_envs.panel import panel
+from tstar_envs.redaction import redacted_fields
 from tstar_envs.registry import EnvEntry
 
 FORMAT = 1  # of the settings file
@@ -64,11 +65,12 @@ class Evaluation:
             "seed": command.seed,
             "options": self.options,
         }
+        own = getattr(self.agent, "settings", None)
         more = {
             "temperature": command.temperature,
             "progress": command.progress or None,
             "panel": self.panel or None,
-            "agent_settings": getattr(self.agent, "settings", None),
+            "agent_settings": None if own is None else redacted_fields(own),
         }
         return {**settings, **{name: value for name, value in more.items() if value is not None}}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from tstar_envs.data.files import regular_file, shown
-from tstar_envs.errors import MissingData, UnknownOption
+from tstar_envs.errors import BadData, MissingData, UnknownOption
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Stamped: TypeAlias = tuple[tuple[Path, int, int], ...]
@@ -50,6 +51,23 @@ def choose_tier(data: PathLike, full_is_there: Callable[[], bool]) -> str:
     if data == "auto":
         return "full" if full_is_there() else "mini"
     return str(data) if data in ("mini", "full") else "path"
+
+
+@contextmanager
+def with_mini_named(tier: str) -> Iterator[None]:
+    """Say of public data that cannot be used how to do without: the shipped tasks read nothing of them.
+
+    Raises:
+        BadData: as inside; of the full tier with the value that helps.
+    """
+    try:
+        yield
+    except BadData as error:
+        if tier != "full":
+            raise
+        refused = BadData(f"{error}\ndata='mini' plays the shipped tasks instead")
+        refused.left_out = error.left_out
+        raise refused from None
 
 
 def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike | None:
@@ -115,4 +133,6 @@ def stamped(files: Iterable[Path]) -> Stamped:
     Raises:
         MissingData: one of them has just gone.
     """
-    return tuple((file, (stat := regular_file(file).stat()).st_mtime_ns, stat.st_size) for file in files)
+    # The time of the inode's change too: rsync and cp -p give a file of another content the time that the old one had.
+    stats = [(file, regular_file(file).stat()) for file in files]
+    return tuple((file, max(stat.st_mtime_ns, stat.st_ctime_ns), stat.st_size) for file, stat in stats)

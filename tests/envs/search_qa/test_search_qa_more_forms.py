@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,35 @@ from tstar_envs.envs.search_qa.readers.entries import read_entries
         ),
         ({"id": "1", "question": "q", "answer": "[REC]"}, ("1", "q", ("[REC]",))),
         ({"id": "1", "question": "q", "answer": "a||b"}, ("1", "q", ("a", "b"))),
+        # Written out by numpy, by Python as a tuple, and as JSON.
+        ({"id": "1", "question": "q", "answer": "['a b' 'c']"}, ("1", "q", ("a b", "c"))),
+        ({"id": "1", "question": "q", "answer": "['a'\n \"b's\" 'c']"}, ("1", "q", ("a", "b's", "c"))),
+        ({"id": "1", "question": "q", "answer": "array(['a', 'b'], dtype=object)"}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "answer": "('a', 'b')"}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "answer": "('Til I Kissed You)"}, ("1", "q", ("('Til I Kissed You)",))),
+        (
+            {"id": "1", "question": "q", "answer": '{"value": "a", "aliases": ["b"]}'},
+            ("1", "q", ("a", "b")),
+        ),
+        ({"id": "1", "question": "q", "answer": "{}"}, ("1", "q", ("{}",))),
+        ({"id": "1", "question": "q", "answer": "a", "aug_answers": ["b"]}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "ground_truth": ["a", "b"]}, ("1", "q", ("a", "b"))),
+        ({"id": "1", "question": "q", "Answers": ["a"]}, ("1", "q", ("a",))),
+        ({"id": "1", "problem": "q", "answer": "a", "metadata": "{'topic': 'x'}"}, ("1", "q", ("a",))),
+        ({"id": "1", "prompt": "Answer it. Question: who?\n", "answer": "a"}, ("1", "who?", ("a",))),
+        (
+            {
+                "id": "1",
+                "prompt": '[{"role": "user", "content": "x Question: who?"}]',
+                "answer": "a",
+            },
+            ("1", "who?", ("a",)),
+        ),
+        # A list needs no mark between its answers, and a mark alone is no answer's neighbour.
+        ({"id": "1", "question": "q", "golden_answers": ["a||b", "||"]}, ("1", "q", ("a||b", "||"))),
+        ({"id": "1", "question": "q", "answer": "the operator ||"}, ("1", "q", ("the operator ||",))),
+        ({"id": "1", "question": "q", "answer": "or (||)"}, ("1", "q", ("or (||)",))),
+        ({"id": "1", "question": "q", "answer": "a", "aliases": ["b||c"]}, ("1", "q", ("a", "b||c"))),
         (
             {"id": "1", "question": "q", "answers": {"text": ["a", "b"], "answer_start": [1, 2]}},
             ("1", "q", ("a", "b")),
@@ -110,6 +140,12 @@ def test_forms_of_json_files(tmp_path: Path, content: Any, ids: list[str]) -> No
         ("a.jsonl", lzma.compress(b"{}"), "unxz"),
         ("a.csv", b"PK\x03\x04" + b"\xff" * 50, "a zip archive"),
         ("a.jsonl", b"IxFI" + b"\xff" * 50, "a FAISS index"),
+        ("a.jsonl", b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+        ("a.jsonl", b"%PDF-1.7", "a PDF"),
+        ("a.jsonl", b"x" * 257 + b"ustar\0" + b"\0" * 300, "a tar archive"),
+        ("a.json", "/annex/objects/MD5E-s1--0\n", "git annex get"),
+        ("a.json", "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "XML, not JSON"),
+        ("a.json", "404: Not Found", "the file is not there"),
     ],
 )  # fmt: skip
 def test_what_a_file_is_instead_is_said(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:
@@ -133,6 +169,9 @@ def test_a_row_of_simple_qa_is_read(tmp_path: Path) -> None:
         ({"idx": 3, "title": "T", "text": "b"}, ("3", '"T"\nb')),
         ({"docid": "d", "content": "c d"}, ("d", "c d")),
         ({"pid": 1, "passage": "c d"}, ("1", "c d")),
+        ({"docid": "D1", "url": "u", "title": "T", "body": "b"}, ("D1", '"T"\nb')),  # MS MARCO
+        ({"id": "1", "title": "T", "text": [["s.", " t."], ["u."]]}, ("1", '"T"\ns. t. u.')),  # HotpotQA
+        ({"id": "1", "title": "T", "sentences": ["s.", "t."]}, ("1", '"T"\ns. t.')),
         (
             {"wikipedia_id": "9", "wikipedia_title": "T", "text": ["T\n", "First.\n", "Second."]},
             ("9", '"T"\nT First. Second.'),
@@ -187,3 +226,78 @@ def test_a_changed_corpus_is_read_anew_in_the_same_process(tmp_path: Path) -> No
     with pytest.raises(BadData):
         corpus.write_text("", encoding="utf-8")
         SearchQAEnv(data=tmp_path).reset(options={"task": 0})
+
+
+def test_a_file_of_the_same_time_and_size_is_read_anew(tmp_path: Path) -> None:
+    """As rsync and ``cp -p`` leave one."""
+    files = {
+        "corpus.jsonl": '{"id": "1", "contents": "\\"T\\"\\nalpha one"}\n',
+        "test.jsonl": '{"id": "1", "question": "alpha?", "golden_answers": ["one"]}\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    for word in ("one", "two"):
+        for name, text in files.items():
+            before = (tmp_path / name).stat()
+            (tmp_path / name).write_text(text.replace("one", word))
+            os.utime(tmp_path / name, ns=(before.st_atime_ns, before.st_mtime_ns))
+        env = SearchQAEnv(data=tmp_path)
+        env.reset(options={"task": 0})
+        assert env.task.golden_answers == (word,)
+        assert f"alpha {word}" in env.step("Action: search[alpha]")[0]
+
+
+@pytest.mark.parametrize("broken", ["questions", "passages"])
+def test_public_questions_that_cannot_be_used_name_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setenv("TSTAR_DATA", str(tmp_path))
+    folder = tmp_path / "search_qa"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text(
+        "{x" if broken == "passages" else '{"id": "1", "contents": "T\\nx"}\n'
+    )
+    line = '{"id": "1", "question": "q", "golden_answers": ["a"]}\n'
+    (folder / "hotpotqa.test.jsonl").write_text("{x" if broken == "questions" else line)
+    with pytest.raises(BadData, match=r"line 1: not .*JSON.*\ndata='mini' plays the shipped tasks instead"):
+        SearchQAEnv()
+    SearchQAEnv(data="mini")
+    with pytest.raises(BadData) as caught:
+        SearchQAEnv(data=folder)
+    assert "mini" not in str(caught.value), "a folder that was named is what is wanted"
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        {"answerable": 0.0},
+        {"answerable": "n"},
+        {"answerable": "FALSE"},
+        {"is_impossible": True},
+        {"is_impossible": "true"},
+    ],
+)
+def test_questions_without_an_answer_are_passed_over_however_they_say_it(
+    tmp_path: Path, marked: dict[str, Any]
+) -> None:
+    kept: dict[str, Any] = {"answerable": 1, "is_impossible": False}
+    records = [
+        {"id": "1", "question": "q", "answers": {"text": []}, **marked},
+        {"id": "2", "question": "q", "answer": "a", **kept},
+        {"id": "3", "question": "q", "answer": "a", "answerable": None},
+    ]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, records)))
+    assert [entry.id for entry in read_entries(tmp_path / "test.jsonl")] == ["2", "3"]
+
+
+def test_squads_own_file_and_columns_of_pandas(tmp_path: Path) -> None:
+    asked = [
+        {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": 0}], "is_impossible": False},
+        {"id": "2", "question": "p", "answers": [], "is_impossible": True},
+    ]
+    squad = {"version": "v2.0", "data": [{"title": "T", "paragraphs": [{"context": "c", "qas": asked}]}]}
+    columns = {"id": {"0": "1", "7": "2"}, "question": {"0": "q", "7": "p"}, "answer": {"0": "a", "7": "b"}}
+    for content, ids in ((squad, ["1"]), (squad["data"], ["1"]), (columns, ["1", "2"])):
+        (tmp_path / "test.json").write_text(json.dumps(content))
+        read = list(read_entries(tmp_path / "test.json"))
+        assert [entry.id for entry in read] == ids and read[0].answers == ("a",)

@@ -341,3 +341,15 @@ def test_mini_tier_looks_like_the_real_one() -> None:
         assert f"| {name} | {webshop_statistics.REAL[name]:g} | {figure:.3g} |" in page, (
             "docs/results/webshop.md shows other figures"
         )
+
+
+def test_public_products_that_cannot_be_used_name_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TSTAR_DATA", str(tmp_path))
+    (tmp_path / "webshop").mkdir()
+    for name in ("items_shuffle.json", "items_ins_v2.json", "items_human_ins.json"):
+        (tmp_path / "webshop" / name).write_text("{broken")
+    with pytest.raises(BadData, match="not JSON .*\ndata='mini' plays the shipped tasks instead"):
+        load_shop("auto")
+    assert load_shop("mini").tier == "mini"

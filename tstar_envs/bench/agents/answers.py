@@ -97,6 +97,7 @@ def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: floa
     message = first.get("message")
     if not isinstance(message, dict):
         raise Unreadable(f"an unreadable answer: {_quoted(json.dumps(body))}")
+    message = _with_call_list(message)
     text, thought = _words(message)
     usage = body.get("usage")
     usage = usage if isinstance(usage, dict) else {}
@@ -133,27 +134,6 @@ def _first_choice(body: Mapping[str, Any]) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def written_calls(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
-    """Calls that a server without a parser for its model left in the text.
-
-    Args:
-        text: what follows the model's thoughts: ``<tool_call>{...}</tool_call>`` (Hermes, Qwen; also with ``<function=...>`` inside),
-            ``[TOOL_CALLS]`` (Mistral), ``<|python_tag|>`` or an object alone (Llama).
-        names: of the tools; an object alone is a call only if it names one of them.
-    """
-    for mark, end in (
-        ("<tool_call>", "</tool_call>"),
-        ("[TOOL_CALLS]", "</s>"),
-        ("<|python_tag|>", "<|eom_id|>"),
-    ):
-        pieces = [piece.partition(end)[0].strip() for piece in text.split(mark)[1:]]
-        found = [call for piece in pieces for call in _written(piece)]
-        if found:
-            return tuple(ToolCall(f"written_{n}", *call) for n, call in enumerate(found))
-    alone = [call for call in _written(text.strip()) if call[0] in names]
-    return tuple(ToolCall(f"written_{n}", *call) for n, call in enumerate(alone))
-
-
 def _words(message: Mapping[str, Any]) -> tuple[str, str]:
     """Text and separate thought of a message."""
     content = message.get("content")
@@ -164,7 +144,9 @@ def _words(message: Mapping[str, Any]) -> tuple[str, str]:
         for part in content:
             if isinstance(part, str):
                 text += part
-            elif isinstance(part, dict) and part.get("type") in _THOUGHT_PARTS:
+            elif isinstance(part, dict) and (
+                part.get("type") in _THOUGHT_PARTS or part.get("thought") is True
+            ):
                 thought += _flat(part)
             elif isinstance(part, dict):
                 text += _flat(part)
@@ -184,9 +166,33 @@ def _flat(part: Any) -> str:
         return "".join(map(_flat, part))
     if isinstance(part, dict):
         return next(
-            (_flat(part[name]) for name in ("text", *_THOUGHT_PARTS, "refusal") if part.get(name)), ""
+            (_flat(part[name]) for name in ("text", "value", *_THOUGHT_PARTS, "refusal") if part.get(name)),
+            "",
         )
     return ""
+
+
+def _with_call_list(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose calls stand in a list, each with a function: also one call alone, a flat one, and OpenAI's first form."""
+    given = message.get("tool_calls")
+    if not given and isinstance(message.get("function_call"), dict):
+        given = [{"function": message["function_call"]}]
+        message = {name: value for name, value in message.items() if name != "function_call"}
+    if isinstance(given, dict):
+        given = [given]
+    if not isinstance(given, list):
+        return message
+    flat = ("name", "arguments")
+    calls = [
+        {
+            **{k: v for k, v in call.items() if k not in flat},
+            "function": {k: call[k] for k in flat if k in call},
+        }
+        if isinstance(call, dict) and "function" not in call and "name" in call
+        else call
+        for call in given
+    ]
+    return {**message, "tool_calls": calls}
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
@@ -208,30 +214,6 @@ def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _written(piece: str) -> list[tuple[str, str]]:
-    """Name and arguments of the calls in a piece of text."""
-    if piece.startswith("<function="):
-        name, _, rest = piece.removeprefix("<function=").partition(">")
-        values = {}
-        for parameter in rest.partition("</function>")[0].split("<parameter=")[1:]:
-            key, _, value = parameter.partition(">")
-            values[key.strip()] = value.partition("</parameter>")[0].strip()
-        return [(name.strip(), json.dumps(values))]
-    head, mark, arguments = piece.partition("[ARGS]")
-    if mark:
-        return [(head.strip(), arguments.strip())]
-    try:
-        content = parse_json(piece, "a call", object)
-    except BadData:
-        return []
-    calls = []
-    for call in content if isinstance(content, list) else [content]:
-        if isinstance(call, dict) and isinstance(call.get("name"), str):
-            given = call.get("arguments", call.get("parameters", {}))
-            calls.append((call["name"], given if isinstance(given, str) else json.dumps(given)))
-    return calls
-
-
 def _events(text: str) -> Iterator[dict[str, Any]]:
     """The chunks of a stream of events.
 
@@ -249,7 +231,7 @@ def _events(text: str) -> Iterator[dict[str, Any]]:
             ended = ended or bool(chunk.get("error") or _first_choice(chunk).get("finish_reason"))
             yield chunk
     if not ended:
-        raise Unreadable(f"an unreadable answer: the stream broke off: {_quoted(text[-_QUOTED:])}")
+        raise Unreadable(f"an unreadable answer: the stream broke off: {redacted(text)[-_QUOTED:]}")
 
 
 def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:

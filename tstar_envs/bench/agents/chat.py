@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tstar_envs.bench.agents.answers import Answer, written_calls
+from tstar_envs.bench.agents.answers import Answer, ToolCall
 from tstar_envs.bench.agents.conversation import Conversation, Message
 from tstar_envs.bench.agents.endpoint import Endpoint, TooLong
 from tstar_envs.bench.agents.protocol import Info
+from tstar_envs.bench.agents.written_calls import addressed_calls, written_calls
 from tstar_envs.bench.failures import EndpointError
 from tstar_envs.bench.usage import ACT, Call
 from tstar_envs.bench.what_agents_see import EnvironmentView
@@ -171,9 +173,7 @@ class ChatAgent:
         """The reply to play, from what the model answered; the conversation goes on with the answer as it was."""
         self._said, self._wrong = [_message(answer)], ""
         tools = self._view().tools if self.options.tools else ()
-        calls = answer.tool_calls or (
-            written_calls(aloud(answer.text), [tool.name for tool in tools]) if tools else ()
-        )
+        calls = answer.tool_calls or (calls_in(answer.text, [tool.name for tool in tools]) if tools else ())
         if not calls:
             return (
                 f"<think>{inert(answer.reasoning)}</think>\n{answer.text}"
@@ -202,6 +202,11 @@ def aloud(text: str) -> str:
     """The words after the thoughts, where those stand in the text."""
     start, end = spoken(text, ANY_CUE)
     return text[start:end].strip()
+
+
+def calls_in(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
+    """The calls in a model's words, none that is only thought of."""
+    return written_calls(aloud(text), names) or addressed_calls(text)
 
 
 def _message(answer: Answer) -> Message:

@@ -11,6 +11,7 @@ from tstar_envs.bench.failures import AgentError
 from tstar_envs.choices import is_whole
 from tstar_envs.errors import UnknownOption
 from tstar_envs.foreign import called, shown
+from tstar_envs.redaction import keep_named_secret
 
 METHODS = ("bind", "another", "again", "close")
 MOST_AT_ONCE = 100_000
@@ -38,6 +39,8 @@ def traits(spec: str, agent: Any, names: tuple[str, ...]) -> dict[str, Any]:
         must = _MUST.get(name)
         if must is not None and not must[1](value):
             raise UnknownOption(f"agent {spec!r}: {name} must be {must[0]}, found {shown(value)}")
+    for name in ("settings", "env_options"):
+        keep_named_secret("", found.get(name) or {})
     return found
 
 

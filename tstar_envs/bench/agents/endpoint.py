@@ -67,10 +67,10 @@ class Endpoint:
     """
 
     model: str
-    base_url: str | None = None
+    base_url: str | None = field(default=None, repr=False)  # may hold a password, as fields may
     timeout: float = 300.0
     retries: int = 6
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.model:

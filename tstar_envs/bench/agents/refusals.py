@@ -18,22 +18,27 @@ from tstar_envs.redaction import redacted
 _TRY_AGAIN = frozenset({408, 409, 425, 429})  # and everything from 500
 _READ = 5_000  # characters of a refusal that are looked at
 _QUOTED = 300  # characters of a refusal that a message quotes
-# That the messages are too long: a word of excess and a word of what is exceeded. The Chinese ones are "exceed", "length", "input".
+# That the messages are too long: a word of excess and a word of what is exceeded. The Chinese ones are "exceed", "upper limit",
+# "length" and "input".
 _EXCESS = re.compile(
     r"exceed|maximum|max length|longer|larger|greater|shorter|too (?:large|long|many|big)|reduce|must be <=|range of|overflow|"
-    r"truncat|\u8d85"
+    r"truncat|up to \d|limit is|maxlength|> model_max|\u8d85|\u4e0a\u9650"
 )
 _EXCEEDED = re.compile(
-    r"context|prompt|input|tokens?\b|token |length|messages|n_ctx|max_model_len|\u957f\u5ea6|\u8f93\u5165"
+    r"context|prompt|input|tokens?(?![a-z])|token |length|messages|n_ctx|max_model_len|\u957f\u5ea6|\u8f93\u5165"
 )
 # That the answer asked for is too long, which no turn left out changes.
 _ANSWER_LIMIT = re.compile(
     r"max_?(?:completion_|new_|output_)?tokens|completion tokens|output tokens", re.IGNORECASE
 )
-_MESSAGES = re.compile(r"context|prompt|input|messages|model(?:'s)? (?:max|len)|max_model_len")
+_MESSAGES = re.compile(r"context|prompt|input|messages|model(?:'s)? (?:max(?!imum output)|len)|max_model_len")
+# Other parts of a request that can be too long.
+_OTHER_PART = re.compile(r"\b(?:stop|tools?|functions?|schema|image|parameter)\b")
+_OF_MESSAGES = re.compile(r"context|prompt|messages|tokens?(?![a-z])")
 # What waiting does not change, though the status says to try again.
 _FOR_GOOD = re.compile(
-    r"insufficient_quota|billing_(?:hard_limit|not_active)|credit balance|account (?:is )?(?:suspended|deactivated|not active)|arrears"
+    r"insufficient_quota|billing_(?:hard_limit|not_active)|credit balance|account (?:is )?(?:suspended|deactivated|not active)|arrears|"
+    r"\u4f59\u989d\u4e0d\u8db3|\u6b20\u8d39"  # the balance does not suffice, arrears
 )
 _SPENT = re.compile(r"exceeded your current quota|out of credits|insufficient (?:credits|balance|funds)")
 _NOT_MADE_FOR_IT = re.compile(
@@ -84,9 +89,11 @@ class Refusal:
         words = self.words
         if self.status == 429:
             return "request too large" in words or "too large for" in words
-        if self.status not in (400, 422, 500) and not self.inside:
+        if self.status not in (400, 422, 500, 503) and not self.inside:
             return False
         if not (_EXCESS.search(words) and _EXCEEDED.search(words)):
+            return False
+        if _OTHER_PART.search(words) and not _OF_MESSAGES.search(words):
             return False
         return _ANSWER_LIMIT.search(words) is None or _MESSAGES.search(words) is not None
 
@@ -223,6 +230,7 @@ _REFUSED = re.compile(
 _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt|instruction)s?\b.*?(?:not|unsupported)|developer instruction|roles? must alternate|"
     r"(?:not support|unsupported|invalid|unknown|unexpected)\w*\b.{0,80}\bsystem\b|only user and (?:assistant|model)|"
+    r"role: input should be ['\"]?user\b(?!.*system)|"
     r"\brole:? ['\"`]?system['\"`]?.{0,40}(?:not|unsupported|invalid)"
 )
 

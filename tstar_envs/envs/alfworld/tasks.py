@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.files import read_text
-from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing
+from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing, with_mini_named
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.alfworld.game.game import Game
 from tstar_envs.envs.alfworld.game.scene import scene_game
@@ -24,7 +24,7 @@ from tstar_envs.envs.alfworld.published.folders import (
 from tstar_envs.envs.alfworld.published.game_file import read_game
 from tstar_envs.envs.alfworld.shipped import scene_of, shipped_tasks
 from tstar_envs.envs.alfworld.task import Task, task_set
-from tstar_envs.errors import BadData, MissingData
+from tstar_envs.errors import MissingData
 from tstar_envs.stable_random import StableRandom
 
 # Of the 3,553 published train games as many are held out as leaves the paper's 3,321.
@@ -73,12 +73,8 @@ def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTa
     if tier == "full":
         found = published_folder()
         if found is not None:
-            try:
+            with with_mini_named(tier):
                 return _published_set(*game_files(found, splits_only=True), variant, skip_bad)
-            except BadData as error:
-                refused = BadData(f"{error}\ndata='mini' plays the shipped games instead")
-                refused.left_out = error.left_out
-                raise refused from None
         looked = ", ".join(map(str, published_folders()))
         raise MissingData(
             f"data='full': the published games are in none of {looked}; fetch them with scripts/fetch_data alfworld, or set "

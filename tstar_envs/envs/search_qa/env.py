@@ -9,7 +9,7 @@ from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.locate import PathLike, Published
+from tstar_envs.data.locate import PathLike, Published, with_mini_named
 from tstar_envs.envs.search_qa import metrics, oracle, prompt, rules, search_r1, text
 from tstar_envs.envs.search_qa.folders import published_questions
 from tstar_envs.envs.search_qa.question_sets import question_set
@@ -126,9 +126,10 @@ class SearchQAEnv(TextEnv[Task, State]):
             )
         check_skip_bad(skip_bad)
         self._set = task_set or load_set(dataset, data, skip_bad)
-        self._searcher = searcher or open_searcher(
-            retriever, self._set.corpus, invented=self._set.tier == "mini"
-        )
+        with with_mini_named(self._set.tier):
+            self._searcher = searcher or open_searcher(
+                retriever, self._set.corpus, invented=self._set.tier == "mini"
+            )
         self._conditions = rules.Conditions(
             Lookup(self._searcher, topk),
             metrics.Scoring(normalizer, self._question_set.f1),

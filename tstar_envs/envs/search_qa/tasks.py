@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
-from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing, stamped
+from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing, stamped, with_mini_named
 from tstar_envs.envs.search_qa.folders import (
     CORPORA,
     WORLD_FOLDERS,
@@ -91,7 +91,10 @@ def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
             f"no {name}.<split>, {name}/<split> or <split> (train, valid, test; {', '.join(SUFFIXES)}) in {folder} (data={str(data)!r})"
         )
     aliases = [path for path in (folder / name / ALIASES, folder / ALIASES) if path.is_file()][:1]
-    return _read_set(name, tier, corpus, tuple(files), stamped(files.values()), stamped(aliases), skip_bad)
+    with with_mini_named(tier):
+        return _read_set(
+            name, tier, corpus, tuple(files), stamped(files.values()), stamped(aliases), skip_bad
+        )
 
 
 @lru_cache(maxsize=16)

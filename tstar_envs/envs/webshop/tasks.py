@@ -9,7 +9,15 @@ from pathlib import Path
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.files import read_json
-from tstar_envs.data.locate import PathLike, Published, Stamped, choose_tier, existing, stamped
+from tstar_envs.data.locate import (
+    PathLike,
+    Published,
+    Stamped,
+    choose_tier,
+    existing,
+    stamped,
+    with_mini_named,
+)
 from tstar_envs.data.shipped import MANIFEST, read_shipped_records
 from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
 from tstar_envs.envs.webshop.catalogue.plan import Plan, store_folder, webshop_home
@@ -78,7 +86,8 @@ def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
         from tstar_envs.envs.webshop.catalogue.original_files import source_paths
 
         sources = stamped(source_paths(folder))
-    return open_shop(tier, folder, os.fspath(data), seed, skip_bad, sources)
+    with with_mini_named(tier):
+        return open_shop(tier, folder, os.fspath(data), seed, skip_bad, sources)
 
 
 @lru_cache(maxsize=8)

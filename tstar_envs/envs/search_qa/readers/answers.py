@@ -17,6 +17,10 @@ from tstar_envs.errors import BadData
 
 Record = Mapping[str, Any]
 _WHOLE = re.compile(r"-?\d+\.0+")
+# What numpy prints, and pandas writes into a table: no commas, or its name around the list.
+_ARRAY = re.compile(r"array\((\[.*\])(?:,\s{0,20}dtype=[^()]{1,40})?\)", re.DOTALL)
+_NUMPY_TEXT = re.compile(r"'([^'\\]*+)'|\"([^\"\\]*+)\"")
+_NUMPY_LIST = re.compile(rf"\[\s*+(?:{_NUMPY_TEXT.pattern})(?:\s++(?:{_NUMPY_TEXT.pattern}))++\s*+\]")
 _EMPTY_CELLS = ("nan", "NaN")
 _LONGEST_LIST = 1_000_000  # characters of a list in a cell
 
@@ -43,11 +47,16 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
         )
     value = record[name]
     try:
-        found = _flat(_ANSWERS[name](_cell(value) if table or _is_list(value) else value))
+        written = _cell(value) if table or _is_list(value) else value
+        # A text in braces that is no answer's object is meant as it is.
+        plain = isinstance(value, str) and isinstance(written, Mapping) and not _is_struct(written)
+        found = _flat(_ANSWERS[name](value if plain else written))
     except (KeyError, TypeError, ValueError) as error:
         raise BadData(
             f"{where}: field {name!r} is not what its form has there: {value!r:.80} ({error!r:.200})"
         ) from error
+    if len(found) == 1 and isinstance(found[0], str) and found[0] == value:
+        found = _alternatives(found[0])
     texts = list(_texts(found, name, where, table))
     if not texts:
         raise BadData(f"{where}: field {name!r} holds no answer")
@@ -60,6 +69,12 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
             raise BadData(f"{where}: field {field!r} must be a list, found {aliases!r:.80}")
         texts += _texts(aliases, field, where, table)
     return tuple(dict.fromkeys(texts))
+
+
+def _alternatives(text: str) -> list[Any]:
+    """The answers that some sets join in one text by ``||``, where each has a word; a list says its answers without."""
+    parts = [part.strip() for part in text.split("||")]
+    return parts if len(parts) > 1 and all(any(map(str.isalnum, part)) for part in parts) else [text]
 
 
 def _is_nan(value: object) -> bool:
@@ -82,13 +97,18 @@ def _texts(found: list[Any], name: str, where: str, table: bool) -> Iterator[str
             raise BadData(
                 f"{where}: field {name!r} holds {text.strip()!r}, which marks a question without an answer; leave the line out"
             )
-        # Alternatives in one text, as some sets join them.
-        yield from (part.strip() if "||" in text else part for part in text.split("||") if part.strip())
+        if text.strip():
+            yield text
 
 
 def _is_list(value: object) -> bool:
-    """True for a list that was written out as a text: ``"['a', 'b']"``."""
-    return isinstance(value, str) and value.lstrip()[:1] == "[" and value.rstrip()[-1:] == "]"
+    """True for a list or object that was written out as a text: ``"['a', 'b']"``, ``"array(['a'], dtype=object)"``."""
+    if not isinstance(value, str):
+        return False
+    text = value.strip()
+    return (text[:1], text[-1:]) in (("[", "]"), ("{", "}")) or (
+        text[-1:] == ")" and text.startswith(("array([", "('", '("'))
+    )
 
 
 def _flat(found: list[Any]) -> list[Any]:
@@ -105,10 +125,16 @@ def _flat(found: list[Any]) -> list[Any]:
 
 def _cell(text: Any) -> Any:
     """A list in a cell of a table: as JSON (PopQA) or as Python prints it (DPR); anything else as it is."""
-    if not isinstance(text, str) or not text.strip().startswith(("[", "{")):
+    if not isinstance(text, str) or not text.strip().startswith(("[", "{", "array([", "('", '("')):
         return text
     if len(text) > _LONGEST_LIST:
         raise ValueError(f"a cell of {len(text)} characters")
+    if (array := _ARRAY.fullmatch(text.strip())) is not None:
+        text = array[1]
+    if (
+        _NUMPY_LIST.fullmatch(text.strip()) is not None
+    ):  # Python would join texts without a comma between them
+        return [found[1] or found[2] for found in _NUMPY_TEXT.finditer(text)]
     try:
         return parse_json(text, "the cell", object)
     except BadData as error:
@@ -118,7 +144,7 @@ def _cell(text: Any) -> Any:
             if text.lstrip("[ ")[:1] not in ("'", '"'):  # a text in brackets, as the title of the film [REC]
                 return text
             raise ValueError(str(error)) from None
-        return value if isinstance(value, list) else text
+        return list(value) if isinstance(value, list | tuple) else text
 
 
 # A text would come apart into its letters and an object into its keys, each of which would count as an answer.
@@ -132,6 +158,10 @@ def _several(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return _struct(value)
     return [value] if isinstance(value, str | int | float) else _listed(value)
+
+
+def _is_struct(value: Mapping[str, Any]) -> bool:
+    return any(str(key).lower() in ("value", "text", "ground_truth") for key in value)
 
 
 def _struct(value: Mapping[str, Any]) -> list[Any]:
@@ -166,7 +196,7 @@ def _kilt(value: Any) -> list[Any]:
     return [output["answer"] for output in _listed(value) if output.get("answer") is not None]
 
 
-_ALIASES = ("answer_aliases", "aliases", "aug_answer", "answer_alias")
+_ALIASES = ("answer_aliases", "aliases", "aug_answer", "aug_answers", "answer_alias")
 _NO_ANSWER = ("No Answer Present.",)  # MS MARCO
 # In order of preference; "answer" is a list in NQ-open, an object in the trivia_qa of Hugging Face and one text elsewhere.
 _ANSWERS: dict[str, Callable[[Any], list[Any]]] = {
@@ -176,5 +206,19 @@ _ANSWERS: dict[str, Callable[[Any], list[Any]]] = {
     "answers": _several,
     "answer": _several,
     "Answer": _several,
+    "Answers": _several,
     "output": _kilt,
+    **dict.fromkeys(
+        (
+            "ground_truth",
+            "ground_truths",
+            "gold_answer",
+            "gold_answers",
+            "answer_list",
+            "correct_answer",
+            "target",
+            "targets",
+        ),
+        _several,
+    ),
 }

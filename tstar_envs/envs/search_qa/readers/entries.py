@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tstar_envs.data.faults import Faults
+from tstar_envs.data.files import parse_json
 from tstar_envs.data.limits import QUESTIONS
 from tstar_envs.envs.search_qa.readers.answers import Record, answers_of
 from tstar_envs.envs.search_qa.readers.records import read_records
@@ -14,6 +15,7 @@ from tstar_envs.errors import BadData
 
 _IDS = ("id", "_id", "QuestionId", "question_id", "qid", "query_id", "example_id")
 _QUESTIONS = ("question", "Question", "input", "query", "problem", "Problem", "Prompt", "prompt", "messages")
+_YES = ("true", "1", "1.0", "yes", "y", "t")
 _ASKED = "Question:"  # before the question, in Search-R1's prompt
 
 
@@ -61,12 +63,12 @@ def read_entries(path: Path, faults: Faults | None = None) -> Iterator[Entry]:
 
 
 def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
-    """One record of any form; None for MuSiQue's questions that cannot be answered."""
+    """One record of any form; None for questions that cannot be answered (MuSiQue's, SQuAD's)."""
     if not isinstance(record, Mapping):
         raise BadData(
             f"{where}: expected an object with 'id', 'question' and 'golden_answers' (or another known form), found {record!r:.80}"
         )
-    if str(record.get("answerable", "")).strip().lower() in ("false", "0", "no"):
+    if _says(record.get("answerable")) == "no" or _says(record.get("is_impossible")) == "yes":
         return None
     extra = record.get("extra_info")
     asked = (
@@ -85,7 +87,9 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     if isinstance(id_, bool) or not isinstance(id_, str | int):
         raise BadData(f"{where}: field {named!r} must be a string or a whole number, found {id_!r:.80}")
     metadata = record.get("metadata")
-    metadata = {} if metadata is None or metadata == "" or (table and isinstance(metadata, str)) else metadata
+    if isinstance(metadata, str) and (table or metadata[:1] in ("", "{")):  # an object that was written out
+        metadata = {}
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, Mapping):
         raise BadData(f"{where}: field 'metadata' must be an object, found {metadata!r:.80}")
     kinds = (metadata.get("kind"), metadata.get("type"), record.get("type"), record.get("prop"))
@@ -104,6 +108,12 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     )
 
 
+def _says(value: Any) -> str:
+    """``yes`` or ``no``, however a field says it; "" where it does not."""
+    said = str(value).strip().lower()
+    return "no" if said in ("false", "0", "0.0", "no", "n", "f") else "yes" if said in _YES else ""
+
+
 def _question(record: Record, where: str) -> str:
     """The question, whatever its field is called; of a conversation what its one user says."""
     name = next((name for name in _QUESTIONS if name in record), "")
@@ -112,8 +122,10 @@ def _question(record: Record, where: str) -> str:
             f"{where}: field 'question' is missing; found {', '.join(map(str, record))[:300] or 'no field'}"
         )
     said = record[name]
-    if name in ("prompt", "messages") and not isinstance(said, str):
-        said = _asked_in(said)
+    if name in ("prompt", "messages"):
+        if isinstance(said, str) and said.lstrip()[:2] == "[{":  # written out in a table
+            said = parse_json(said, where, object)
+        said = said.rpartition(_ASKED)[2].strip() if isinstance(said, str) else _asked_in(said)
     if not isinstance(said, str) or not said.strip():
         raise BadData(f"{where}: field {name!r} must be a text, found {record[name]!r:.80}")
     return said

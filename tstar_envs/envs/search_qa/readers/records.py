@@ -51,17 +51,22 @@ _LISTS = ("Data", "data", "questions", "rows", "examples")  # where an object ho
 def _entries(content: Any, path: Path) -> list[Any]:
     """The questions of a JSON file: a list, an object that holds one, columns, or questions by id."""
     if isinstance(content, list):
-        return content
+        return [question for entry in content for question in _in_paragraphs(entry)]
     name = next((name for name in _LISTS if isinstance(content, Mapping) and name in content), "")
     if name and isinstance(content[name], list):
         # The rows of a Hugging Face viewer hold each record in an object.
         return [
             entry["row"] if isinstance(entry, Mapping) and isinstance(entry.get("row"), Mapping) else entry
-            for entry in content[name]
+            for listed in content[name]
+            for entry in _in_paragraphs(listed)
         ]
     if isinstance(content, Mapping) and content:
         values = list(content.values())
         if all(isinstance(value, Mapping) for value in values):
+            if "question" in content:  # columns with a name for each row, as pandas writes them
+                return [
+                    {name: column.get(row) for name, column in content.items()} for row in content["question"]
+                ]
             return [{"id": str(key), **value} for key, value in content.items()]
         lengths = {len(value) for value in values if isinstance(value, list)}
         if "question" in content and len(lengths) == 1 and all(isinstance(value, list) for value in values):
@@ -75,6 +80,18 @@ def _entries(content: Any, path: Path) -> list[Any]:
         f"{path}: expected a list of questions, an object with one under {' or '.join(map(repr, _LISTS[:3]))}, columns of equal "
         f"length or questions by id, found {type(content).__name__}"
     )
+
+
+def _in_paragraphs(entry: Any) -> list[Any]:
+    """SQuAD's questions, which stand in the paragraphs of an article; any other entry is one."""
+    paragraphs = entry.get("paragraphs") if isinstance(entry, Mapping) else None
+    if isinstance(paragraphs, list) and paragraphs and all(_has_questions(part) for part in paragraphs):
+        return [question for part in paragraphs for question in part["qas"]]
+    return [entry]
+
+
+def _has_questions(paragraph: Any) -> bool:
+    return isinstance(paragraph, Mapping) and isinstance(paragraph.get("qas"), list)
 
 
 def _is_lines(text: str) -> bool:
