@@ -46,7 +46,7 @@ _NAMED = re.compile(
     r"(?P<value>[^\s\"',;{}]{1,4096}+)",
     re.IGNORECASE,
 )
-_QUERY_FIELD = re.compile(r"(?<=[?&])(?P<name>[^=&#]++)=[^&#]*+")
+_QUERY_FIELD = re.compile(r"(?<=[?&])(?P<name>[^=&#?]++)=[^&#]*+")
 _known: dict[str, str] = {}  # a secret as it may be written, and what stands in its place; the longest first
 
 
@@ -57,9 +57,14 @@ def keep_secret(value: str) -> None:
         value: the secret. One that is short, or a short plain word ("none"), would be found in texts that do not mean it and is not kept.
     """
     value = _bare(value)
-    mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
-    if len(value) >= _SURE or (len(value) >= _SHORTEST and mixed):
+    if _may_be_secret(value):
         _keep(value, HIDDEN)
+
+
+def _may_be_secret(value: str) -> bool:
+    """False for what is short, and for a short plain word ("region" as a ``state_key``)."""
+    mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
+    return len(value) >= _SURE or (len(value) >= _SHORTEST and mixed)
 
 
 def keep_address_secrets(url: str) -> None:
@@ -188,7 +193,7 @@ def without_secrets(value: Any, name: str = "") -> Any:
         }
     if isinstance(value, list | tuple):
         return [without_secrets(content, name) for content in value]
-    if is_secret_name(name):
+    if is_secret_name(name) and _may_be_secret(_bare(str(value))):
         return HIDDEN
     return _ADDRESS.sub(_address_without_secrets, value) if isinstance(value, str) else value
 
