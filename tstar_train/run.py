@@ -166,6 +166,8 @@ def _run(
             error.add_note(f"{_saved(out)}; when that is mended, go on with: {resume_command(named)}")
         raise
     except KeyboardInterrupt:
+        if folder is None:  # there is nothing to go on with; main says so
+            raise KeyboardInterrupt from None
         raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: {resume_command(named)}") from None
     except Exception as error:
         if folder is not None:
