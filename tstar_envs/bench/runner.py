@@ -146,7 +146,7 @@ def play_all(
         except asyncio.CancelledError as error:  # a tool of its own that cancels whatever runs
             raise AgentError("the agent cancelled tasks of the event loop that are not its own") from error
         except RuntimeError as error:
-            if players and not all(player.done() for player in players) and _was_stopped(error):
+            if str(error).startswith("Event loop stopped before"):  # asyncio's own words
                 raise AgentError("the agent stopped the event loop, which is not its own") from error
             raise
         finally:
@@ -161,11 +161,6 @@ def play_all(
                 loop.close()
         if close_error is not None:
             raise close_error
-
-
-def _was_stopped(error: RuntimeError) -> bool:
-    """Whether it is asyncio's for a loop that stopped before what it was run for is done."""
-    return str(error).startswith("Event loop stopped before")
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
