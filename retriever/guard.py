@@ -18,6 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _OPEN_FILES = Path("/proc/self/fd")
 _SPARE_FILES = 32
 _SAME_MESSAGE_SECONDS = 10.0
+# What servers of several makes raise where a client left before its answer was sent: no fault of anybody's.
+_GONE = {"ClientDisconnect", "ClientDisconnected", "WebSocketDisconnect", "WebSocketDisconnected"}
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
     b'Content-Length: 54\r\n\r\n{"detail": "too many connections (see --connections)"}'
@@ -157,6 +159,8 @@ class SparingFilter(logging.Filter):
         ):
             return False  # the server stops and ends what is under way: that is what was asked for
         error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        if error in _GONE:
+            return False
         now = time.monotonic()
         when, left_out = self._said.get(f"{error} {message}", (-_SAME_MESSAGE_SECONDS, 0))
         if now - when < _SAME_MESSAGE_SECONDS:

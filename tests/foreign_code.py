@@ -540,6 +540,22 @@ async def _starting_a_task(self: Any, observation: str, info: dict[str, Any]) ->
     return Playing.act(self, observation, info)  # type: ignore[no-any-return]
 
 
+async def _stopping_the_loop(self: Any, observation: str, info: dict[str, Any]) -> str:
+    if _bad():
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(1)
+    return Playing.act(self, observation, info)  # type: ignore[no-any-return]
+
+
+async def _cancelling_all(self: Any, observation: str, info: dict[str, Any]) -> str:
+    for task in asyncio.all_tasks() if _bad() else ():
+        task.cancel()
+    await asyncio.sleep(0)
+    return Playing.act(self, observation, info)  # type: ignore[no-any-return]
+
+
+_agent("Stops_the_loop", "the agent stopped the event loop", act=_stopping_the_loop)
+_agent("Cancels_all", "the agent cancelled tasks of the event loop", act=_cancelling_all)
 _agent("Task_exits", "a task that the agent started raised SystemExit", act=_starting_a_task)
 # Only where several episodes are played at once.
 ANOTHERS: dict[str, Wrong] = {}

@@ -26,7 +26,7 @@ from tstar_envs.errors import (
 )
 from tstar_envs.foreign import called
 from tstar_envs.group import GroupEnv, make_group
-from tstar_envs.hooks import prompt_of, task_ids_of
+from tstar_envs.hooks import progress_of, prompt_of, task_ids_of
 from tstar_envs.options import parse_options
 from tstar_envs.panel import Panel, panel
 from tstar_envs.playing import StepResult, new_episode, play_group
@@ -81,6 +81,7 @@ __all__ = [
     "parse_options",
     "parse_reply",
     "play_group",
+    "progress_of",
     "prompt_of",
     "read_episodes",
     "read_json",

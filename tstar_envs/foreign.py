@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os
 import reprlib
 import sysconfig
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex, cast
+from typing import Any, NoReturn, SupportsFloat, SupportsIndex, cast
 
 from tstar_envs.errors import EnvironmentFailed, TStarError
 
@@ -43,12 +44,23 @@ def called(
         TStarError: ``failed``, or an error of the suite that the function raised itself.
         KeyboardInterrupt: Ctrl-C.
     """
+    process = os.getpid()
     try:
         return function(*args, **kwargs)
-    except (KeyboardInterrupt, TStarError):
-        raise
     except BaseException as error:  # sys.exit() and the like must not end the run either
+        if os.getpid() != process:
+            _end_child(error)
+        if isinstance(error, KeyboardInterrupt | TStarError):
+            raise
         raise failed(raised(who, error, _name_of(function))) from error
+
+
+def _end_child(error: BaseException) -> NoReturn:
+    """End a process that foreign code forked and is done with: what comes behind the call is its parent's to do."""
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        os._exit((error.code or 0) & 0xFF)
+    traceback.print_exception(error)
+    os._exit(1)
 
 
 async def awaited(who: str, failed: type[TStarError], method: str, awaitable: Awaitable[Any]) -> Any:

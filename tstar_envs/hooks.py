@@ -125,6 +125,19 @@ def prompt_of(env: Any, style: str | None = None) -> str:
     return checked_text(called_as, given)
 
 
+def progress_of(env: Any) -> float:
+    """How far an environment that may be anybody's code is, once it is known that this is a number from 0 to 1.
+
+    Raises:
+        EnvironmentFailed: ``progress`` raises, or gives something else.
+    """
+    given = called("the environment", EnvironmentFailed, env.progress)
+    number = as_number(given)
+    if number is None or not 0 <= number <= 1:
+        raise wrong("progress", "must give a number from 0 to 1", given)
+    return number
+
+
 def task_ids_of(env: Any, split: str) -> list[str]:
     """The ids of a split as a list of their own, once it is known that they are texts and each is there once.
 

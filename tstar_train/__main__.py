@@ -30,18 +30,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return train_command(given)
     except TStarError as error:
-        message = str(error)
+        message = _with_notes(str(error), error)
     except ImportError as error:
         missing = (error.name or str(error)).partition(".")[0]
         if missing.startswith("tstar"):
             raise
         message = str(MissingExtra("training", missing, "train"))
     except OSError as error:
-        message = ". ".join([_about_files(error), *getattr(error, "__notes__", ())])
+        message = _with_notes(_about_files(error), error)
     except KeyboardInterrupt as error:
         message = str(error) or "interrupted before anything was measured or learnt"
     print(f"tstar_train: {redacted(message)}", file=sys.stderr)
     return 2
+
+
+def _with_notes(message: str, error: Exception) -> str:
+    """A message, and what of a run is saved and how to go on."""
+    return ". ".join([message, *getattr(error, "__notes__", ())])
 
 
 def _about_files(error: OSError) -> str:

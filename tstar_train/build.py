@@ -213,7 +213,7 @@ def validation_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
         ("--split", config.split, "train", "trains on"),
     )
     for option, split, instead, does in others:
-        if not set(found).isdisjoint(env.task_ids(split)):
+        if not set(found).isdisjoint(task_ids_of(env, split)):
             raise UnknownOption(
                 f"--evaluation.validate-every chooses weights by tasks of the split {VALIDATION!r}, which {option} {split} {does}: "
                 f"give {option} {instead}, or {without}"

@@ -33,9 +33,10 @@ def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None
         WriteFailed: it cannot be written, or its file system has no locks.
         BadData: a part of it is a link: what is removed or cut there would be somewhere else.
     """
-    made = [] if resume else _make(out)
+    made = [path.absolute() for path in ([] if resume else _make(out))]
+    place = out.absolute()  # an environment may change the process's folder
     try:
-        with only_writer(out / LOCK, f"the folder {out}", "wait until it is done, or choose another --out"):
+        with only_writer(place / LOCK, f"the folder {out}", "wait until it is done, or choose another --out"):
             _refuse_links(out)
             if not resume and not _unused(out):
                 raise UnknownOption(
@@ -45,7 +46,7 @@ def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None
                 yield
             except BaseException:
                 if made:
-                    remove_unused(out)
+                    remove_unused(place)
                 raise
     except BaseException:
         with suppress(OSError):  # somebody else is in there by now

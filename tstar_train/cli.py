@@ -177,10 +177,11 @@ def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torch
     out = new_folder(
         Path("runs") / f"{entry.name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     )
+    made = out.absolute()
     try:
         train(config, out, console, torchrun=torchrun)
     finally:
-        remove_unused(out)
+        remove_unused(made)
 
 
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from transformers.pytorch_utils import Conv1D
 
 from tstar_envs import MissingData, find_entry
 from tstar_envs.wording import counted
+from tstar_train.algorithms import algorithm_class
+from tstar_train.algorithms.base import Algorithm
 from tstar_train.build import (
     device_of,
     held_out_tasks,
@@ -137,6 +140,8 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     if zero:  # filled, and copied to be summed
         made.update["DeepSpeed's bucket"] = 2 * 4 * min(BUCKET, trained)
     made.sampled_tokens = rows * _turns(config) * config.rollout.max_tokens
+    if _plays_again(config):
+        made.further["further rounds of sampling"] = (config.dapo.rounds - 1) * made.sampled_tokens
     by_depth = config.tstar and config.tree.enabled and config.tree.nodes == "depth"
     if by_depth and config.tree.kl_estimator == "mc":  # after each turn but the last, where contexts differ
         drawn = rows * (_turns(config) - 1) * config.tree.kl_samples
@@ -151,6 +156,23 @@ def _turns(config: Config) -> int:
     """The most turns of a training episode: never more than the environment's own."""
     given = training_spec(config).options.get("horizon")
     return given if isinstance(given, int) else find_entry(config.env).horizon
+
+
+def _plays_again(config: Config) -> bool:
+    """Whether further tasks are played in the place of groups that nothing is learnt from."""
+    return algorithm_class(config.algo).keeps is not Algorithm.keeps and config.dapo.rounds > 1
+
+
+def trained_episodes(config: Config) -> tuple[int, int]:
+    """The fewest and the most episodes that a run trains on or drops, if ``minutes`` do not end it."""
+    each = config.rollout.tasks * config.rollout.group
+    most = each * (config.dapo.rounds if _plays_again(config) else 1)
+    if config.episodes is None:
+        return config.iterations * each, config.iterations * most
+    # An iteration begins as long as fewer were sampled, and is played to its end.
+    unit = config.rollout.group if most > each else each
+    least, last = max(each, ceil(config.episodes / unit) * unit), (config.episodes - 1) // unit * unit
+    return min(config.iterations * each, least), min(config.iterations * most, last + most)
 
 
 def measured_episodes(config: Config, held_out: int, validated: int) -> int:
@@ -181,10 +203,11 @@ def dry_run(config: Config, console: Console) -> None:
     device, processes = device_of(config), processes_of(config)
     for line in plan_lines(plan(config, described_model(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)
-    played = config.iterations * config.rollout.tasks * config.rollout.group
+    least, most = trained_episodes(config)
+    played = f"{least:,}" if least == most else f"{least:,} to {most:,} (--dapo.rounds)"
     measured = measured_episodes(config, len(held_out), len(validated))
     console.print(
-        f"the run: {played:,} episodes of training, and {measured:,} that measure the policy (--evaluation.tasks, --evaluation.samples)",
+        f"the run: {played} episodes of training, and {measured:,} that measure the policy (--evaluation.tasks, --evaluation.samples)",
         highlight=False,
         soft_wrap=True,
     )

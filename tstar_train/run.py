@@ -95,11 +95,15 @@ def _run(
 ) -> dict[str, Any]:
     """The run itself, in a folder that is ours."""
     started = time.time()
+    # An environment may change the process's folder; commands are for the user's, which stays.
+    named, out = out, out.absolute()
+    checkpoint = checkpoint and checkpoint.absolute()
     env = make_env(config)
     training_tasks(env, config)  # refused here rather than by a process of its own
     held_out, validated = held_out_tasks(env, config), validation_tasks(env, config)
     progress = Progress()
     folder: RunFolder | None = None
+    begun = False
     try:
         with all_ranks(config, torchrun) as world:
             # Before the folder is filled: a start that fails must not leave one behind.
@@ -107,8 +111,8 @@ def _run(
             folder = RunFolder(out, config)
             folder.write("config.json", config.to_json())
             world.in_case(
-                out.absolute(),
-                lambda: f"{_saved(out)}; when that is mended, go on with: {resume_command(out)}",
+                out,
+                lambda: f"{_saved(out)}; when that is mended, go on with: {resume_command(named)}",
             )
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
@@ -131,9 +135,9 @@ def _run(
                 recorded = {**header(config, held_out), "before": before.report()}
                 folder.write("evaluation.json", recorded)
             before = Measurement.from_report(recorded["before"], out / "evaluation.json", len(held_out))
-            stop.patient = True
+            stop.patient = begun = True
             if train_on(trainer, folder, progress, console, started, stop, validation):
-                message = f"stopped and saved; continue with: {resume_command(out)}"
+                message = f"stopped and saved; continue with: {resume_command(named)}"
                 console.print(message, highlight=False, soft_wrap=True)
                 return {}
             stop.patient = False
@@ -155,17 +159,21 @@ def _run(
             raise
         kind = next(kind for kind in _OUTSIDE if isinstance(error, kind))
         raise kind(
-            f"{error}. {_saved(out)}; when that is mended, go on with: {resume_command(out)}"
+            f"{error}. {_saved(out)}; when that is mended, go on with: {resume_command(named)}"
         ) from error
-    except UnknownOption:
+    except UnknownOption as error:
         if folder is not None and checkpoint is None and "before" not in folder.read("evaluation.json"):
             (out / "config.json").unlink(missing_ok=True)  # refused before anything was measured
+        elif begun:  # the environment's: a task that was there is gone
+            error.add_note(f"{_saved(out)}; when that is mended, go on with: {resume_command(named)}")
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: {resume_command(out)}") from None
+        if folder is None:  # there is nothing to go on with; main says so
+            raise KeyboardInterrupt from None
+        raise KeyboardInterrupt(f"interrupted. {_saved(out)}; go on with: {resume_command(named)}") from None
     except Exception as error:
         if folder is not None:
-            error.add_note(f"{_saved(out)}; when that is mended, go on with: {resume_command(out)}")
+            error.add_note(f"{_saved(out)}; when that is mended, go on with: {resume_command(named)}")
         raise
     finally:
         if folder is not None:
@@ -178,7 +186,7 @@ def _run(
     )
     folder.write("summary.json", summary)
     report = write_report(out)
-    print_result(console, before, after, summary, report, chosen)
+    print_result(console, before, after, summary, named / report.name, chosen)
     return summary
 
 

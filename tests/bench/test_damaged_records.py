@@ -186,6 +186,25 @@ def test_a_damaged_file_is_read_or_named(records: list[dict[str, Any]], tmp_path
     assert time.process_time() - began < CPU_SECONDS
 
 
+@pytest.mark.parametrize("other", [None, "0.5", [], {"x": 1}, True])
+@pytest.mark.parametrize("name", ["f1", "em", "coins"])
+def test_a_figure_that_is_no_number_in_one_record_is_left_out(
+    name: str, other: Any, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    path = tmp_path / "e.jsonl"
+    path.with_name("e.jsonl.config.json").write_text(json.dumps({"options": {}}))
+    for values in ((other, 0.5), (0.5, other)):
+        lines = [
+            json.dumps({**record, "extra": {**record["extra"], name: value, "steps_left": 2.0}})
+            for record, value in zip(records, values, strict=True)
+        ]
+        path.write_text("\n".join(lines) + "\n")
+        read_recorded(path)
+        assert read_evaluation(path, prices=PRICES).summary.extra.keys() & {name, "steps_left"} == {
+            "steps_left"
+        }
+
+
 def test_every_command_names_the_line(
     records: list[dict[str, Any]],
     tmp_path: Path,

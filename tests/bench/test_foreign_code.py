@@ -1,5 +1,7 @@
 """Whatever an environment or an agent does wrong in ``eval`` is one sentence, and what was whole is saved."""
 
+import asyncio
+import os
 import re
 import signal
 import sys
@@ -7,8 +9,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import foreign_code
+import numpy as np
 import pytest
 from cli.cli_process import Call, call_main
 from foreign_code import AGENTS, ANOTHERS, ENVIRONMENTS, Wrong, is_said
@@ -114,3 +118,72 @@ def test_a_module_or_factory_that_raises_is_named(
         said = f"{'importing' if at == 'import' else 'making it'}.* raised {error.partition('(')[0]}"
         assert (code, out) == (2, "") and is_said(said, err) and err.count("\n") == 1
     monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+async def _later(turn: int) -> str:
+    await asyncio.sleep(0.001)
+    return f"Action: flip {turn}"
+
+
+class RunsItsOwnLoop(foreign_code.Playing):
+    """As agents over a library that is all coroutines do."""
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        self.turn += 1
+        if self.turn % 2:
+            return asyncio.run(_later(self.turn))
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(_later(self.turn))
+        finally:
+            loop.close()
+
+
+class OddText(str):
+    """A text with methods of its own."""
+
+    def strip(self, *characters: Any) -> str:
+        raise SystemExit(0)
+
+    def __len__(self) -> int:
+        return -1
+
+    def encode(self, *how: Any) -> bytes:
+        raise ValueError("not this one")
+
+
+class SaysOddTexts(foreign_code.Playing):
+    def act(self, observation: str, info: dict[str, Any]) -> Any:
+        said = super().act(observation, info)
+        return OddText(said) if self.turn % 2 else np.str_(said)
+
+
+class Forks(foreign_code.Playing):
+    """Its children end by leaving the function, which is called in them as it is in their parent."""
+
+    def act(self, observation: str, info: dict[str, Any]) -> Any:
+        child = os.fork()
+        if not child:
+            if self.turn % 2:
+                sys.exit(3)
+            raise KeyboardInterrupt
+        self.turn += 1
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (1 if self.turn % 2 else 3)
+        return f"Action: flip {self.turn}"
+
+
+@pytest.mark.parametrize("agent", [RunsItsOwnLoop, SaysOddTexts, Forks])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_what_is_odd_and_right_plays(agent: type[Any], at_once: int, call: Call) -> None:
+    """As the same replies from a plain agent."""
+    said = []
+    for name in (f"{__name__}:{agent.__name__}", "foreign_code:Playing"):
+        code, _, err = call(
+            *("eval", "--env", "foreign_code:mine/WellBehaved", "--agent", name, "--tasks", "3"),
+            *("--out", f"{name[-5:]}.jsonl", "--concurrency", str(at_once)),
+        )
+        assert not code, err
+        played = sorted(read_episodes(Path(f"{name[-5:]}.jsonl")), key=lambda episode: episode.task)
+        assert len(played) == 3
+        said.append([[(step.reply, step.state_key) for step in one.steps] for one in played])
+    assert said[0] == said[1]

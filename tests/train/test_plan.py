@@ -276,3 +276,55 @@ def test_a_dry_run_writes_nothing(tmp_path):
         tmp_path, "--env", "sokoban-easy", "--preset", "qwen2.5-3b", "--dry-run", "--out", out, check=False
     )
     assert large_model.returncode == 2 and "Qwen/Qwen2.5-3B-Instruct" in large_model.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "planned"),
+    [
+        ((), (12, 12)),
+        (("--episodes", 4), (4, 4)),
+        (("--episodes", 5), (8, 8)),
+        (("--episodes", 100), (12, 12)),
+        (("--algo", "gigpo", "--episodes", 1), (4, 4)),
+        (("--algo", "dapo", "--dapo.rounds", 3), (12, 36)),
+        (("--algo", "dapo", "--dapo.rounds", 1), (12, 12)),
+        (("--algo", "dapo", "--dapo.rounds", 3, "--episodes", 5), (6, 16)),
+    ],
+)
+def test_as_many_episodes_as_the_run_plays(
+    tmp_path: Path, given: tuple[object, ...], planned: tuple[int, int]
+) -> None:
+    """Those that dynamic sampling drops included: each task that was taken was played."""
+    options = (
+        *(
+            "--env",
+            "hotpotqa",
+            "--iterations",
+            3,
+            "--rollout.tasks",
+            2,
+            "--rollout.group",
+            2,
+            "--processes",
+            1,
+        ),
+        *(
+            "--rollout.horizon",
+            1,
+            "--rollout.max-tokens",
+            8,
+            "--evaluation.tasks",
+            1,
+            "--evaluation.samples",
+            1,
+        ),
+        *("--evaluation.validate-every", 0, *given),
+    )
+    said = run(tmp_path, *options, "--dry-run").stdout
+    least, most = planned
+    wanted = f"{least}" if least == most else f"{least} to {most} (--dapo.rounds)"
+    assert f"the run: {wanted} episodes of training, and 4 that measure" in " ".join(said.split())
+    assert ("tokens of further rounds of sampling" in said) == (least < most)
+    run(tmp_path, *options, "--out", tmp_path / "run")
+    state = next(iter(sorted((tmp_path / "run" / "checkpoints").glob("*/state.json"), reverse=True)))
+    assert least <= 2 * json.loads(state.read_text())["cursor"] <= most

@@ -29,6 +29,7 @@ from tstar_envs.adapters.openenv_messages import (
 from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import PanelMismatch, ResetNeeded, UnknownOption, UnknownTask
+from tstar_envs.foreign_text import encodable, encodable_parts
 from tstar_envs.panel import panel
 from tstar_envs.registry import EnvEntry, find_entry
 from tstar_envs.task_set import TaskSet, task_set
@@ -37,6 +38,7 @@ from tstar_envs.wording import counted
 
 try:
     from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
     from openenv.core.env_server import ConcurrencyConfig, Environment
     from openenv.core.env_server import create_app as create_openenv_app
@@ -175,7 +177,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             self._env = env
             self._set = self._served.tasks(split or info["split"]).record()
             self._state = TStarState(
-                episode_id=episode_id or str(uuid4()),
+                episode_id=encodable(str(episode_id)) if episode_id else str(uuid4()),
                 env=self._served.entry.id,
                 task_id=info["task_id"],
                 split=info["split"],
@@ -315,12 +317,20 @@ def create_app(
         state_cls=TStarState,
     )
     app.add_exception_handler(ServedError, _answer)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
     return app
 
 
 def _answer(request: Request, error: Exception) -> JSONResponse:
     """An error in answer to a request by plain HTTP."""
-    return JSONResponse({"detail": str(error)}, 400)
+    return JSONResponse({"detail": encodable(str(error))}, 400)
+
+
+def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
+    """As FastAPI answers, which fails where the body holds what JSON or UTF-8 cannot: infinity, half a surrogate pair."""
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    told = [{name: fault[name] for name in ("type", "loc", "msg") if name in fault} for fault in faults]
+    return JSONResponse({"detail": encodable_parts(told)}, 422)
 
 
 def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:

@@ -143,6 +143,12 @@ def play_all(
             loop.run_until_complete(_all(players))
         except SystemExit as error:  # of a task that an agent started: asyncio lets it out of the loop
             raise AgentError(raised("a task that the agent started", error)) from error
+        except asyncio.CancelledError as error:  # a tool of its own that cancels whatever runs
+            raise AgentError("the agent cancelled tasks of the event loop that are not its own") from error
+        except RuntimeError as error:
+            if str(error).startswith("Event loop stopped before"):  # asyncio's own words
+                raise AgentError("the agent stopped the event loop, which is not its own") from error
+            raise
         finally:
             # Each part is waited for no longer than ``CLOSE_SECONDS``: an agent may neither let itself be cancelled nor close.
             try:
@@ -291,6 +297,7 @@ class _Table:
             seconds = time.perf_counter() - began
             if not isinstance(reply, str):
                 raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
+            reply = str.__str__(reply)  # a class of one's own, NumPy's too, may answer otherwise than a text
             if len(reply) > LONGEST_REPLY:
                 raise AgentError(
                     f"act(observation, info) must return at most {LONGEST_REPLY:,} characters, returned {len(reply):,}"

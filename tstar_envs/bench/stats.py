@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tstar_envs.bench.bootstrap import cluster_bootstrap
 from tstar_envs.bench.failures import KINDS, failure_of
+from tstar_envs.foreign import as_number
 from tstar_envs.record import Episode
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
@@ -36,7 +37,7 @@ class Summary:
         invalid: share of steps whose action was invalid.
         truncated: share of episodes that ran out of steps.
         extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0; what is a fact of the
-            task or a measurement, ``FACTS``, is averaged over the episodes that have it).
+            task or a measurement, ``FACTS``, is averaged over the episodes that have it). What is no number in one of them is left out.
         progress_unknown: episodes whose progress was asked for and could not be determined.
         failures: episodes by kind of failure (``tstar_envs.bench.failures.KINDS``), those that ended in an error included.
         unreadable: share of steps whose reply held no action that could be read.
@@ -96,14 +97,12 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
     for episode in good:
         by_task.setdefault(episode.task, []).append(float(episode.success))
     steps = [step for episode in good for step in episode.steps]
-    names = sorted(
-        {
-            n
-            for e in good
-            for n, v in e.extra.items()
-            if isinstance(v, int | float) and not isinstance(v, bool)
-        }
-    )
+    figures = [
+        {name: v for name, value in e.extra.items() if (v := as_number(value)) is not None} for e in good
+    ]
+    # An edited record may hold anything where the others have a number: null, a list.
+    others = {name for e, own in zip(good, figures, strict=True) for name in e.extra.keys() - own.keys()}
+    names = sorted({name for own in figures for name in own} - others)
     counted = {name: [e for e in good if name not in FACTS or name in e.extra] for name in names}
     successes = sum(e.success for e in good)
     return Summary(

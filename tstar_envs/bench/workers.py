@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -47,7 +47,7 @@ class Workers:
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function and wait for it; what it raises is raised."""
         if not self.count:
-            with self._around():
+            with self._around(), _no_loop():
                 return function(*args)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
@@ -70,6 +70,17 @@ class Workers:
                 loop.call_soon_threadsafe(_settle, answer, result, error)
             except RuntimeError:  # the loop has been closed: nobody waits any more
                 return
+
+
+@contextmanager
+def _no_loop() -> Iterator[None]:
+    """Let a function that is no coroutine run a loop of its own here too (``asyncio.run``), as it may in a thread."""
+    loop = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
 
 
 def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tstar_envs import play_group
+from tstar_envs import play_group, prompt_of
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec
@@ -44,7 +44,7 @@ def play_on(
         return []
     group = spec.group([t.episode.task for t, _ in points], 1, split)
     group.replay([[step.reply for step in t.steps[:turn]] for t, turn in points], tolerant=True)
-    prompt = group.envs[0].prompt()
+    prompt = prompt_of(group.envs[0])
     trajectories, lines = [], []
     for number, ((old, turn), error) in enumerate(zip(points, group.errors, strict=True)):
         line = transcript_of(old.episode, codec, prompt, sampling)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tstar_envs import Episode, GroupEnv, StepResult
+from tstar_envs import Episode, GroupEnv, StepResult, progress_of
 from tstar_train.engines.base import Engine, Sample
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.policy.limit import ContextTooLong
@@ -137,7 +137,9 @@ class PolicyPlayer:
         trajectory.turns.append(turn)
         turn.next_actions = result.info["admissible_actions"]
         if self._sampling.progress:
-            turn.progress = float(result.info["success"]) if result.over else self._group.envs[row].progress()
+            turn.progress = (
+                float(result.info["success"]) if result.over else progress_of(self._group.envs[row])
+            )
         if not result.over:
             turn.shaping = result.reward
             self._lines[row].add(turn.reply, result.observation)

@@ -265,6 +265,51 @@ def test_it_stops_without_a_traceback_whatever_clients_do() -> None:
         assert error == ""
 
 
+ODD = [
+    *(
+        b'{"seed": 1e400}',
+        b'{"seed": -1e400}',
+        b'{"seed": NaN}',
+        b'{"seed": "\\ud800"}',
+        b"\xff\xfe",
+        b"[" * 90_000,
+    ),
+    *(
+        b'{"episode_id": "\\ud800"}',
+        b'{"\\udfff": 1}',
+        b'{"task": "\\ud800"}',
+        b'{"split": "\\ud800"}',
+        b"9" * 5_000,
+    ),
+]
+
+
+def test_bodies_that_json_cannot_hold_are_answered_and_who_leaves_is_no_error() -> None:
+    """Infinity, halves of surrogate pairs, depth; and clients that go away with thousands of answers under way."""
+    with running() as server:
+        for path in ("reset", "step"):
+            for body in ODD if path == "reset" else [b'{"action": ' + odd + b"}" for odd in ODD]:
+                kind = {"Content-Type": "application/json"}
+                answer = requests.post(f"{server.url}/{path}", data=body, headers=kind, timeout=30)
+                assert answer.status_code in (200, 400, 422) and answer.json(), body[:40]
+        with connect(server.socket) as one:
+            for message in (
+                {"type": "reset", "data": {"episode_id": "\ud800"}},
+                {"type": "state"},
+                {"type": "step", "data": {"reply": "\ud800"}},
+            ):
+                one.send(json.dumps(message))
+                assert json.loads(one.recv(timeout=30))["type"] != "error", message
+        for _ in range(3):
+            with suppress(ConnectionClosed, OSError), connect(server.socket, close_timeout=1) as leaving:
+                for _ in range(300):
+                    leaving.send(json.dumps({"type": "reset", "data": {"seed": 1}}))
+                leaving.socket.close()
+        server.play()
+        code, out, error = server.stop()
+        assert (code, error) == (0, ""), error
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("connections", "1"), ("head-timeout", "0"), ("body-timeout", "nan"), ("max-body-bytes", "5")],
