@@ -8,11 +8,15 @@ import asyncio
 import ipaddress
 import logging
 import resource
+import signal
+import socket
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _OPEN_FILES = Path("/proc/self/fd")
@@ -120,6 +124,21 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
                 self.loop.call_later(stuck_seconds, self._drop_if_stuck, left)
 
     return Guarded
+
+
+def run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until Ctrl-C or SIGTERM, either of which is an end in good order."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # Uvicorn ends by both itself and raises the signal again, but not where a shell made the program deaf to Ctrl-C.
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def room_for(connections: int, backlog: int) -> int:

@@ -3,7 +3,6 @@
 import importlib.util
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -95,7 +94,7 @@ def serve(command: Serve, console: Console) -> None:
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
     from retriever.app import create_app
-    from retriever.guard import HostNames, guarded, log_sparingly, room_for
+    from retriever.guard import HostNames, guarded, log_sparingly, room_for, run_until_stopped
     from retriever.schema import Limits
     from retriever.service import SearchService
 
@@ -143,9 +142,7 @@ def serve(command: Serve, console: Console) -> None:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         say(console, f"listening on http://{shown}:{port}, loading the index")
-        # Uvicorn ends by Ctrl-C itself and raises it again, but not where a shell made the program deaf to it.
-        with suppress(KeyboardInterrupt):
-            server.run(sockets=[listener])
+        run_until_stopped(server, listener)
     if failures:
         raise failures[0]
     say(console, "stopped")

@@ -27,7 +27,7 @@ from tstar_envs.errors import (
 from tstar_envs.foreign import called
 from tstar_envs.group import GroupEnv, make_group
 from tstar_envs.hooks import progress_of, prompt_of, task_ids_of
-from tstar_envs.options import parse_options
+from tstar_envs.options import parse_options, refuse_repeats
 from tstar_envs.panel import Panel, panel
 from tstar_envs.playing import StepResult, new_episode, play_group
 from tstar_envs.react import Reply, parse_reply, render_reply
@@ -85,6 +85,7 @@ __all__ = [
     "prompt_of",
     "read_episodes",
     "read_json",
+    "refuse_repeats",
     "register",
     "register_all",
     "regular_file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
 
 from tstar_envs.errors import UnknownOption
@@ -78,3 +78,25 @@ def _read(name: str, value: str, members: tuple[Any, ...]) -> Any:
     }
     words = [said.get(type_) or type_.__name__ for type_ in members]
     raise UnknownOption(f"option {name} must be {' or '.join(words)}, got {value!r}")
+
+
+def refuse_repeats(arguments: Sequence[str], names: Collection[str]) -> None:
+    """Refuse an option that is given twice, of which the last value would count and the other be lost without a word.
+
+    Args:
+        arguments: of a command line.
+        names: the options that are looked for, as ``--env``.
+
+    Raises:
+        UnknownOption: one is there twice; the message shows both values.
+    """
+    seen: dict[str, str] = {}
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        name = name.replace("_", "-")
+        if name not in names:
+            continue
+        value = value if equals else " ".join(arguments[place + 1 : place + 2])
+        if name in seen:
+            raise UnknownOption(f"{name} is given twice, {seen[name]!r:.60} and {value!r:.60}: give it once")
+        seen[name] = value

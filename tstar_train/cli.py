@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import tyro
 from rich.console import Console
 
-from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_options
+from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_options, refuse_repeats
 from tstar_envs.redaction import redacted
 from tstar_train.claim import new_folder, remove_unused
 from tstar_train.config import Config
@@ -61,7 +61,7 @@ class Output(Console):
 def train_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train --env ENV [options]`` or ``--resume RUN``."""
     first = _first_options()
-    _refuse_repeats(arguments)
+    refuse_repeats(arguments, _ONCE)
     known, rest = first.parse_known_args(list(arguments))
     if any(a in ("-h", "--help") for a in rest):
         _print_help(first, known, rest)
@@ -74,33 +74,8 @@ def train_command(arguments: Sequence[str]) -> int:
     return 0
 
 
-_ONCE = (
-    "--env",
-    "--model",
-    "--out",
-    "--resume",
-)  # of others the last one counts, so that a script's can be overruled
-
-
-def _refuse_repeats(arguments: Sequence[str]) -> None:
-    """Refuse environments, models and folders that are given twice, of which the last would count and the others be lost.
-
-    Raises:
-        UnknownOption: one is; the message shows both values.
-    """
-    seen: dict[str, str] = {}
-    for place, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        name = name.replace("_", "-")
-        if name not in _ONCE:
-            continue
-        value = value if equals else " ".join(arguments[place + 1 : place + 2])
-        if name in seen:
-            more = "; a run has one environment" if name == "--env" else ""
-            raise UnknownOption(
-                f"{name} is given twice, {seen[name]!r:.60} and {value!r:.60}: give it once{more}"
-            )
-        seen[name] = value
+# Of others the last one counts, so that a script's can be overruled.
+_ONCE = ("--env", "--model", "--out", "--resume")
 
 
 def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:

@@ -613,3 +613,11 @@ def test_a_reader_that_goes_changes_neither_the_status_nor_the_records(tmp_path:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len((tmp_path / "e.jsonl").read_text().splitlines()) == 3
+
+
+def test_an_option_given_twice_is_refused(call: Call) -> None:
+    """The last would count and the other be lost; an option that a script's is overruled by may come again."""
+    for name, other in [("--env", "nq"), ("--agent", "random"), ("--out", "b.jsonl")]:
+        arguments = (*base("--agent", "oracle", "--out", "a.jsonl", "--tasks", "1"), name, other)
+        require_one_line(call, arguments, f"{name} is given twice")
+    assert call(*base("--agent", "oracle", "--tasks", "9", "--tasks", "1"))[0] == 0

@@ -185,10 +185,12 @@ def test_a_signal_ends_it_while_a_client_holds_half_a_body(
         assert time.monotonic() - start < 10
 
 
-@pytest.mark.parametrize("deaf", [False, True])
-def test_it_says_that_ctrl_c_stopped_it(index_folder: Path, deaf: bool) -> None:
+@pytest.mark.parametrize(
+    ("number", "deaf"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False)]
+)
+def test_it_says_that_a_signal_stopped_it(index_folder: Path, number: signal.Signals, deaf: bool) -> None:
     with running(index_folder, deaf=deaf) as server:
-        server.process.send_signal(signal.SIGINT)
+        server.process.send_signal(number)
         out, _ = server.process.communicate(timeout=30)
         assert server.process.returncode == 0 and out.splitlines()[-1] == "stopped"
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from retriever.admission import Bodies, Doorkeeper
-from retriever.guard import HostNames, guarded, log_sparingly, room_for
+from retriever.guard import HostNames, guarded, log_sparingly, room_for, run_until_stopped
 
 if TYPE_CHECKING:
     import uvicorn
+
+__all__ = ["Limits", "behind_guard", "run_until_stopped", "server_of"]
 
 BACKLOG = 256  # connections that wait to be accepted
 _SHUTDOWN_SECONDS = 3

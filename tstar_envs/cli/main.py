@@ -16,9 +16,13 @@ from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, rep
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 from tstar_envs.foreign_text import printable
+from tstar_envs.options import refuse_repeats
 from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
 
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+
+# Of others the last one counts, so that a script's can be overruled.
+_ONCE = ("--env", "--suite", "--panel", "--agent", "--model", "--out")
 
 Command = (
     Annotated[listing.ListCommand, tyro.conf.subcommand("list")]
@@ -57,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_environment_secrets()
     keep_argument_secrets(sys.argv[1:] if arguments is None else arguments)
     try:
+        refuse_repeats(sys.argv[1:] if arguments is None else arguments, _ONCE)
         command, unknown = tyro.cli(
             Command,
             prog="python -m tstar_envs",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -75,7 +74,7 @@ def run(command: ServeCommand, console: Console) -> int:
     # Before the imports, which take seconds, so that a port already in use is reported at once.
     with _listen(command.host, command.port) as listener:
         try:
-            from tstar_envs.adapters.guarded import Limits, behind_guard, server_of
+            from tstar_envs.adapters.guarded import Limits, behind_guard, run_until_stopped, server_of
             from tstar_envs.adapters.openenv import create_app
         except MissingExtra:
             raise
@@ -98,9 +97,7 @@ def run(command: ServeCommand, console: Console) -> int:
             command.connections, command.head_timeout, command.body_timeout, command.max_body_bytes
         )
         server = server_of(behind_guard(app, command.host, command.allow_host, limits), limits)
-        # Uvicorn ends by Ctrl-C itself and raises it again, but not where a shell made the program deaf to it.
-        with suppress(KeyboardInterrupt):
-            server.run(sockets=[listener])
+        run_until_stopped(server, listener)
         say(console, "stopped")
     return 0
 

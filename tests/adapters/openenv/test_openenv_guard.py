@@ -48,8 +48,8 @@ class Running:
         finally:
             client.close()
 
-    def stop(self) -> tuple[int, str, str]:
-        self.process.send_signal(signal.SIGINT)
+    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
+        self.process.send_signal(number)
         out, error = self.process.communicate(timeout=60)
         return self.process.returncode, out, error
 
@@ -242,7 +242,8 @@ def test_sessions_count_as_connections() -> None:
         play()
 
 
-def test_it_stops_without_a_traceback_whatever_clients_do() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_without_a_traceback_whatever_clients_do(number: signal.Signals) -> None:
     with running() as server, ExitStack() as stack:
         one, other = (stack.enter_context(connect(server.socket)) for _ in range(2))
         one.send(json.dumps({"type": "reset", "data": {}}))
@@ -260,7 +261,7 @@ def test_it_stops_without_a_traceback_whatever_clients_do() -> None:
         idle = server.open(stack)
         idle.sendall(b"G")
         other.socket.settimeout(1)
-        code, out, error = server.stop()
+        code, out, error = server.stop(number)
         assert (code, out.strip().splitlines()[-1]) == (0, "stopped")
         assert error == ""
 
