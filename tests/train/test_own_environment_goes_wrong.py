@@ -10,9 +10,8 @@ from contracts.lamps import Lamps
 from train_process import run
 
 from scripts.small_models import save_small
-from tstar_envs import EnvEntry, EnvironmentFailed, progress_of, register
+from tstar_envs import EnvironmentFailed, progress_of
 
-MEASURED, ITERATION = 24, 12  # steps: two held-out tasks of 12, and four episodes of 3
 SMALL = (
     *(
         "--iterations",
@@ -30,42 +29,7 @@ SMALL = (
     *("--evaluation.no-greedy", "--evaluation.validate-every", 0, "--checkpoint-every", 100),
     *("--rollout.progress-credit", 0.5),
 )
-DONE = {"steps": 0}
-
-
-def wrong(way: str) -> bool:
-    """Whether it is time to go wrong in this way: in the second iteration."""
-    return os.environ.get("WAY") == way and DONE["steps"] > MEASURED + ITERATION + 2
-
-
-class GoesWrong(Lamps):
-    def _apply(self, task, state, action):
-        DONE["steps"] += 1
-        if wrong("folder"):
-            os.chdir(os.environ["ELSEWHERE"])
-        return super()._apply(task, state, action)
-
-    def task_ids(self, split=None):
-        return super().task_ids(split)[: 1 if wrong("fewer tasks") else None]
-
-    def progress(self):
-        if wrong("progress exits"):
-            raise SystemExit(0)
-        return "far" if wrong("progress in words") else super().progress()
-
-
-register(
-    EnvEntry(
-        id="mine/GoesWrong",
-        family="lamps",
-        entry_point=f"{__name__}:GoesWrong",
-        horizon=12,
-        rules_version="1",
-        extra="",
-        summary="turn all lamps on",
-    )
-)
-NAME = f"{__name__}:mine/GoesWrong"
+NAME = "goes_wrong:mine/GoesWrong"
 
 
 @pytest.mark.parametrize(
