@@ -72,7 +72,7 @@ def check_reply(entry: EnvEntry, reply: str) -> None:
         assert env.state_key() == after
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(reply="\ud800\udfff\x00")
 @example(reply="search[\ud800]")
 @example(reply="finish[\x00]")

@@ -282,13 +282,13 @@ def test_a_dry_run_writes_nothing(tmp_path):
     ("given", "planned"),
     [
         ((), (12, 12)),
-        (("--episodes", 4), (4, 4)),
         (("--episodes", 5), (8, 8)),
-        (("--episodes", 100), (12, 12)),
-        (("--algo", "gigpo", "--episodes", 1), (4, 4)),
-        (("--algo", "dapo", "--dapo.rounds", 3), (12, 36)),
-        (("--algo", "dapo", "--dapo.rounds", 1), (12, 12)),
         (("--algo", "dapo", "--dapo.rounds", 3, "--episodes", 5), (6, 16)),
+        pytest.param(("--episodes", 4), (4, 4), marks=pytest.mark.slow),
+        pytest.param(("--episodes", 100), (12, 12), marks=pytest.mark.slow),
+        pytest.param(("--algo", "gigpo", "--episodes", 1), (4, 4), marks=pytest.mark.slow),
+        pytest.param(("--algo", "dapo", "--dapo.rounds", 3), (12, 36), marks=pytest.mark.slow),
+        pytest.param(("--algo", "dapo", "--dapo.rounds", 1), (12, 12), marks=pytest.mark.slow),
     ],
 )
 def test_as_many_episodes_as_the_run_plays(

@@ -19,7 +19,7 @@ from tstar_train.config import Config
 
 PASSWORD = "pw-4f9a/b c"
 SMALL = (
-    *("--env", "hotpotqa", "--rollout.tasks", 2, "--rollout.group", 2, "--processes", 2),
+    *("--env", "hotpotqa", "--rollout.tasks", 2, "--rollout.group", 2),
     *("--evaluation.tasks", 2, "--evaluation.samples", 1, "--rollout.horizon", 1),
     *("--rollout.max-tokens", 8, "--evaluation.validate-every", 0),
 )
@@ -59,7 +59,7 @@ def test_a_password_in_an_address_is_nowhere_and_is_given_again(tmp_path: Path) 
         shown = service.url.replace("://", f"://{HIDDEN}@")
         run(
             tmp_path,
-            *(*SMALL, "--iterations", 1, "--out", out),
+            *(*SMALL, "--processes", 1, "--iterations", 1, "--out", out),
             *("--env-option", f"retriever={address}"),
             *("--training-option", "topk=2", "--training-option", f"retriever={address}"),
         )

@@ -67,7 +67,11 @@ def question_of(task: Task) -> Question:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "musique" else n for n in sorted(RECIPES)]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in ("musique", "2wikimultihopqa") else n
+        for n in sorted(RECIPES)
+    ],
 )
 def test_rebuilding_gives_the_shipped_bytes(name: str) -> None:
     folder, rebuilt = RICH_FOLDER / name, questions_bytes(RECIPES[name].build(RICH.seed)[1])
