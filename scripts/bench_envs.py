@@ -36,7 +36,6 @@ import tstar_envs
 from tstar_envs.envs.blocksworld import view as blocksworld_view
 from tstar_envs.envs.blocksworld.generate.problems import fresh_problems
 from tstar_envs.envs.sokoban import generate_level
-from tstar_envs.envs.sokoban import view as sokoban_view
 
 ROWS = 32
 BATCH = 32

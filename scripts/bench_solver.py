@@ -16,14 +16,8 @@ import time
 from pathlib import Path
 
 from tstar_envs import BadData, SolverLimit
-from tstar_envs.envs.sokoban.level_files.xsb import parse_level
-from tstar_envs.envs.sokoban.solver.assignment import LOST
-from tstar_envs.envs.sokoban.solver.lower_bound import PushBound
-from tstar_envs.envs.sokoban.solver.optimal import SOLVER_STATES
-from tstar_envs.envs.sokoban.solver.push_distances import push_distances
-from tstar_envs.envs.sokoban.solver.search import Search
-from tstar_envs.envs.sokoban.state import State
-from tstar_envs.envs.sokoban.task import Room
+from tstar_envs.envs.sokoban.level import SOLVER_STATES, Room, State, parse_level
+from tstar_envs.envs.sokoban.solver import LOST, PushBound, Search, push_distances
 
 SIZE = 10
 WALLS = (0, 6, 12, 24)

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tstar_envs.envs.sokoban import Task
-from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
-from tstar_envs.envs.sokoban.generate.symmetry import room_key
-from tstar_envs.envs.sokoban.moves import LETTERS
-from tstar_envs.envs.sokoban.state import cells
-from tstar_envs.envs.sokoban.tasks import load_shipped
+from tstar_envs.envs.sokoban.generate import room_key
+from tstar_envs.envs.sokoban.level import LETTERS, cells
+from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, load_shipped
 
 WAYS = dict(zip(LETTERS, ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))
 Place = tuple[int, int]

@@ -13,7 +13,7 @@ from cli_process import Call, call_main
 
 from tstar_envs import read_episodes
 from tstar_envs.envs.search_qa.search.service import HttpSearcher
-from tstar_envs.envs.sokoban import moves, rules
+from tstar_envs.envs.sokoban import level, rules
 
 AGENTS = """
 from tstar_envs.bench.agents.oracle import OracleAgent
@@ -182,7 +182,7 @@ def test_changed_rules_are_found_where_they_change_the_game(
         call("eval", "--env", "sokoban-easy", "--agent", "oracle", "--tasks", "20", "--out", "o.jsonl")[0]
         == 0
     )
-    play = moves.transition
+    play = level.transition
     monkeypatch.setattr(
         rules,
         "transition",

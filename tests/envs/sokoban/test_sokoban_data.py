@@ -14,17 +14,21 @@ from hypothesis import strategies as st
 
 from tstar_envs import BadData, MissingData, UnknownOption, UnknownTask
 from tstar_envs.envs.sokoban import parse_level, print_level
-from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.generate.files import SIZES, build, stream
-from tstar_envs.envs.sokoban.generate.level import generate_level
-from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.generate.statistics import solution_statistics
-from tstar_envs.envs.sokoban.generate.symmetry import canonical_form, level_key, room_key, split_of_room
-from tstar_envs.envs.sokoban.level_files.xsb import level_rows
-from tstar_envs.envs.sokoban.public_files import load_path
-from tstar_envs.envs.sokoban.state import cells
-from tstar_envs.envs.sokoban.tasks import DATA, load_shipped, write_task
+from tstar_envs.envs.sokoban.generate import (
+    SIZES,
+    DistanceTable,
+    build,
+    canonical_form,
+    generate_level,
+    level_key,
+    room_key,
+    solution_statistics,
+    split_of_room,
+    stream,
+)
+from tstar_envs.envs.sokoban.level import cells, level_rows
+from tstar_envs.envs.sokoban.tasks import DATA, DIFFICULTIES, load_path, load_shipped, write_task
 
 ALL = [
     (difficulty, split, task_id)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tstar_envs import BadData, MissingData, UnknownOption, UnknownTask
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.level_files.text_file import split_levels
-from tstar_envs.envs.sokoban.public_files import load_path
-from tstar_envs.envs.sokoban.solver.assignment import LOST, Assignment
-from tstar_envs.envs.sokoban.tasks import load_shipped
+from tstar_envs.envs.sokoban.level_files import split_levels
+from tstar_envs.envs.sokoban.solver import LOST, Assignment
+from tstar_envs.envs.sokoban.tasks import load_path, load_shipped
 
 LEVEL = """\
   ######

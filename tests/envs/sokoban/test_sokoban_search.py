@@ -6,13 +6,9 @@ from math import comb
 import pytest
 
 from tstar_envs.envs.sokoban import parse_level, solve
-from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.moves import DIRECTIONS, is_solved, transition
-from tstar_envs.envs.sokoban.solver.optimal import solve_state
-from tstar_envs.envs.sokoban.solver.search import ALONE, MOST_SOLVED, Search
-from tstar_envs.envs.sokoban.solver.solution import solution
-from tstar_envs.envs.sokoban.state import State, cells
-from tstar_envs.envs.sokoban.task import Room
+from tstar_envs.envs.sokoban.generate import DistanceTable
+from tstar_envs.envs.sokoban.level import DIRECTIONS, Room, State, cells, is_solved, transition
+from tstar_envs.envs.sokoban.solver import ALONE, MOST_SOLVED, Search, solution, solve_state
 
 # Random halls; A* from one end, the solver before, found their lengths: in 2 and in 22 seconds, with 400,000 and 1,600,000 states.
 HALLS = {
@@ -71,7 +67,7 @@ def test_open_rooms_against_a_table_of_all_states(
     size: int, boxes: int, targets: int, alone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lengths, lost states and the very moves, with few solved layouts or too many, from one end and from both."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.ALONE", alone)
     draw = random.Random(f"{size} {boxes} {targets}")
     room = room_of(size, targets, draw)
     table = DistanceTable(room, boxes)
@@ -119,7 +115,7 @@ def test_a_long_walk_is_no_long_search(solvable: bool) -> None:
 @pytest.mark.parametrize("alone", [0, ALONE])
 def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so many boxes each is bounded by itself. A packed room: what can be solved is found backwards from the table."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.ALONE", alone)
     draw = random.Random(11)
     room = room_of(4, 13, draw)
     table = DistanceTable(room, 11)
@@ -137,7 +133,7 @@ def test_many_boxes_against_a_table_of_all_states(alone: int, monkeypatch: pytes
 @pytest.mark.parametrize("alone", [0, 20, ALONE])
 def test_moves_left_are_exact_along_every_optimal_way(alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the search finds for states right after a push is what the table says, and no optimal push is missing."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.ALONE", alone)
     draw = random.Random(5)
     room = room_of(5, 3, draw)
     table = DistanceTable(room, 3)

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from tstar_envs import parse_reply
-from tstar_envs.envs.sokoban.commands import MOST_MOVES
-from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.envs.sokoban.level import MOST_MOVES
+from tstar_envs.envs.sokoban.tasks import DIFFICULTIES
 
 STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 CELL = r"\((\d+), (\d+)\)"

@@ -11,16 +11,19 @@ from sokoban_breadth_first import shortest
 
 from tstar_envs import BadData, SolverLimit, UnknownOption
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
-from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.generate.level import generate_level
-from tstar_envs.envs.sokoban.generate.retrograde import DistanceTable
-from tstar_envs.envs.sokoban.generate.statistics import solution_statistics
-from tstar_envs.envs.sokoban.moves import DIRECTIONS, LETTERS, admissible_moves, is_solved, transition
-from tstar_envs.envs.sokoban.solver.optimal import SOLVER_STATES, solve_state
-from tstar_envs.envs.sokoban.solver.search import ALONE
-from tstar_envs.envs.sokoban.state import cells
-from tstar_envs.envs.sokoban.tasks import load_shipped
+from tstar_envs.envs.sokoban.generate import DistanceTable, generate_level, solution_statistics
+from tstar_envs.envs.sokoban.level import (
+    DIRECTIONS,
+    LETTERS,
+    SOLVER_STATES,
+    admissible_moves,
+    cells,
+    is_solved,
+    transition,
+)
+from tstar_envs.envs.sokoban.solver import ALONE, solve_state
+from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, load_shipped
 from tstar_envs.stable_random import StableRandom
 
 FOUR_BOXES = """\
@@ -69,7 +72,7 @@ def test_solutions_of_shipped_levels_are_the_solver_s(difficulty: str) -> None:
 @pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Table and search agree on all states of small rooms, lost ones among them, down to the very moves."""
-    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.search.ALONE", alone)
+    monkeypatch.setattr("tstar_envs.envs.sokoban.solver.ALONE", alone)
     bounds = DIFFICULTIES[difficulty]
     for seed in range(4):
         level = generate_level(f"every state/{seed}", difficulty)
@@ -109,7 +112,7 @@ def test_any_small_level(text: str) -> None:
     except BadData:
         return
     moves = solve(text)
-    with patch("tstar_envs.envs.sokoban.solver.search.ALONE", 0):
+    with patch("tstar_envs.envs.sokoban.solver.ALONE", 0):
         assert solve(text) == moves, "from both ends"
     assert (None if moves is None else len(moves)) == shortest(print_level(room, state))
     assert moves is None or play(text, moves)

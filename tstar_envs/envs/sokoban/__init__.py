@@ -2,21 +2,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tstar_envs.envs.sokoban.level_files.xsb import parse_level, print_level
-from tstar_envs.envs.sokoban.solver.optimal import solve
-from tstar_envs.envs.sokoban.state import State
-from tstar_envs.envs.sokoban.task import Room, Task
+from tstar_envs.envs.sokoban.level import Room, State, Task, parse_level, print_level
 
 if TYPE_CHECKING:
-    from tstar_envs.envs.sokoban.practice import generate_level
+    from tstar_envs.envs.sokoban.generate import generate_level
+    from tstar_envs.envs.sokoban.solver import solve
 
 __all__ = ["Room", "State", "Task", "generate_level", "parse_level", "print_level", "solve"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the generator when it is first asked for: who plays needs none."""
+    """Load the solver or the generator when it is first asked for: playing needs neither."""
     if name == "generate_level":
-        from tstar_envs.envs.sokoban.practice import generate_level
+        from tstar_envs.envs.sokoban.generate import generate_level
 
         return generate_level
+    if name == "solve":
+        from tstar_envs.envs.sokoban.solver import solve
+
+        return solve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

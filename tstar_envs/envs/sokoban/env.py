@@ -10,21 +10,18 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.sokoban import prompt, rules, text
-from tstar_envs.envs.sokoban.commands import read_command
-from tstar_envs.envs.sokoban.difficulties import DIFFICULTIES
-from tstar_envs.envs.sokoban.level_files.xsb import print_level
-from tstar_envs.envs.sokoban.public_files import load_path
-from tstar_envs.envs.sokoban.solver.optimal import (
+from tstar_envs.envs.sokoban import rules, text
+from tstar_envs.envs.sokoban.level import (
     SOLVER_SECONDS,
     SOLVER_STATES,
+    State,
+    Task,
     check_solver_bounds,
-    solve_state,
+    print_level,
+    read_command,
 )
-from tstar_envs.envs.sokoban.state import State
-from tstar_envs.envs.sokoban.task import Task
-from tstar_envs.envs.sokoban.tasks import load_shipped
-from tstar_envs.envs.sokoban.view import TaskView, ViewOptions, view_of
+from tstar_envs.envs.sokoban.rules import TaskView, ViewOptions, view_of
+from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, load_path, load_shipped
 from tstar_envs.errors import SolverLimit, UnknownOption
 from tstar_envs.horizon import warn_if_horizon_is_short
 from tstar_envs.outcome import Outcome
@@ -74,7 +71,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
     ## Arguments
     ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
     ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
-    levels; see ``tstar_envs.envs.sokoban.public_files.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
+    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
     refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
     ``data`` ("auto" or "mini": the shipped levels, or a path as for
     ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
@@ -197,8 +194,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         return view_of(task, self._view_options), task.split
 
     def _start(self, view: TaskView) -> tuple[State, str]:
-        observation, _, _, _ = view.show(view.task.start)
-        return view.task.start, observation
+        return view.task.start, view.observation(view.task.start)
 
     def _task_content(self, view: TaskView) -> str:
         return print_level(view.task.room, view.task.start)
@@ -210,20 +206,17 @@ class SokobanEnv(TextEnv[TaskView, State]):
         return rules.apply(view, state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
-        _, admissible, _, _ = view.show(state)
-        return admissible
+        return view.admissible(state)
 
     def _reset_extra(self, view: TaskView, state: State) -> Mapping[str, Any]:
-        _, _, _, extra = view.show(state)
         known = bool(view.task.moves) or view.task.id in self._set.solved
-        return {**(extra or {}), "optimal_length": len(view.task.moves) if known else None}
+        return {**(view.extra(state) or {}), "optimal_length": len(view.task.moves) if known else None}
 
     def _state_fingerprint(self, view: TaskView, state: State) -> str:
         return view.fingerprint(state)
 
     def _state_key(self, view: TaskView, state: State) -> str:
-        _, _, key, _ = view.show(state)
-        return key
+        return view.key(state)
 
     def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
         return view.expert.next_step(state, wording)
@@ -234,7 +227,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
     @classmethod
     def practice(cls, seed: int | str, *, difficulty: str = "easy", **options: Any) -> SokobanEnv:
         """Fresh train levels of a difficulty; their rooms occur in no valid or test level, shipped or fresh."""
-        from tstar_envs.envs.sokoban.practice import practice_set
+        from tstar_envs.envs.sokoban.generate import practice_set
 
         check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         return cls(
@@ -246,6 +239,8 @@ class SokobanEnv(TextEnv[TaskView, State]):
         level = self._set.task(task_id)
         if level.moves:
             return len(level.moves)
+        from tstar_envs.envs.sokoban.solver import solve_state  # only levels by path ask for it
+
         try:
             moves = solve_state(level.room, level.start, QUICK_SOLVE_STATES, seconds)
         except SolverLimit as error:
@@ -263,7 +258,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
         style = self._check_style(style)
-        return prompt.prompt(
+        return text.prompt(
             style,
             self._view_options.observation,
             self._view_options.multi_action,

@@ -1,18 +1,13 @@
-"""Observations of Sokoban: states as grids of symbols or as lists of cells."""
+"""Texts: observations as grids or lists of cells, and the prompt."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from struct import Struct
 
-from tstar_envs.envs.sokoban.state import State, cells
-from tstar_envs.envs.sokoban.task import Room
+from tstar_envs.envs.sokoban.level import MOST_MOVES, Room, State, cells
 
 OBSERVATIONS = ("grid", "coords", "grid_coords")
 INSTRUCTION = "Push every box onto a target."
-MOST_LAYOUTS = 256  # of boxes, remembered for one room
-_TARGET, _BOX, _BOX_ON = b"OX*"  # the star becomes a check mark, which is no ASCII
 # Colours of the symbols in a terminal, and the lines that are rows of a grid.
 _STYLES = {
     "#": "dim default",
@@ -25,80 +20,46 @@ _STYLES = {
 }
 _GRID_ROW = re.compile(f"^[{''.join(_STYLES)}]+$", re.MULTILINE)
 _RUN = re.compile("[#_]+|O+|X+|√+|P|S")
-_FLOOR_SYMBOLS = bytes.maketrans(b"01", b"#_")
+_FLOOR_RUN = re.compile("1++")
+_FLOOR_SYMBOLS = str.maketrans("01", "#_")
 
 
-@lru_cache(maxsize=64)
-def _rows(height: int, width: int) -> Struct:
-    """Cuts the row of all cells of a room of a size into its rows."""
-    return Struct(f"{width}s" * height)
-
-
-class Renderer:
-    """Writes the states of one room; what states of one box layout have in common is worked out once.
-
-    Does what the function ``text.render`` does in other families, and keeps the parts that states share.
+def render(room: Room, state: State, observation: str) -> str:
+    """Observation of a state.
 
     Args:
         room: walls and targets.
+        state: boxes and player.
         observation: one of ``OBSERVATIONS``.
     """
-
-    __slots__ = ("_empty", "_fixed", "_grids", "_lists", "_observation", "_room", "_targets", "_width")
-
-    def __init__(self, room: Room, observation: str) -> None:
-        self._room = room
-        self._width, self._targets = room.width, room.targets
-        self._observation = observation
-        # By boxes: the grid without the player, and the lists of cells without it. Two dicts of plain strings, which the
-        # garbage collector leaves alone.
-        self._grids: dict[int, str] = {}
-        self._lists: dict[int, str] = {}
-        flat = f"{room.floor:0{room.height * room.width}b}"[::-1].encode("ascii").translate(_FLOOR_SYMBOLS)
-        self._empty = bytearray(b"\n".join(_rows(room.height, room.width).unpack(flat)))
-        for cell in cells(room.targets):
-            self._empty[cell + cell // room.width] = _TARGET  # a line break stands after every row
-        self._fixed = ""
-        if observation != "grid":
-            self._fixed = f"Targets: {places(room, room.targets)}"
-        if observation == "coords":
-            size = f"Size: {room.height} rows, {room.width} columns"
-            self._fixed = f"{size}\nFloor: {_floor_runs(room)}\n{self._fixed}"
-
-    def render(self, state: State) -> str:
-        """The observation of a state."""
-        boxes, player = state
-        if self._observation == "grid":
-            return self._grid(boxes, player)
-        lists = self._lists.get(boxes) or self._list(boxes)
-        text = f"{lists}\nPlayer: {place(self._room, player)}"
-        return text if self._observation == "coords" else f"{self._grid(boxes, player)}\n{text}"
-
-    def _grid(self, boxes: int, player: int) -> str:
-        grid = self._grids.get(boxes) or self._lay_out(boxes)
-        position = player + player // self._width
-        symbol = "S" if self._targets >> player & 1 else "P"
-        return f"{grid[:position]}{symbol}{grid[position + 1 :]}"
-
-    def _lay_out(self, boxes: int) -> str:
-        width, targets = self._width, self._targets
-        symbols = self._empty[:]
-        for cell in cells(boxes):
-            symbols[cell + cell // width] = _BOX_ON if targets >> cell & 1 else _BOX
-        grid = symbols.decode("ascii")
-        if boxes & targets:
-            grid = grid.replace("*", "√")
-        return _keep(self._grids, boxes, grid)
-
-    def _list(self, boxes: int) -> str:
-        return _keep(self._lists, boxes, f"{self._fixed}\nBoxes: {places(self._room, boxes)}")
+    if observation == "grid":
+        return grid(room, state)
+    boxes, player = state
+    lists = (
+        f"Targets: {places(room, room.targets)}\nBoxes: {places(room, boxes)}\nPlayer: {place(room, player)}"
+    )
+    if observation == "grid_coords":
+        return f"{grid(room, state)}\n{lists}"
+    return f"Size: {room.height} rows, {room.width} columns\nFloor: {_floor_runs(room)}\n{lists}"
 
 
-def _keep(texts: dict[int, str], boxes: int, text: str) -> str:
-    if len(texts) >= MOST_LAYOUTS:
-        texts.clear()
-    texts[boxes] = text
-    return text
+def grid(room: Room, state: State) -> str:
+    """Rows of symbols."""
+    boxes, player = state
+    symbols = list(_floor_row(room, 0, room.height).translate(_FLOOR_SYMBOLS))
+    for cell in cells(room.targets):
+        symbols[cell] = "O"
+    for cell in cells(boxes):
+        symbols[cell] = "√" if room.targets >> cell & 1 else "X"
+    symbols[player] = "S" if room.targets >> player & 1 else "P"
+    flat, width = "".join(symbols), room.width
+    return "\n".join([flat[start : start + width] for start in range(0, len(flat), width)])
+
+
+def _floor_row(room: Room, first: int, last: int) -> str:
+    """Cells of some rows as ``1`` for floor and ``0`` for wall."""
+    size = (last - first) * room.width
+    return f"{room.floor >> first * room.width & (1 << size) - 1:0{size}b}"[::-1]
 
 
 def highlights(observation: str) -> list[tuple[int, int, str]]:
@@ -121,13 +82,44 @@ def places(room: Room, bits: int) -> str:
 
 
 def _floor_runs(room: Room) -> str:
-    """The floor row by row, as runs of columns."""
+    """Floor row by row, as runs of columns."""
     rows = []
     for row in range(room.height):
-        columns = [cell - row * room.width for cell in cells(room.floor) if cell // room.width == row]
-        starts = [c for c in columns if c - 1 not in columns]
-        ends = [c for c in columns if c + 1 not in columns]
-        if columns:
-            runs = (f"{a}-{b}" if a < b else str(a) for a, b in zip(starts, ends, strict=True))
+        runs = [
+            f"{run.start()}-{run.end() - 1}" if run.end() - run.start() > 1 else str(run.start())
+            for run in _FLOOR_RUN.finditer(_floor_row(room, row, row + 1))
+        ]
+        if runs:
             rows.append(f"row {row}: {', '.join(runs)}")
     return "; ".join(rows)
+
+
+_RULES = (
+    "You are the player in a Sokoban room. Push every box onto a target. You walk one cell at a time onto free floor; stepping "
+    "against a box pushes it one cell further if the cell behind it is free. Boxes cannot be pulled, and two cannot be pushed at once."
+)
+_OBSERVATIONS = {
+    "grid": (
+        "Symbols: # wall, _ floor, O target, X box, √ box on target, P you, S you on a target. Rows go down, columns to the right; "
+        "(row, column) counts both from 0."
+    ),
+    "coords": "Cells are given as (row, column), counted from 0; rows go down, columns to the right. What is not floor is wall.",
+}
+_OBSERVATIONS["grid_coords"] = (
+    f"{_OBSERVATIONS['grid']} Targets, boxes and you are given as (row, column) too."
+)
+_MOVES = "Up, Down, Left or Right"
+_SEVERAL = f"; up to {MOST_MOVES} moves may be joined by ||, as in Up || Left"
+_GRAMMAR = {
+    "react": (
+        "In each turn write one thought and one action:\nThought: which box goes where, and where you must stand for it\nAction: {moves}"
+    ),
+    "tags": "In each turn reason inside <think> and </think>, then act: <action>move</action>, where move is {moves}.",
+}
+
+
+def prompt(style: str, observation: str, multi_action: bool, horizon: int | None) -> str:
+    """The rules and the action grammar as an agent reads them; ``horizon`` is None where it differs from level to level."""
+    grammar = _GRAMMAR[style].format(moves=_MOVES + _SEVERAL * multi_action)
+    turns = "The number of turns is limited." if horizon is None else f"You have {horizon} turns."
+    return f"{_RULES}\n{_OBSERVATIONS[observation]}\n{grammar}\n{turns}"

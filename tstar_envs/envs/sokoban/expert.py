@@ -1,15 +1,102 @@
-"""The expert of Sokoban: an optimal solution from any state, and what it thinks along the way."""
+"""Expert: an optimal solution from any state, and its thoughts along the way."""
 
 from __future__ import annotations
 
-from tstar_envs.envs.sokoban import text, thoughts
-from tstar_envs.envs.sokoban.commands import MOST_MOVES
-from tstar_envs.envs.sokoban.moves import DIRECTIONS, LETTERS, admissible_moves, transition
-from tstar_envs.envs.sokoban.solver.optimal import SOLVER_SECONDS, SOLVER_STATES, solve_state
-from tstar_envs.envs.sokoban.solver.push_distances import push_distances
-from tstar_envs.envs.sokoban.state import State, cells
-from tstar_envs.envs.sokoban.task import Task
+from tstar_envs.envs.sokoban import text
+from tstar_envs.envs.sokoban.level import (
+    DIRECTIONS,
+    LETTERS,
+    MOST_MOVES,
+    SOLVER_SECONDS,
+    SOLVER_STATES,
+    State,
+    Task,
+    admissible_moves,
+    cells,
+    transition,
+)
+from tstar_envs.envs.sokoban.solver import push_distances, solve_state
 from tstar_envs.stable_random import StableRandom
+
+NOTHING_LEFT = "Every box is on a target already, so any move ends the game."
+# {box}, {stand}, {player} and {target} are cells, {way} is the push and {step} the move now.
+_WALK = (
+    "The box at {box} belongs on {target}. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To get the box at {box} onto {target} I push it {way} next. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, on its way to {target}. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} goes to {target}, first {way}. I must stand at {stand} and am at {player}, so I go {step} next.",
+)
+_PUSH = (
+    "The box at {box} belongs on {target}. It has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To get the box at {box} onto {target} I push it {way} next. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, on its way to {target}. I am at {stand}, so I can push now.",
+    "The box at {box} goes to {target}, first {way}. I stand at {stand}, so {way} comes next.",
+)
+# A box that is pushed off a target on which it ends again.
+_WALK_OFF = (
+    "The box at {box} has to leave its target for now. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To make way I push the box at {box} {way} next, off its target. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, and back onto its target later. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} comes back to its target later, but first {way}. I must stand at {stand} and am at {player}, so I go {step} next.",
+)
+_PUSH_OFF = (
+    "The box at {box} has to leave its target for now. It has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To make way I push the box at {box} {way} next, off its target. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, and back onto its target later. I am at {stand}, so I can push now.",
+    "The box at {box} comes back to its target later, but first {way}. I stand at {stand}, so {way} comes next.",
+)
+# A push after which the box alone would need more pushes to its target than before.
+_WALK_ROUND = (
+    "The box at {box} belongs on {target}, but goes round: it has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
+    "To get the box at {box} onto {target} later I push it {way} first. For that I must be at {stand}; from {player} I step {step}.",
+    "Next I push the box at {box} {way}, though that is away from {target}. I have to get from {player} to {stand}, so I go {step}.",
+    "The box at {box} goes to {target} in the end, but now {way}. I must stand at {stand} and am at {player}, so I go {step} next.",
+)
+_PUSH_ROUND = (
+    "The box at {box} belongs on {target}, but goes round: it has to go {way}, and I stand at {stand}, so I push {way}.",
+    "To get the box at {box} onto {target} later I push it {way} first. I am at {stand}, right behind it.",
+    "Next I push the box at {box} {way}, though that is away from {target}. I am at {stand}, so I can push now.",
+    "The box at {box} goes to {target} in the end, but now {way}. I stand at {stand}, so {way} comes next.",
+)
+_WRONG_PUSH = (
+    "The box at {box} belongs on {target}, so I push it {way}.",
+    "I push the box at {box} {way}, on its way to {target}.",
+)
+_WRONG_WALK = (
+    "I go {way} to get behind the box at {box}.",
+    "The box at {box} belongs on {target}, so from {player} I go {way}.",
+)
+
+
+def expert_thought(
+    *,
+    box: str,
+    way: str,
+    stand: str,
+    player: str,
+    target: str,
+    step: str,
+    pushes: bool,
+    away: bool,
+    wording: int,
+) -> str:
+    """What the expert thinks before a move; see the templates. A target that is the box's own cell: it leaves and comes back."""
+    if target == box:
+        templates = _PUSH_OFF if pushes else _WALK_OFF
+    elif away:
+        templates = _PUSH_ROUND if pushes else _WALK_ROUND
+    else:
+        templates = _PUSH if pushes else _WALK
+    return templates[wording % len(templates)].format(
+        box=box, way=way, stand=stand, player=player, target=target, step=step
+    )
+
+
+def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, wording: int) -> str:
+    """What somebody may think before a wrong move."""
+    templates = _WRONG_PUSH if pushes else _WRONG_WALK
+    return templates[wording % len(templates)].format(box=box, way=way, player=player, target=target)
+
 
 MOST_KNOWN = 4096  # states of a level whose solutions are remembered
 
@@ -65,7 +152,7 @@ class Expert:
             return None
         room = self._task.room
         if not moves:  # solved at the start
-            return thoughts.NOTHING_LEFT, DIRECTIONS[next(iter(admissible_moves(room, state)), 0)]
+            return NOTHING_LEFT, DIRECTIONS[next(iter(admissible_moves(room, state)), 0)]
         walked, pushed, target = self._next_push(state, moves)
         walk = len(walked) - 1
         offset = room.offsets[LETTERS.index(moves[walk])]
@@ -81,7 +168,7 @@ class Expert:
         # It ends on the target, so it can be pushed there from both cells.
         distances, _ = push_distances(room)
         now, then = (dict(distances[cell])[target] for cell in (pushed, pushed + max(pushes, 1) * offset))
-        thought = thoughts.expert_thought(
+        thought = expert_thought(
             box=text.place(room, pushed),
             way=way,
             stand=text.place(room, walked[-1]),
@@ -126,7 +213,7 @@ class Expert:
         boxes, player = state
         ahead = player + room.offsets[direction]
         pushes = bool(boxes >> ahead & 1)
-        thought = thoughts.wrong_thought(
+        thought = wrong_thought(
             box=text.place(room, ahead if pushes else rng.choice(list(cells(boxes)))),
             way=DIRECTIONS[direction].lower(),
             player=text.place(room, player),

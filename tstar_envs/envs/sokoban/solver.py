@@ -1,0 +1,643 @@
+"""Optimal solver: A* over pushes from both ends, with lower bounds on the pushes left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import combinations
+from math import comb, inf
+from time import monotonic
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from tstar_envs.envs.sokoban.level import (
+    DIRECTIONS,
+    LETTERS,
+    SOLVER_SECONDS,
+    SOLVER_STATES,
+    Room,
+    State,
+    cells,
+    check_solver_bounds,
+    is_solved,
+    parse_level,
+    shift,
+)
+from tstar_envs.errors import SolverLimit
+
+LOST = 1 << 30  # a cost that no level reaches: there is no way
+_MANY = 20  # boxes: one layout of hundreds takes a second
+
+Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, and the pushes between each and some cell
+
+
+class Assignment:
+    """Least total pushes of a layout, by an assignment of its boxes to wanted cells.
+
+    Args:
+        pushes: for each cell the wanted cells that go with it, and the pushes. A cell that is missing has none.
+        in_time: called now and then where there are many boxes, to raise if this takes too long.
+    """
+
+    def __init__(self, pushes: Mapping[int, Pushes], in_time: Callable[[], None] = lambda: None) -> None:
+        wanted = sorted({cell for row in pushes.values() for cell, _ in row})
+        self._pushes = pushes
+        self._in_time = in_time
+        self._number = {cell: number for number, cell in enumerate(wanted)}
+        # The same with numbers for the wanted cells, as far as they were asked for.
+        self._rows: dict[int, Pushes] = {}
+        self._wanted = len(wanted)
+        self._prices = [0] * len(wanted)
+
+    def __call__(self, boxes: int) -> int:
+        """The least pushes of a layout in all if no two boxes go with one wanted cell, ``LOST`` if that cannot be."""
+        rows: list[Pushes] = []
+        while boxes:
+            lowest = boxes & -boxes
+            boxes ^= lowest
+            cell = lowest.bit_length() - 1
+            row = self._rows.get(cell)
+            if row is None:
+                row = self._rows[cell] = tuple(
+                    (self._number[wanted], cost) for wanted, cost in self._pushes.get(cell, ())
+                )
+            if not row:
+                return LOST
+            rows.append(row)
+        if len(rows) > self._wanted:
+            return LOST
+        # Cells that are left over must be free of charge, so prices are kept only where none is.
+        prices = self._prices[:] if len(rows) == self._wanted else [0] * self._wanted
+        costs = [0] * len(rows)
+        taken = [-1] * self._wanted
+        late = []
+        for place, row in enumerate(rows):
+            least = LOST
+            free = -1
+            for cell, pushes in row:
+                cost = pushes - prices[cell]
+                if cost < least:
+                    least, free = cost, (cell if taken[cell] < 0 else -1)
+                elif cost == least and free < 0 and taken[cell] < 0:
+                    free = cell
+            costs[place] = least
+            if free < 0:
+                late.append(place)
+            else:
+                taken[free] = place
+        for place in late:
+            if len(rows) > _MANY:
+                self._in_time()
+            if not _augment(place, rows, costs, prices, taken):
+                return LOST
+        if len(rows) == self._wanted:
+            self._prices = prices
+        return sum(costs) + sum(prices)
+
+
+def _augment(place: int, rows: list[Pushes], costs: list[int], prices: list[int], taken: list[int]) -> bool:
+    """Give one more box a cell on the cheapest path of exchanges; costs and prices go along. False if there is none."""
+    reach = [LOST] * len(prices)  # cheapest way to each cell
+    before = [-1] * len(prices)  # the cell whose box goes there on it
+    passed: list[int] = []
+    last, box, so_far = -1, place, 0
+    open_cells: set[int] = set()
+    closed: set[int] = set()
+    while True:
+        base = so_far - costs[box]
+        for cell, pushes in rows[box]:
+            way = base + pushes - prices[cell]
+            if way < reach[cell] and cell not in closed:
+                reach[cell], before[cell] = way, last
+                open_cells.add(cell)
+        if not open_cells:
+            return False
+        last = min(open_cells, key=reach.__getitem__)
+        so_far = reach[last]
+        if taken[last] < 0:
+            break
+        open_cells.discard(last)
+        closed.add(last)
+        passed.append(last)
+        box = taken[last]
+    costs[place] += so_far
+    for cell in passed:
+        costs[taken[cell]] += so_far - reach[cell]
+        prices[cell] -= so_far - reach[cell]
+    while before[last] >= 0:
+        taken[last] = taken[before[last]]
+        last = before[last]
+    taken[last] = place
+    return True
+
+
+_MOST_ASKED = 200  # boxes in one question to FrozenBoxes; in a field of boxes there are too many ways to ask
+
+
+class FrozenBoxes:
+    """Whether a box that was just pushed is blocked for ever, together with boxes of which one is off its target."""
+
+    def __init__(self, room: Room, alive: int) -> None:
+        self._room = room
+        self._alive = alive
+        self._asked = 0
+
+    def __call__(self, boxes: int, pushed: int) -> bool:
+        """Whether the box just pushed to this cell is frozen with a box off its target; False where it would take too long to find out."""
+        self._asked = 0
+        return bool(self._freeze(boxes, pushed, 0) & ~self._room.targets)
+
+    def _freeze(self, boxes: int, cell: int, walled: int) -> int:
+        """The boxes that are frozen if the box on ``cell`` is, as a bit set with it; 0 if it can still move.
+
+        Boxes in ``walled`` count as walls: whoever asks about this box depends on it.
+        """
+        self._asked += 1
+        if self._asked > _MOST_ASKED:
+            return 0
+        here = 1 << cell
+        together = here
+        for offset in (1, self._room.width):
+            sides = (1 << cell - offset, 1 << cell + offset)
+            blocked = any(side & (walled | ~self._room.floor) for side in sides) or not any(
+                side & self._alive for side in sides
+            )
+            for side in sides:
+                if not blocked and boxes & side:
+                    neighbours = self._freeze(boxes, side.bit_length() - 1, walled | here)
+                    blocked = bool(neighbours)
+                    together |= neighbours
+            if not blocked:
+                return 0
+        return together
+
+
+class PushBound:
+    """Lower bounds of the pushes between a box layout and the wanted cells; remembers what it has worked out.
+
+    Args:
+        pushes: for each cell the wanted cells that a lone box there can have come from or get to. A cell that is missing has none.
+        frozen: says whether a layout is lost although there is an assignment, given the cell of the box that moved last.
+        in_time: called now and then, to raise if this takes too long.
+    """
+
+    def __init__(
+        self,
+        pushes: Mapping[int, Pushes],
+        frozen: FrozenBoxes | None = None,
+        in_time: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._assignment = Assignment(pushes, in_time)
+        self._frozen = frozen
+        self._known: dict[int, int] = {}
+
+    def __call__(self, boxes: int, moved: int = -1) -> int:
+        """The bound of a layout, ``LOST`` if it is certainly lost; ``moved``: the box that was pushed last, if one was."""
+        bound = self._known.get(boxes)
+        if bound is None:
+            stuck = self._frozen is not None and moved >= 0 and self._frozen(boxes, moved)
+            bound = self._known[boxes] = LOST if stuck else self._assignment(boxes)
+        return bound
+
+
+_MOST_TABLES = 64
+_tables: dict[Room, tuple[dict[int, Pushes], int]] = {}
+
+
+def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tuple[dict[int, Pushes], int]:
+    """The targets that a lone box can be pushed to from each cell, with the pushes needed; and the cells that have any.
+
+    Remembered for the rooms asked for last.
+
+    Args:
+        room: walls and targets.
+        in_time: called now and then, to raise if this takes too long.
+    """
+    found = _tables.get(room)
+    if found is None:
+        table = _lone_pushes(room, cells(room.targets), -1, in_time)
+        alive = bytearray(room.height * room.width // 8 + 1)
+        for cell in table:
+            alive[cell >> 3] |= 1 << (cell & 7)
+        if len(_tables) >= _MOST_TABLES:
+            _tables.clear()
+        found = _tables[room] = (table, int.from_bytes(alive, "little"))
+    return found
+
+
+def pushes_from(room: Room, boxes: int, in_time: Callable[[], None] = lambda: None) -> dict[int, Pushes]:
+    """The boxes that could be pushed to each cell if they were alone, with the pushes needed."""
+    return _lone_pushes(room, cells(boxes), 1, in_time)
+
+
+def _lone_pushes(
+    room: Room, ends: Iterable[int], sign: int, in_time: Callable[[], None]
+) -> dict[int, Pushes]:
+    """Pushes of a lone box between each cell and each of ``ends``: from there with sign 1, to there with -1."""
+    table: dict[int, list[tuple[int, int]]] = {}
+    for end in ends:
+        layer = reached = 1 << end
+        pushes = 0
+        while layer:
+            in_time()
+            for cell in cells(layer):
+                table.setdefault(cell, []).append((end, pushes))
+            fresh = 0
+            for offset in room.offsets:
+                if sign > 0:  # the player stands on the other side
+                    fresh |= shift(layer & shift(room.floor, offset), offset)
+                else:  # pulled back: the box comes from one cell before, with the player one cell before that
+                    fresh |= shift(layer, -offset) & shift(room.floor, offset)
+            layer = fresh & room.floor & ~reached
+            reached |= layer
+            pushes += 1
+    return {cell: tuple(found) for cell, found in table.items()}
+
+
+# Moves gone, the node, and the cell of the box that was pushed (-1 backwards).
+Successor: TypeAlias = tuple[int, State, int]
+
+
+def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
+    """Forwards: the nodes after each push that the player can get to; ``alive``: the cells from which a box gets to a target."""
+    boxes, player = node
+    width, offsets = room.width, room.offsets
+    free = room.floor ^ boxes
+    open_to_boxes = free & alive
+    stands = (
+        (boxes & open_to_boxes << width) << width & free,
+        (boxes & open_to_boxes >> width) >> width & free,
+        (boxes & open_to_boxes << 1) << 1 & free,
+        (boxes & open_to_boxes >> 1) >> 1 & free,
+    )
+    wanted = stands[0] | stands[1] | stands[2] | stands[3]
+    found = []
+    layer = seen = 1 << player
+    gone += 1
+    while layer:
+        if layer & wanted:
+            wanted &= ~layer
+            for direction in (0, 1, 2, 3):
+                ready = layer & stands[direction]
+                while ready:
+                    bit = ready & -ready
+                    ready ^= bit
+                    offset = offsets[direction]
+                    box = bit.bit_length() - 1 + offset
+                    after = (boxes ^ 1 << box ^ 1 << box + offset, box)
+                    if gone < known.get(after, LOST):
+                        found.append((gone, after, box + offset))
+            if not wanted:
+                break
+        layer = (layer << 1 | layer >> 1 | layer << width | layer >> width) & free & ~seen
+        seen |= layer
+        gone += 1
+    return found
+
+
+def before_the_push(room: Room, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
+    """Backwards: the nodes before each push that can have led to this one, and before the walk to that push."""
+    boxes, player = node
+    width = room.width
+    found = []
+    for offset in room.offsets:
+        if not boxes >> player + offset & 1:
+            continue
+        before = boxes ^ 1 << player + offset ^ 1 << player
+        free = room.floor & ~before
+        wanted = just_pushed(room, before)
+        layer = seen = free & shift(1 << player, -offset)
+        walked = gone + 1
+        while layer:
+            ready = layer & wanted
+            if ready:
+                wanted ^= ready
+                while ready:
+                    bit = ready & -ready
+                    ready ^= bit
+                    earlier = (before, bit.bit_length() - 1)
+                    if walked < known.get(earlier, LOST):
+                        found.append((walked, earlier, -1))
+                if not wanted:
+                    break
+            layer = (layer << 1 | layer >> 1 | layer << width | layer >> width) & free & ~seen
+            seen |= layer
+            walked += 1
+    return found
+
+
+def just_pushed(room: Room, boxes: int) -> int:
+    """The cells where a player who has just pushed one of the boxes may stand."""
+    width = room.width
+    free = room.floor & ~boxes
+    beside = (
+        boxes >> width & free << width
+        | boxes << width & free >> width
+        | boxes >> 1 & free << 1
+        | boxes << 1 & free >> 1
+    )
+    return beside & free
+
+
+Successors: TypeAlias = Callable[[State, int, dict[State, int]], list[Successor]]  # see ``successors``
+Fits: TypeAlias = Callable[[int, int, int], bool]  # of moves gone, total and surplus
+
+
+class Frontier:
+    """The nodes of one end of the search, and what waits to be expanded.
+
+    Attributes:
+        gone: of every node found, the least moves known between it and this end.
+        waiting: the nodes that are not expanded, by moves gone, total and surplus.
+    """
+
+    def __init__(self, successors: Successors, ahead: PushBound, behind: PushBound | None) -> None:
+        self.successors = successors
+        self.ahead = ahead
+        self.behind = behind  # None: nothing is known, so every surplus counts as 0
+        self.gone: dict[State, int] = {}
+        self.waiting: dict[tuple[int, int, int], list[State]] = {}
+
+    def begin(self, nodes: list[State]) -> None:
+        """Begin with nodes of one box layout."""
+        for node in nodes:
+            self.gone[node] = 0
+            self.waiting.setdefault((0, self.ahead(node[0]), 0), []).append(node)
+
+    def partners(self, length: int, in_time: Callable[[], None]) -> Fits | None:
+        """Whether a node of the other end may be on a way of ``length`` moves with a node that waits here; None if none can be."""
+        keys = [key for key in self.waiting if key[1] <= length]
+        if not keys:
+            return None
+        first_gone, last_gone = min(key[0] for key in keys), max(key[0] for key in keys)
+        first_total = min(key[1] for key in keys)
+        # By moves gone and total: the least surplus of the waiting nodes with no more of either.
+        least = [[LOST] * (length - first_total + 1) for _ in range(first_gone, last_gone + 1)]
+        for gone, total, surplus in keys:
+            row = least[gone - first_gone]
+            row[total - first_total] = min(row[total - first_total], surplus)
+        before = [LOST] * (length - first_total + 1)
+        for row in least:
+            in_time()
+            smallest = LOST
+            for total, surplus in enumerate(row):
+                row[total] = smallest = min(smallest, surplus, before[total])
+            before = row
+
+        def fits(gone: int, total: int, surplus: int) -> bool:
+            left, most = length - gone - first_gone, length - surplus - first_total
+            return (
+                left >= 0 and most >= 0 and least[min(left, last_gone - first_gone)][most] <= length - total
+            )
+
+        return fits
+
+
+class Push(NamedTuple):
+    """A push: the box's cell, the direction (index), where the player must stand, and the walk there as UDLR letters."""
+
+    box: int
+    direction: int
+    stand: int
+    walk: str
+
+
+def next_push(room: Room, state: State, length: int, remaining: Callable[[State], int | None]) -> Push:
+    """The push that comes next on the solution of a state that is solvable and not solved.
+
+    Args:
+        room: walls and targets.
+        state: where to start.
+        length: moves from ``state`` to the nearest solved state.
+        remaining: the same for states right after a push; None where it is unknown or the state is not on a shortest way.
+    """
+    boxes, player = state
+    free = room.floor & ~boxes
+    layer = seen = 1 << player
+    walked = 0
+    while layer:
+        found = []
+        for direction, offset in enumerate(room.offsets):
+            for stand in cells(layer & shift(boxes, -offset) & shift(free, -2 * offset)):
+                box = stand + offset
+                after = (boxes ^ 1 << box ^ 1 << box + offset, box)
+                if remaining(after) == length - walked - 1:
+                    found.append((box, direction, stand))
+        if found:
+            box, direction, stand = min(found)
+            return Push(box, direction, stand, shortest_walk(room, boxes, player, stand))
+        layer = (layer << 1 | layer >> 1 | layer << room.width | layer >> room.width) & free & ~seen
+        seen |= layer
+        walked += 1
+    raise ValueError("no push leads from this state to a solved one in the given length")
+
+
+def shortest_walk(room: Room, boxes: int, start: int, end: int) -> str:
+    """The first of the shortest walks from one cell to another, as UDLR letters."""
+    free = room.floor & ~boxes
+    layer = seen = 1 << end
+    layers = []
+    while not layer >> start & 1:
+        layers.append(layer)
+        layer = (layer << 1 | layer >> 1 | layer << room.width | layer >> room.width) & free & ~seen
+        seen |= layer
+    letters = []
+    cell = start
+    for nearer in reversed(layers):
+        direction = next(d for d, offset in enumerate(room.offsets) if nearer >> cell + offset & 1)
+        letters.append(LETTERS[direction])
+        cell += room.offsets[direction]
+    return "".join(letters)
+
+
+def solution(room: Room, state: State, length: int, remaining: Callable[[State], int | None]) -> str:
+    """All moves of the solution as UDLR letters; arguments as in ``next_push``."""
+    moves = ""
+    while not is_solved(room, state):
+        push = next_push(room, state, length - len(moves), remaining)
+        moves += push.walk + LETTERS[push.direction]
+        state = (state[0] ^ 1 << push.box ^ 1 << push.box + room.offsets[push.direction], push.box)
+    return moves
+
+
+ALONE = 500  # states after which the search from the other end begins
+MOST_ENTRIES = 4_000_000  # pairs of a target and a cell, with the pushes of each, for every million of states
+MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) it never does
+
+
+class Search:
+    """One search; see the module. It gives up (SolverLimit) after so many states, or seconds.
+
+    Attributes:
+        lengths_tried: how many lengths of a solution were tried so far.
+    """
+
+    def __init__(self, room: Room, start: State, most_states: int, seconds: float = inf) -> None:
+        self._room = room
+        self._start = start
+        self._most_states = most_states
+        self._seconds = seconds
+        self._end_of_time = monotonic() + seconds
+        self._at_least = 0  # moves of a solution, as far as is known
+        self._shortest = LOST
+        self._meetings: list[State] = []
+        self.lengths_tried = 0
+        self._backward: Frontier | None = None
+        entries = room.targets.bit_count() * room.floor.bit_count()
+        if entries > MOST_ENTRIES * max(1, most_states // 1_000_000):
+            self._give_up(f"with tables of {entries:,} pairs of a target and a cell", "solver_states")
+        to_targets, alive = push_distances(room, self._in_time)
+        self._left = PushBound(to_targets, FrozenBoxes(room, alive), self._in_time)
+        self._forward = Frontier(partial(after_a_push, room, alive), self._left, None)
+
+    def run(self) -> tuple[int, Callable[[State], int | None]] | None:
+        """The optimal length, and the moves left in states right after a push (all that are on an optimal way); None if lost."""
+        if is_solved(self._room, self._start):
+            return 0, lambda _: None
+        self._at_least = length = self._left(self._start[0])
+        if length >= LOST:
+            return None
+        self._forward.begin([self._start])
+        two_ends = comb(self._room.targets.bit_count(), self._start[0].bit_count()) <= MOST_SOLVED
+        while True:
+            if two_ends and self._backward is None and self.states > ALONE:
+                self._backward = self._other_end()
+            back = self._backward
+            self.lengths_tried += 1
+            if back is None or len(self._forward.gone) <= len(back.gone):
+                self._expand(self._forward, back, length)
+            else:
+                self._expand(back, self._forward, length)
+            if self._shortest <= length:
+                break
+            ends = [end for end in (self._forward, back) if end is not None]
+            if self._shortest == LOST and not all(end.waiting for end in ends):
+                return None
+            # A way that is not found yet passes a node that waits, at each end.
+            least = max(min((total for _, total, _ in end.waiting), default=0) for end in ends)
+            self._at_least = length = min(max(length + 1, least), self._shortest)
+        ways = self._optimal_ways(length)
+        known_back = self._backward.gone if self._backward is not None else {}
+        # A node of the other end that is on no optimal way has more moves left than whoever asks can use.
+        return length, lambda state: ways[state] if state in ways else known_back.get(state)
+
+    @property
+    def states(self) -> int:
+        """How many are kept."""
+        return len(self._forward.gone) + (0 if self._backward is None else len(self._backward.gone))
+
+    def _other_end(self) -> Frontier:
+        """The end at the solved states."""
+        room, boxes = self._room, self._start[0].bit_count()
+        from_start = self._forward.behind = PushBound(
+            pushes_from(room, self._start[0], self._in_time), None, self._in_time
+        )
+        back = Frontier(partial(before_the_push, room), from_start, self._left)
+        for chosen in combinations(cells(room.targets), boxes):
+            self._in_time()
+            layout = sum(1 << cell for cell in chosen)
+            if from_start(layout) < LOST:
+                back.begin([(layout, cell) for cell in cells(just_pushed(room, layout))])
+        return back
+
+    def _expand(self, end: Frontier, other: Frontier | None, length: int) -> None:
+        """Expand what could be on a way of ``length`` moves with a node that waits at the other end."""
+        if other is None:
+            fits: Fits | None = lambda gone, total, surplus: total <= length  # noqa: E731
+        else:
+            fits = other.partners(length, self._in_time)
+        if fits is None:
+            return
+        ready: list[list[State]] = [[] for _ in range(length + 1)]
+        for key in [key for key in end.waiting if key[1] <= length and fits(*key)]:
+            ready[key[0]] += end.waiting.pop(key)
+        known, ahead, behind = end.gone, end.ahead, end.behind
+        known_there = other.gone if other is not None else {}
+        for gone, nodes in enumerate(ready):
+            for node in nodes:
+                if known[node] != gone:
+                    continue  # it was reached on a shorter way
+                if self.states > self._most_states:
+                    self._give_up(f"after {self._most_states:,} states", "solver_states")
+                self._in_time()
+                for after_gone, after, moved in end.successors(node, gone, known):
+                    left = ahead(after[0], moved)
+                    total = after_gone + left
+                    if total > self._shortest:  # or lost
+                        continue
+                    known[after] = after_gone
+                    there = 0 if end is self._forward and not left else known_there.get(after)
+                    if there is not None and after_gone + there <= self._shortest:
+                        if after_gone + there < self._shortest:
+                            self._shortest = after_gone + there
+                            self._meetings = []
+                        self._meetings.append(after)
+                    surplus = 0 if behind is None else after_gone - behind(after[0])
+                    if total <= length and fits(after_gone, total, surplus):
+                        ready[after_gone].append(after)
+                    else:
+                        end.waiting.setdefault((after_gone, total, surplus), []).append(after)
+
+    def _in_time(self) -> None:
+        """Raise SolverLimit once the seconds are over."""
+        if monotonic() > self._end_of_time:
+            self._give_up(f"after {self._seconds:g} seconds", "solver_seconds")
+
+    def _give_up(self, when: str, option: str) -> NoReturn:
+        level = (
+            f"this level of {self._start[0].bit_count()} boxes on {self._room.floor.bit_count()} floor cells"
+        )
+        memory = " (a million states take about 300 MB)" if option == "solver_states" else ""
+        advice = f"raise {option}{memory}, or take a smaller level"
+        error = SolverLimit(
+            f"{level} is neither solved nor shown to be lost {when}, the bound of the search; {advice}"
+        )
+        error.at_least = min(self._at_least, self._shortest)
+        raise error
+
+    def _optimal_ways(self, length: int) -> dict[State, int]:
+        """The moves left in the nodes on optimal ways up to where the ends met: from there back through every node whose moves fit."""
+        known = self._forward.gone
+        ahead = self._meetings
+        left = {node: length - known[node] for node in ahead}
+        while ahead:
+            self._in_time()
+            node = ahead.pop()
+            for walked, earlier, _ in before_the_push(self._room, node, 0, {}):
+                if known.get(earlier) == known[node] - walked and earlier not in left:
+                    left[earlier] = length - known[earlier]
+                    ahead.append(earlier)
+        return left
+
+
+def solve(
+    level_text: str, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS
+) -> list[str] | None:
+    """An optimal solution, in moves, of a level in XSB text.
+
+    Args:
+        level_text: see ``tstar_envs.envs.sokoban.level.parse_level``.
+        solver_states: how many states the search may keep before it gives up; a million take about 300 MB and ten
+            seconds with four boxes, a minute with seven.
+        solver_seconds: for how long it may search, by the clock.
+
+    Returns:
+        Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory
+        grow steeply with boxes and floor: four boxes in 10x10, inner walls or none, take seconds (scripts/bench_solver.py).
+
+    Raises:
+        BadData: the text is not a level.
+        SolverLimit: the search gave up, so that nothing is known.
+        UnknownOption: ``solver_states`` is not a whole number of at least 1, or ``solver_seconds`` no number above 0.
+    """
+    check_solver_bounds(solver_states, solver_seconds)
+    room, state = parse_level(level_text)
+    moves = solve_state(room, state, solver_states, solver_seconds)
+    return None if moves is None else [DIRECTIONS[LETTERS.index(letter)] for letter in moves]
+
+
+def solve_state(
+    room: Room, state: State, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS
+) -> str | None:
+    """The solution of a state as UDLR letters, None if it is lost; see ``solve``."""
+    found = Search(room, state, solver_states, solver_seconds).run()
+    return None if found is None else solution(room, state, *found)

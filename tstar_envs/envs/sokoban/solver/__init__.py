@@ -1,1 +1,0 @@
-"""Optimal solutions of levels: A* from both ends with lower bounds on the pushes that are left."""
