@@ -4,10 +4,24 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from tstar_envs.envs.blocksworld.facts import CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE, Fact, state_facts
-from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.operators import OPERATORS, PICK_UP, PUT_DOWN, STACK, Operator
-from tstar_envs.envs.blocksworld.state import HAND, State, state_of
+from tstar_envs.envs.blocksworld.problem import (
+    CLEAR,
+    HAND,
+    HANDEMPTY,
+    HOLDING,
+    ON,
+    ONTABLE,
+    OPERATORS,
+    PICK_UP,
+    PUT_DOWN,
+    STACK,
+    Fact,
+    Goal,
+    Operator,
+    State,
+    state_facts,
+    state_of,
+)
 
 
 @st.composite

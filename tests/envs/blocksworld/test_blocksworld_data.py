@@ -10,19 +10,22 @@ from pathlib import Path
 import pytest
 
 from tstar_envs import UnknownOption
-from tstar_envs.envs.blocksworld.compact_notation import read_problem, write_goal, write_towers
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
-from tstar_envs.envs.blocksworld.facts import ON, ONTABLE
-from tstar_envs.envs.blocksworld.generate.canonical import canonical_form
-from tstar_envs.envs.blocksworld.generate.files import SEED, build_all, quotas, write
-from tstar_envs.envs.blocksworld.generate.problems import LENGTHS, fresh_problems
-from tstar_envs.envs.blocksworld.goal import goal_towers
-from tstar_envs.envs.blocksworld.practice import held_out_forms, practice_set
-from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
-from tstar_envs.envs.blocksworld.state import TABLE, towers
-from tstar_envs.envs.blocksworld.task import Task
+from tstar_envs.envs.blocksworld.generate import (
+    LENGTHS,
+    SEED,
+    build_all,
+    canonical_form,
+    fresh_problems,
+    held_out_forms,
+    practice_set,
+    quotas,
+    write,
+)
+from tstar_envs.envs.blocksworld.language import COLOURS, read_problem, write_goal, write_towers
+from tstar_envs.envs.blocksworld.problem import ON, ONTABLE, TABLE, Task, goal_towers, towers
+from tstar_envs.envs.blocksworld.solver import optimal_plan
 from tstar_envs.envs.blocksworld.tasks import DATA, VARIANTS, load_shipped
-from tstar_envs.envs.blocksworld.vocabularies import COLOURS
 
 SIZES = {
     "train": 2000,

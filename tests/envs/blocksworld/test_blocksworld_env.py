@@ -15,22 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
-from tstar_envs.envs.blocksworld import oracle, rules
-from tstar_envs.envs.blocksworld import view as views
-from tstar_envs.envs.blocksworld.commands import read_words
-from tstar_envs.envs.blocksworld.compact_notation import read_problem
+from tstar_envs.envs.blocksworld import expert, rules
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
-from tstar_envs.envs.blocksworld.explanation import WORDINGS
-from tstar_envs.envs.blocksworld.facts import Fact, fact_holds
-from tstar_envs.envs.blocksworld.goal import ANYWHERE, Goal
-from tstar_envs.envs.blocksworld.operators import STACK, legal_operators, transition
-from tstar_envs.envs.blocksworld.picture import picture
-from tstar_envs.envs.blocksworld.progress import tower_progress
-from tstar_envs.envs.blocksworld.solver.plan import Step
-from tstar_envs.envs.blocksworld.state import HAND, State, towers
-from tstar_envs.envs.blocksworld.task import Problem, Task
+from tstar_envs.envs.blocksworld.expert import WORDINGS, tower_progress
+from tstar_envs.envs.blocksworld.language import read_problem, read_words
+from tstar_envs.envs.blocksworld.problem import (
+    ANYWHERE,
+    HAND,
+    STACK,
+    Fact,
+    Goal,
+    Problem,
+    State,
+    Task,
+    fact_holds,
+    legal_operators,
+    towers,
+    transition,
+)
+from tstar_envs.envs.blocksworld.rules import TaskView, ViewOptions, view_of
+from tstar_envs.envs.blocksworld.solver import Step
 from tstar_envs.envs.blocksworld.tasks import task_set
-from tstar_envs.envs.blocksworld.view import TaskView, ViewOptions, view_of
+from tstar_envs.envs.blocksworld.text import picture
 from tstar_envs.stable_random import StableRandom
 from tstar_envs.state_hash import hash_state, state_hasher
 
@@ -505,14 +511,11 @@ def test_what_is_kept_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyP
                 info = step[4]
                 if step[2]:
                     break
-        assert len(env.task.shown) <= views.MOST_STATES and len(env.task.expert.known) <= oracle.MOST_KNOWN
+        assert len(env.task.expert.known) <= expert.MOST_KNOWN
         return seen
 
     expected = play()
-    monkeypatch.setattr(views, "MOST_STATES", 20)
-    monkeypatch.setattr(oracle, "MOST_KNOWN", 40)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_CLAUSES", 5)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_BLOCKS", 2)
+    monkeypatch.setattr(expert, "MOST_KNOWN", 40)
     assert play() == expected
 
 
@@ -528,10 +531,7 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
                 over, info = step[2] or step[3], step[4]
         return seen
 
-    monkeypatch.setattr(views, "MOST_STATES", 20)
-    monkeypatch.setattr(oracle, "MOST_KNOWN", 40)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_CLAUSES", 5)
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.clauses.MOST_BLOCKS", 2)
+    monkeypatch.setattr(expert, "MOST_KNOWN", 40)
     expected = [play(seed) for seed in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -546,7 +546,7 @@ def test_threads_do_not_disturb_one_another(monkeypatch: pytest.MonkeyPatch) -> 
 def test_fingerprint_is_the_state_as_python_writes_it(state: State) -> None:
     view = view_for((state, Goal((), len(state))), "compact")
     assert view.fingerprint(state) == str(state)
-    assert view.show(state)[2] == hash_state(state_hasher(view.task.id), str(state).encode())
+    assert view.key(state) == hash_state(state_hasher(view.task.id), str(state).encode())
 
 
 def test_views_are_shared_and_travel() -> None:

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from tstar_envs import BadData, MissingData, SolverLimit, UnknownOption, UnknownTask
 from tstar_envs.envs.blocksworld import domain_pddl, plan
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
-from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.pddl.reader import read_problem
-from tstar_envs.envs.blocksworld.pddl.writer import write_problem
-from tstar_envs.envs.blocksworld.state import State
-from tstar_envs.envs.blocksworld.task import Problem
-from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
-from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
+from tstar_envs.envs.blocksworld.files import read_problem, write_problem
+from tstar_envs.envs.blocksworld.language import MYSTERY, PLAIN, Vocabulary
+from tstar_envs.envs.blocksworld.problem import Goal, Problem, State
 
 # Each tower covers what the other one needs: which of them is cleared first has to be searched for.
 TOWERS = """(define (problem p) (:domain d) (:objects a b c d e f)
@@ -223,7 +219,7 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_a_problem_beyond_the_planner_can_be_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstar_envs.envs.blocksworld.solver.search.MOST_NODES", 1)
+    monkeypatch.setattr("tstar_envs.envs.blocksworld.solver.MOST_NODES", 1)
     path = tmp_path / "large.pddl"
     path.write_text(TOWERS, encoding="utf-8")
     env = BlocksworldEnv(problems=str(path))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tstar_envs import BadData, MissingData, UnknownOption
 from tstar_envs.envs.blocksworld import domain_pddl, plan
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
-from tstar_envs.envs.blocksworld.public_files import load_path
+from tstar_envs.envs.blocksworld.files import load_path
 
 INIT = "(ontable a) (on b a) (on c b) (clear c) (handempty)"
 PLAN = ["unstack c b", "put-down c", "unstack b a", "stack b c"]

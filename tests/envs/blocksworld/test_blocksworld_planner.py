@@ -12,13 +12,11 @@ from hypothesis import given, settings
 
 from tstar_envs import BadData
 from tstar_envs.envs.blocksworld import domain_pddl, plan
-from tstar_envs.envs.blocksworld.generate.problems import random_problem
-from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.operators import transition, violated
-from tstar_envs.envs.blocksworld.pddl.writer import write_problem
-from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
-from tstar_envs.envs.blocksworld.state import State
-from tstar_envs.envs.blocksworld.vocabularies import MYSTERY
+from tstar_envs.envs.blocksworld.files import write_problem
+from tstar_envs.envs.blocksworld.generate import random_problem
+from tstar_envs.envs.blocksworld.language import MYSTERY
+from tstar_envs.envs.blocksworld.problem import Goal, State, transition, violated
+from tstar_envs.envs.blocksworld.solver import optimal_plan
 from tstar_envs.stable_random import StableRandom
 
 # 40 problems of 3 to 8 blocks with plans by Fast Downward (A* with LM-cut), made for this project.

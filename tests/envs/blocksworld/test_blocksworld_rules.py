@@ -6,22 +6,30 @@ from blocksworld_strategies import all_operators, goals, held_and_below, states,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_envs.envs.blocksworld.facts import Fact, fact_holds, state_facts
-from tstar_envs.envs.blocksworld.generate.canonical import canonical_form
-from tstar_envs.envs.blocksworld.goal import Goal, contradiction
-from tstar_envs.envs.blocksworld.operators import (
+from tstar_envs.envs.blocksworld.generate import canonical_form
+from tstar_envs.envs.blocksworld.problem import (
+    HAND,
     PICK_UP,
     PUT_DOWN,
     STACK,
+    TABLE,
     UNSTACK,
+    Fact,
+    Goal,
     Operator,
+    Problem,
+    State,
+    contradiction,
+    fact_holds,
+    held_block,
     legal_operators,
     preconditions,
+    state_facts,
+    state_of,
+    towers,
     transition,
     violated,
 )
-from tstar_envs.envs.blocksworld.state import HAND, TABLE, State, held_block, state_of, towers
-from tstar_envs.envs.blocksworld.task import Problem
 
 STATES = st.integers(1, 7).flatmap(states)
 INVERSE = {PICK_UP: PUT_DOWN, PUT_DOWN: PICK_UP, STACK: UNSTACK, UNSTACK: STACK}

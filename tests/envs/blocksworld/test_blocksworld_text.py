@@ -1,15 +1,25 @@
-"""States in words, step by step: what is written after an operator is what is written of the state that it leads to."""
+"""States and operators in words."""
 
 from blocksworld_strategies import states
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tstar_envs.envs.blocksworld.facts import CLEAR, HANDEMPTY, HOLDING, ON, ONTABLE
-from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.operators import legal_operators, transition
-from tstar_envs.envs.blocksworld.state import TABLE, State, held_block, towers
-from tstar_envs.envs.blocksworld.text import Renderer
-from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
+from tstar_envs.envs.blocksworld.language import MYSTERY, PLAIN, Language, read_command
+from tstar_envs.envs.blocksworld.problem import (
+    CLEAR,
+    HANDEMPTY,
+    HOLDING,
+    ON,
+    ONTABLE,
+    TABLE,
+    Fact,
+    State,
+    held_block,
+    legal_operators,
+    state_facts,
+    towers,
+)
+from tstar_envs.envs.blocksworld.text import render
 
 STATES = st.integers(1, 7).flatmap(states)
 STYLES = st.sampled_from([("plain", True), ("plain", False), ("mystery", True), ("mystery", False)])
@@ -25,39 +35,38 @@ def language(state: State, style: tuple[str, bool]) -> Language:
     )
 
 
-@given(STATES, STYLES, st.data())
-def test_written_step_by_step(state: State, style: tuple[str, bool], data: st.DataObject) -> None:
-    renderer = Renderer(language(state, style))
-    piles = renderer.towers(state)
-    for _ in range(8):
-        operator = data.draw(st.sampled_from(legal_operators(state, towers(state))))
-        state, piles = transition(state, operator), renderer.towers_after(piles, operator)
-        assert piles == renderer.towers(state)
+@given(STATES, STYLES)
+def test_what_is_written(state: State, style: tuple[str, bool]) -> None:
+    """Every fact that holds, no other, and each tower from its top down; or the towers of ``compact`` from their bottoms up."""
+    words = language(state, style)
+    labels, held = words.labels, held_block(state)
+    text = render(words, state)
+    if style == ("plain", False):
+        hand, piles = text.removeprefix("hand: ").split(" | towers: ")
+        assert hand == ("empty" if held is None else labels[held])
+        read = [tower.split(" ") for tower in piles.split(" / ")] if piles else []
+        assert read == [[labels[block] for block in tower] for tower in towers(state)]
+    else:
+        before, after = ("State: ", ".") if style[1] else ("state: ", "")
+        clauses = text.removeprefix(before).removesuffix(after).split(", ")
+        assert sorted(clauses) == sorted(words.fact(fact) for fact in state_facts(state))
+        place = {clause: number for number, clause in enumerate(clauses)}
+        assert place[words.fact(Fact(HANDEMPTY) if held is None else Fact(HOLDING, held))] == 0
+        order = [block for tower in towers(state) for block in reversed(tower)]
+        below = [Fact(ONTABLE, b) if state[b] == TABLE else Fact(ON, b, state[b]) for b in order]
+        assert [place[words.fact(fact)] for fact in below] == sorted(
+            place[words.fact(fact)] for fact in below
+        )
+        for tower in towers(state):
+            top = below[order.index(tower[-1])]
+            assert place[words.fact(Fact(CLEAR, tower[-1]))] + 1 == place[words.fact(top)]
 
 
 @given(STATES, STYLES)
-def test_what_is_written(state: State, style: tuple[str, bool]) -> None:
-    """The text put together anew from the facts that hold, in the order of the towers."""
+def test_actions(state: State, style: tuple[str, bool]) -> None:
     words = language(state, style)
-    labels, clauses, held = words.labels, words.clauses, held_block(state)
-    renderer = Renderer(words)
-    text, actions = renderer.render(state, renderer.towers(state))
-    if style == ("plain", False):
-        hand = "empty" if held is None else labels[held]
-        expected = f"hand: {hand} | towers: {' / '.join(' '.join(labels[block] for block in tower) for tower in towers(state))}"
-    else:
-        facts = [clauses[HANDEMPTY,] if held is None else clauses[HOLDING, labels[held]]]
-        for tower in towers(state):
-            facts.append(clauses[CLEAR, labels[tower[-1]]])
-            for block in reversed(tower):
-                on_table = state[block] == TABLE
-                key = (ONTABLE, labels[block]) if on_table else (ON, labels[block], labels[state[block]])
-                facts.append(clauses[key])
-        expected = ("State: {}." if style[1] else "state: {}").format(", ".join(facts))
-    assert text == expected
-    operators = legal_operators(state, towers(state))
-    assert list(actions) == [words.action(operator) for operator in operators]
-    assert [words.operator(action) for action in actions] == operators
     verbs = words.vocabulary.verbs
-    names = [(operator.verb, *(labels[block] for block in operator.arguments)) for operator in operators]
-    assert list(actions) == [" ".join((verbs[verb], *rest)) for verb, *rest in names]
+    for operator in legal_operators(state, towers(state)):
+        names = [words.labels[block] for block in operator.arguments]
+        assert words.action(operator) == " ".join((verbs[operator.verb], *names))
+        assert read_command(words.action(operator), words.labels, words.vocabulary).operator == operator

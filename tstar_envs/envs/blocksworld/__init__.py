@@ -21,8 +21,8 @@ def plan(pddl_problem_text: str) -> list[str]:
     Raises:
         BadData: the text is no such problem; the message says why.
     """
-    from tstar_envs.envs.blocksworld.pddl.reader import read_problem
-    from tstar_envs.envs.blocksworld.solver.plan import optimal_plan
+    from tstar_envs.envs.blocksworld.files import read_problem
+    from tstar_envs.envs.blocksworld.solver import optimal_plan
 
     problem, vocabulary = read_problem(pddl_problem_text, "PDDL problem")
     names = problem.names
@@ -34,7 +34,7 @@ def plan(pddl_problem_text: str) -> list[str]:
 
 def domain_pddl(mystery: bool = False) -> str:
     """The PDDL domain that ``plan`` reads problems of, in plain or in mystery words."""
-    from tstar_envs.envs.blocksworld.pddl.writer import write_domain
-    from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
+    from tstar_envs.envs.blocksworld.files import write_domain
+    from tstar_envs.envs.blocksworld.language import MYSTERY, PLAIN
 
     return write_domain(MYSTERY if mystery else PLAIN)

@@ -11,16 +11,11 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.blocksworld import prompt, rules, text
-from tstar_envs.envs.blocksworld.commands import read_words
-from tstar_envs.envs.blocksworld.language import NAMES
-from tstar_envs.envs.blocksworld.solver.plan import SOLVER_SECONDS, optimal_plan
-from tstar_envs.envs.blocksworld.state import State
-from tstar_envs.envs.blocksworld.task import Problem, Task
+from tstar_envs.envs.blocksworld import rules, text
+from tstar_envs.envs.blocksworld.language import MYSTERY, NAMES, PLAIN, Vocabulary, read_words
+from tstar_envs.envs.blocksworld.problem import SOLVER_SECONDS, Problem, State, Task
+from tstar_envs.envs.blocksworld.rules import TaskView, ViewOptions, view_of
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped
-from tstar_envs.envs.blocksworld.view import TaskView, ViewOptions, view_of
-from tstar_envs.envs.blocksworld.vocabularies import MYSTERY, PLAIN
-from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
 from tstar_envs.errors import ResetNeeded, SolverLimit
 from tstar_envs.horizon import check_seconds, warn_if_horizon_is_short
 from tstar_envs.outcome import Outcome
@@ -144,7 +139,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         path = chosen_path(data, problems, "problems")
         option = "problems" if problems is not None else "data"
         if task_set is None and path is not None:
-            from tstar_envs.envs.blocksworld.public_files import load_path
+            from tstar_envs.envs.blocksworld.files import load_path
 
             task_set = load_path(path, option, skip_bad)
         self._set = task_set or load_shipped(variant)
@@ -162,8 +157,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     def _start(self, view: TaskView) -> tuple[State, str]:
         state = view.task.problem.start
-        observation, *_ = view.show(state)
-        return state, f"{view.goal_text}\n{observation}"
+        return state, f"{view.goal_text}\n{view.observation(state)}"
 
     def _task_content(self, view: TaskView) -> str:
         problem = view.task.problem
@@ -179,15 +173,13 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         return rules.apply(view, state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
-        _, admissible, *_ = view.show(state)
-        return admissible
+        return view.admissible(state)
 
     def _state_fingerprint(self, view: TaskView, state: State) -> str:
         return view.fingerprint(state)
 
     def _state_key(self, view: TaskView, state: State) -> str:
-        _, _, key, *_ = view.show(state)
-        return key
+        return view.key(state)
 
     def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
         return view.expert.next_step(state, wording)
@@ -204,7 +196,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
             variant: ``stack``, ``unstack``, or None for both in equal parts.
             **options: of the environment.
         """
-        from tstar_envs.envs.blocksworld.practice import practice_set
+        from tstar_envs.envs.blocksworld.generate import practice_set
 
         check_option("variant", variant, (*VARIANTS, None))
         return cls(
@@ -217,6 +209,8 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         task = self._set.tasks[task_id]
         if task.optimal_length is not None:
             return task.optimal_length
+        from tstar_envs.envs.blocksworld.solver import optimal_plan  # only problems by path ask for it
+
         try:
             return len(optimal_plan(task.problem.start, task.problem.goal, seconds))
         except SolverLimit as error:
@@ -232,7 +226,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
         style = self._check_style(style)
-        return prompt.prompt(
+        return text.prompt(
             self._vocabulary,
             self._view_options.observation,
             style,
@@ -245,7 +239,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     def picture(self) -> str:
         """See ``TextEnv``: the towers, unless the words are to hide them."""
-        from tstar_envs.envs.blocksworld.picture import picture
+        from tstar_envs.envs.blocksworld.text import picture
 
         view, state = self._running()
         return "" if self._vocabulary is MYSTERY else picture(state, view.language.labels)
@@ -256,7 +250,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         Raises:
             ResetNeeded: before ``reset``.
         """
-        from tstar_envs.envs.blocksworld.pddl.writer import write_problem
+        from tstar_envs.envs.blocksworld.files import write_problem
 
         if self._task is None:
             raise ResetNeeded(f"{self._name()} has no episode yet: call reset() first")

@@ -1,19 +1,225 @@
-"""The language of one problem: its facts, goal, operators and refusals in words."""
+"""Words: vocabularies, names of blocks, clauses, and reading and refusing actions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
-from tstar_envs.envs.blocksworld.clauses import clauses_of
-from tstar_envs.envs.blocksworld.compact_notation import TABLE_WORD, write_goal
-from tstar_envs.envs.blocksworld.facts import ON, ONTABLE, Fact
-from tstar_envs.envs.blocksworld.goal import Goal
-from tstar_envs.envs.blocksworld.operators import Operator, OperatorFields, violated
-from tstar_envs.envs.blocksworld.state import TABLE, State
-from tstar_envs.envs.blocksworld.task import Problem
-from tstar_envs.envs.blocksworld.vocabularies import COLOURS, MYSTERY, PLAIN
-from tstar_envs.envs.blocksworld.vocabulary import Vocabulary
+from tstar_envs.envs.blocksworld.problem import (
+    CLEAR,
+    HANDEMPTY,
+    HOLDING,
+    ON,
+    ONTABLE,
+    OPERATOR_ARITY,
+    PICK_UP,
+    PUT_DOWN,
+    STACK,
+    TABLE,
+    UNSTACK,
+    Fact,
+    Goal,
+    Operator,
+    Problem,
+    State,
+    goal_towers,
+    violated,
+)
 from tstar_envs.errors import UnknownOption
+from tstar_envs.react import AROUND_ACTION
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Templates with ``{0}`` and ``{1}`` for the blocks: facts, what the goal demands, and operators as a clause."""
+
+    facts: Mapping[str, str]
+    wishes: Mapping[str, str]
+    acts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """One set of words for the domain.
+
+    Attributes:
+        name: ``plain`` or ``mystery``.
+        thing: what a block is called.
+        domain: name of the PDDL domain.
+        verbs: operator -> its word in actions and PDDL.
+        predicates: predicate -> its word in PDDL.
+        natural: phrases of the natural observation.
+        compact: phrases of the compact observation.
+        grammar: operator -> expression of its written forms (lower case, single spaces), one group per block.
+    """
+
+    name: str
+    thing: str
+    domain: str
+    verbs: Mapping[str, str]
+    predicates: Mapping[str, str]
+    natural: Phrases
+    compact: Phrases
+    grammar: Mapping[str, re.Pattern[str]]
+
+    def action(self, verb: str, *blocks: str) -> str:
+        """An action in its canonical, compact form."""
+        return " ".join((self.verbs[verb], *blocks))
+
+    def usage(self) -> str:
+        """The forms of the actions in one line."""
+        forms = [self.action(verb, *("X", "Y")[: OPERATOR_ARITY[verb]]) for verb in self.verbs]
+        return ", ".join(forms[:-1]) + f" or {forms[-1]}"
+
+
+# The colours of PlanBench's blocks, in its order.
+COLOURS = tuple("red blue orange yellow white magenta black cyan green violet silver gold".split())
+
+# Possessive: a name never gives characters back, so that every expression is linear in the length of an action.
+_BLOCK = r"(?:the )?(?:block |object )?(\S++)(?: block)?"
+
+
+def _grammar(verbs: Mapping[str, str], links: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+    forms = {}
+    for verb, words in verbs.items():
+        second = f"(?: (?:{links[verb]}))? {_BLOCK}" if verb in links else ""
+        forms[verb] = re.compile(f"(?:{words}) {_BLOCK}{second}")
+    return forms
+
+
+PLAIN = Vocabulary(
+    name="plain",
+    thing="block",
+    domain="blocksworld-4ops",
+    verbs={verb: verb for verb in (PICK_UP, PUT_DOWN, STACK, UNSTACK)},
+    predicates={fact: fact for fact in (CLEAR, ONTABLE, HANDEMPTY, HOLDING, ON)},
+    natural=Phrases(
+        facts={
+            ON: "{0} is on top of {1}",
+            ONTABLE: "{0} is on the table",
+            CLEAR: "{0} is clear",
+            HOLDING: "the hand is currently holding {0}",
+            HANDEMPTY: "the hand is empty",
+        },
+        wishes={
+            ON: "{0} must be on top of {1}",
+            ONTABLE: "{0} must be on the table",
+            CLEAR: "{0} must be clear",
+            HOLDING: "the hand must hold {0}",
+            HANDEMPTY: "the hand must be empty",
+        },
+        acts={
+            PICK_UP: "pick up {0}",
+            PUT_DOWN: "put down {0}",
+            STACK: "stack {0} on top of {1}",
+            UNSTACK: "unstack {0} from on top of {1}",
+        },
+    ),
+    compact=Phrases(
+        facts={
+            ON: "{0} is on {1}",
+            ONTABLE: "{0} is on the table",
+            CLEAR: "{0} is clear",
+            HOLDING: "the hand holds {0}",
+            HANDEMPTY: "the hand is empty",
+        },
+        wishes={
+            ON: "{0} must be on {1}",
+            ONTABLE: "{0} must be on the table",
+            CLEAR: "{0} must be clear",
+            HOLDING: "the hand must hold {0}",
+            HANDEMPTY: "the hand must be empty",
+        },
+        acts={
+            PICK_UP: "pick up {0}",
+            PUT_DOWN: "put down {0}",
+            STACK: "stack {0} on {1}",
+            UNSTACK: "unstack {0} from {1}",
+        },
+    ),
+    grammar=_grammar(
+        {PICK_UP: "pick[-_ ]?up", PUT_DOWN: "put[-_ ]?down", STACK: "stack", UNSTACK: "unstack"},
+        {STACK: "on top of|onto|on", UNSTACK: "from on top of|from the top of|from|off"},
+    ),
+)
+
+_MYSTERY_PHRASES = Phrases(
+    facts={
+        ON: "{0} craves {1}",
+        ONTABLE: "planet {0}",
+        CLEAR: "province {0}",
+        HOLDING: "pain {0}",
+        HANDEMPTY: "harmony",
+    },
+    wishes={
+        ON: "{0} must crave {1}",
+        ONTABLE: "planet {0} must hold",
+        CLEAR: "province {0} must hold",
+        HOLDING: "pain {0} must hold",
+        HANDEMPTY: "harmony must hold",
+    },
+    acts={
+        PICK_UP: "attack {0}",
+        PUT_DOWN: "succumb {0}",
+        STACK: "overcome {0} from {1}",
+        UNSTACK: "feast {0} from {1}",
+    },
+)
+
+MYSTERY = Vocabulary(
+    name="mystery",
+    thing="object",
+    domain="mystery-4ops",
+    verbs={PICK_UP: "attack", PUT_DOWN: "succumb", STACK: "overcome", UNSTACK: "feast"},
+    predicates={CLEAR: "province", ONTABLE: "planet", HANDEMPTY: "harmony", HOLDING: "pain", ON: "craves"},
+    natural=_MYSTERY_PHRASES,
+    compact=_MYSTERY_PHRASES,
+    grammar=_grammar(
+        {PICK_UP: "attack", PUT_DOWN: "succumb", STACK: "overcome", UNSTACK: "feast"},
+        {STACK: "from", UNSTACK: "from"},
+    ),
+)
+
+VOCABULARIES = (PLAIN, MYSTERY)
+
+
+TABLE_WORD = "table"
+SEPARATOR = " / "
+
+
+def write_towers(piles: Iterable[Sequence[int]], names: Sequence[str]) -> str:
+    """Towers as text."""
+    return SEPARATOR.join([" ".join([names[block] for block in tower]) for tower in piles])
+
+
+def write_goal(goal: Goal, names: Sequence[str]) -> str:
+    """The places that a goal demands, as text."""
+    return SEPARATOR.join(
+        " ".join(TABLE_WORD if block == TABLE else names[block] for block in chain)
+        for chain in goal_towers(goal)
+    )
+
+
+def read_problem(start: str, goal: str) -> Problem:
+    """A problem from its two texts; blocks are numbered in the order of the start text. For text written by this module."""
+    piles = [tower.split() for tower in start.split(SEPARATOR)]
+    names = tuple([name for tower in piles for name in tower])
+    number = {name: block for block, name in enumerate(names)}
+    facts = []
+    for chain in goal.split(SEPARATOR):
+        words = chain.split()
+        for under, name in pairwise(words):
+            facts.append(
+                Fact(ONTABLE, number[name]) if under == TABLE_WORD else Fact(ON, number[name], number[under])
+            )
+    below: list[int] = []
+    for tower in piles:
+        below += (TABLE, *range(len(below), len(below) + len(tower) - 1))
+    return Problem(names, tuple(below), Goal(tuple(facts), len(names)))
+
 
 NAMES = ("own", "colours", "letters", "mystery")
 
@@ -50,9 +256,6 @@ class Language:
         vocabulary: plain or mystery words.
         observation: ``natural`` or ``compact``.
 
-    Attributes:
-        clauses: facts and actions as clauses, shared by all problems in the same words.
-
     Raises:
         UnknownOption: ``compact`` with a block that is called ``table``.
     """
@@ -66,38 +269,47 @@ class Language:
         self.labels = labels
         self.vocabulary = vocabulary
         self.natural = observation == "natural"
-        self.clauses = clauses_of(vocabulary.name, self.natural)
-        self._numbers = {label: block for block, label in enumerate(labels)}
+        self._phrases = vocabulary.natural if self.natural else vocabulary.compact
         self._verbs = {word: verb for verb, word in vocabulary.verbs.items()}
+        self._blocks = [self._in_a_sentence(label) for label in labels]
+
+    def _in_a_sentence(self, label: str) -> str:
+        if not self.natural:
+            return label
+        if self.vocabulary is MYSTERY:
+            return f"object {label}"
+        return f"the {label} block" if label in COLOURS else f"block {label}"
 
     def block(self, block: int) -> str:
         """A block in a sentence."""
-        return self.clauses.block(self.labels[block])
+        return self._blocks[block]
 
     def fact(self, fact: Fact) -> str:
         """A fact as a clause."""
-        return self._clause(*fact)
+        predicate, block, under = fact
+        return self._phrases.facts[predicate].format(self._blocks[block], self._blocks[under])
 
     def action(self, operator: Operator) -> str:
         """The canonical action of an operator."""
-        return self._clause(*operator)
+        verb, block, under = operator
+        words = f"{self.vocabulary.verbs[verb]} {self.labels[block]}"
+        return words if under == TABLE else f"{words} {self.labels[under]}"
 
-    def operator(self, action: str) -> OperatorFields:
-        """The operator of a canonical action, the inverse of ``action``."""
-        words, numbers = action.split(" "), self._numbers
-        under = numbers[words[2]] if len(words) == 3 else TABLE
-        return self._verbs[words[0]], numbers[words[1]], under
-
-    def _clause(self, word: str, block: int, under: int) -> str:
-        """A predicate or verb with its blocks; ``TABLE`` stands where it has none."""
-        labels = self.labels
-        if under >= 0:
-            return self.clauses[word, labels[block], labels[under]]
-        return self.clauses[word, labels[block]] if block >= 0 else self.clauses[word,]
+    def operator(self, action: str) -> Operator | None:
+        """The operator of a canonical action, the inverse of ``action``; None for other texts."""
+        word, *names = action.split(" ")
+        verb = self._verbs.get(word)
+        if (
+            verb is None
+            or len(names) != OPERATOR_ARITY[verb]
+            or not all(name in self.labels for name in names)
+        ):
+            return None
+        return Operator(verb, *map(self.labels.index, names))
 
     def wish(self, fact: Fact) -> str:
         """A fact that the goal demands, as a clause."""
-        return self.clauses.phrases.wishes[fact.predicate].format(*self._arguments(fact))
+        return self._phrases.wishes[fact.predicate].format(*self._arguments(fact))
 
     def in_place(self, blocks: Sequence[int], goal: Goal) -> list[str]:
         """A part of a tower that stands as the goal wants it, from bottom to top, as clauses: where words are to hide towers, its facts."""
@@ -108,7 +320,7 @@ class Language:
 
     def act(self, operator: Operator) -> str:
         """An operator as the end of a sentence that starts with "I"."""
-        return self.clauses.phrases.acts[operator.verb].format(*self._arguments(operator))
+        return self._phrases.acts[operator.verb].format(*self._arguments(operator))
 
     def _arguments(self, thing: Fact | Operator) -> list[str]:
         return [self.block(block) for block in thing.arguments]
@@ -129,3 +341,45 @@ class Language:
             return f"goal: {', '.join(self.fact(fact) for fact in goal.facts)}"
         others = [self.fact(fact) for fact in goal.facts if fact.predicate not in (ON, ONTABLE)]
         return "goal: " + ", ".join([*filter(None, [write_goal(goal, self.labels)]), *others])
+
+
+_BETWEEN = str.maketrans("(),", "   ")
+
+
+class Command(NamedTuple):
+    """What an action asks for.
+
+    Attributes:
+        operator: None where the action could not be read.
+        problem: what is wrong with it as the agent reads it, "" if nothing is.
+    """
+
+    operator: Operator | None
+    problem: str = ""
+
+
+def read_command(action: str, labels: tuple[str, ...], vocabulary: Vocabulary) -> Command:
+    """Read one operator on blocks of these names; see ``read_words`` for its forms."""
+    found = read_words(action, vocabulary)
+    if found is None:
+        return Command(None, f"the action must be {vocabulary.usage()}")
+    verb, names = found
+    for name in names:
+        if name not in labels:
+            listed = ", ".join(labels)
+            return Command(None, f"there is no {vocabulary.thing} {name!a:.60}; there are {listed}")
+    return Command(Operator(verb, *map(labels.index, names)))
+
+
+def read_words(action: str, vocabulary: Vocabulary) -> tuple[str, tuple[str, ...]] | None:
+    """The operator and the names of its blocks, None if the text is no action of this vocabulary.
+
+    Case, white space, surrounding punctuation, brackets and commas are ignored, so PDDL's ``(stack a b)`` and ``Stack(a, b)`` are
+    read as well.
+    """
+    words = " ".join(action.strip(AROUND_ACTION).lower().translate(_BETWEEN).split())
+    for verb, form in vocabulary.grammar.items():
+        match = form.fullmatch(words)
+        if match is not None:
+            return verb, match.groups()
+    return None

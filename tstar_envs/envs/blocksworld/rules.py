@@ -1,46 +1,145 @@
-"""Rules of Blocksworld: a pure function from (view, state, action) to an outcome.
+"""Rules of Blocksworld: a pure function from (task, state, action) to an outcome.
 
-The view is the task under the conditions it is played in, with the texts of its states; what an operator does to a state is in
-``operators``.
+A task comes with the options that it is played under (``TaskView``). Operators themselves are in ``problem``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tstar_envs.envs.blocksworld.commands import read_command
-from tstar_envs.envs.blocksworld.operators import transition
-from tstar_envs.envs.blocksworld.state import State
-from tstar_envs.envs.blocksworld.text import GOAL_REACHED
-from tstar_envs.envs.blocksworld.view import TaskView
+from tstar_envs.envs.blocksworld import text
+from tstar_envs.envs.blocksworld.language import MYSTERY, PLAIN, Language, name_blocks, read_command
+from tstar_envs.envs.blocksworld.problem import (
+    SOLVER_SECONDS,
+    State,
+    Task,
+    legal_operators,
+    towers,
+    transition,
+)
+from tstar_envs.errors import SolverLimit
 from tstar_envs.outcome import Outcome
+from tstar_envs.state_hash import hash_state, state_hasher
+
+if TYPE_CHECKING:
+    from tstar_envs.envs.blocksworld.expert import Expert
+
+MOST_TASKS = 32  # with their experts, which remember plans
+
+
+class ViewOptions(NamedTuple):
+    """Options of an environment that change what it shows; see ``BlocksworldEnv``."""
+
+    names: str
+    observation: str
+    solver_seconds: float = SOLVER_SECONDS
+
+
+class TaskView:
+    """A task under the options of an environment; made by ``view_of``.
+
+    Attributes:
+        task: the task.
+        language: its words.
+        goal_text: the goal as the agent reads it.
+        solved_at_start: whether the goal holds before the first operator.
+    """
+
+    def __init__(self, task: Task, options: ViewOptions) -> None:
+        self.task, self._options = task, options
+        vocabulary = MYSTERY if options.names == "mystery" else PLAIN
+        self.language = Language(name_blocks(task.problem, options.names), vocabulary, options.observation)
+        self.goal_text = self.language.goal(task.problem.goal)
+        self.solved_at_start = task.problem.goal.holds(task.problem.start)
+        self._hasher = state_hasher(task.id)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskView:
+        return self  # an episode never changes it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return view_of, (self.task, self._options)
+
+    @cached_property
+    def expert(self) -> Expert:
+        """Expert of the task, made when it is first asked for."""
+        from tstar_envs.envs.blocksworld.expert import (
+            Expert,  # with the planner, which most episodes never need
+        )
+
+        return Expert(self.task.problem, self.language, self._options.solver_seconds)
+
+    @cached_property
+    def optimal_length(self) -> int | None:
+        """Operators of a shortest plan from the start, None where the planner gives up."""
+        if self.task.optimal_length is not None:
+            return self.task.optimal_length
+        try:
+            return self.expert.distance(self.task.problem.start)
+        except SolverLimit:
+            return None
+
+    def observation(self, state: State) -> str:
+        """Text of a state."""
+        return text.render(self.language, state)
+
+    def admissible(self, state: State) -> tuple[str, ...]:
+        """Actions of all legal operators."""
+        return tuple(map(self.language.action, legal_operators(state, towers(state))))
+
+    def key(self, state: State) -> str:
+        """Key of a state, equal exactly for equal states."""
+        return hash_state(self._hasher, self.fingerprint(state).encode("ascii"))
+
+    def fingerprint(self, state: State) -> str:
+        """State as text."""
+        return str(state)
+
+
+@lru_cache(maxsize=MOST_TASKS)
+def view_of(task: Task, options: ViewOptions) -> TaskView:
+    """View of a task, shared by all environments of the process, so that no plan is searched for twice."""
+    return TaskView(task, options)
 
 
 def apply(view: TaskView, state: State, action: str) -> Outcome[State]:
     """What an action does."""
-    observation, admissible, key, towers = view.show(state)
-    if action not in admissible:
-        unchanged = Outcome(state, observation, "", admissible=admissible, state_key=key)
-        command = read_command(action, view.language.labels, view.language.vocabulary)
-        if command.operator is None:
-            return _refused(unchanged, command.problem)
-        action = view.language.action(command.operator)
-        if action not in admissible:
-            reason = view.language.refusal(state, command.operator)
-            return _refused(replace(unchanged, action=action), reason)
+    language = view.language
+    # The canonical form first: names of blocks may hold signs that reading an action takes off.
+    operator, problem = language.operator(action), ""
+    if operator is None:
+        operator, problem = read_command(action, language.labels, language.vocabulary)
+    if operator is None:
+        return _refused(view, state, "", problem)
+    action = language.action(operator)
+    if reason := language.refusal(state, operator):
+        return _refused(view, state, action, reason)
     if view.solved_at_start:  # any legal operator ends the episode, and none spoils it
-        text = f"{observation}\n{GOAL_REACHED}"
-        return Outcome(state, text, action, "", "", True, True, 1.0, admissible=admissible, state_key=key)
-    operator = view.language.operator(action)
+        return _reached(_outcome(view, state, action))
     after = transition(state, operator)
-    observation, admissible, key, _ = view.shown.get(after) or view.show_after(after, towers, operator)
-    solved, score = view.task.problem.goal.holds(after), 0.0
-    if solved:
-        observation, score = f"{observation}\n{GOAL_REACHED}", 1.0
-    # By place: by name it takes longer.
-    return Outcome(after, observation, action, "", action, solved, solved, score, None, 0.0, admissible, key)
+    outcome = _outcome(view, after, action)
+    outcome.effect_key = action
+    return _reached(outcome) if view.task.problem.goal.holds(after) else outcome
 
 
-def _refused(unchanged: Outcome[State], reason: str) -> Outcome[State]:
+def _refused(view: TaskView, state: State, action: str, reason: str) -> Outcome[State]:
+    unchanged = _outcome(view, state, action)
     observation = f"Invalid action: {reason}.\n{unchanged.observation}"
     return replace(unchanged, observation=observation, invalid_reason=reason)
+
+
+def _reached(outcome: Outcome[State]) -> Outcome[State]:
+    observation = f"{outcome.observation}\n{text.GOAL_REACHED}"
+    return replace(outcome, observation=observation, terminated=True, success=True, score=1.0)
+
+
+def _outcome(view: TaskView, state: State, action: str) -> Outcome[State]:
+    """An outcome that shows a state, without effect."""
+    return Outcome(
+        state,
+        view.observation(state),
+        action,
+        admissible=view.admissible(state),
+        state_key=view.key(state),
+    )

@@ -1,127 +1,48 @@
-"""Observations of Blocksworld: states in words, and the admissible actions.
-
-A step changes one tower by its top block. So a tower in words holds the one below its top block, and the states of an episode share
-the words of the towers that they share: taking a block finds the rest written already, stacking one writes one tower anew.
-"""
+"""Texts: observations, the prompt, and a picture of the towers."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 
-from tstar_envs.envs.blocksworld.clauses import BlockClauses
-from tstar_envs.envs.blocksworld.compact_notation import SEPARATOR
-from tstar_envs.envs.blocksworld.facts import HANDEMPTY
-from tstar_envs.envs.blocksworld.language import Language
-from tstar_envs.envs.blocksworld.operators import PUT_DOWN, STACK, OperatorFields
-from tstar_envs.envs.blocksworld.state import HAND, State, towers
-from tstar_envs.envs.blocksworld.vocabularies import COLOURS, PLAIN
+from tstar_envs.envs.blocksworld.language import COLOURS, PLAIN, Language, Vocabulary, write_towers
+from tstar_envs.envs.blocksworld.problem import (
+    CLEAR,
+    HANDEMPTY,
+    HOLDING,
+    ON,
+    ONTABLE,
+    Fact,
+    State,
+    held_block,
+    towers,
+)
 
 OBSERVATIONS = ("natural", "compact")
 GOAL_REACHED = "The goal is reached."
 
-# A tower in words: its bottom block, its top block, the tower below that (None if it is the table), the words, the action that takes
-# its top, the top's name. Plain tuples, so that the garbage collector leaves them alone.
-TowerText: TypeAlias = tuple[int, int, Any, str, str, str]
-# Those of a state, in the order of their bottom blocks; the held block is in none.
-TowerTexts: TypeAlias = tuple[TowerText, ...]
 
+def render(language: Language, state: State) -> str:
+    """Observation of a state: the hand, then the towers in the order of their bottom blocks.
 
-class Renderer:
-    """Writes the states of one problem.
-
-    Does what the function ``text.render`` does in other families, and keeps the parts that states share.
+    Natural, and mystery in both styles: every fact that holds, each tower from its top down. Compact: ``language.write_towers``.
 
     Args:
-        language: its words.
+        language: words of the problem.
+        state: to be written.
     """
-
-    def __init__(self, language: Language) -> None:
-        clauses = language.clauses
-        self._blocks: list[BlockClauses] = [clauses.blocks[label] for label in language.labels]
-        self._compact = not language.natural and language.vocabulary is PLAIN
-        if self._compact:
-            self._before, self._after_hand, self._separator, self._end = (
-                "hand: ",
-                " | towers: ",
-                SEPARATOR,
-                "",
-            )
-        elif language.natural:
-            self._before, self._after_hand, self._separator, self._end = "State: ", ", ", ", ", "."
-        else:
-            self._before, self._after_hand, self._separator, self._end = "state: ", ", ", ", ", ""
-        hand = "empty" if self._compact else clauses[HANDEMPTY,]
-        self._nothing_held = f"{self._before}{hand}{self._after_hand}"
-
-    def towers(self, state: State) -> TowerTexts:
-        """The towers of a state in words."""
-        found = []
-        for tower in towers(state):
-            text = None
-            for block in tower:
-                text = self._on_top(block, text)
-            found.append(text)
-        return tuple(found)  # type: ignore[arg-type]  # no tower is empty
-
-    def towers_after(self, before: TowerTexts, operator: OperatorFields) -> TowerTexts:
-        """The towers after a legal operator, from those before it: only one of them is written anew."""
-        verb, block, under = operator
-        found = list(before)
-        if verb == PUT_DOWN:
-            found.append(self._on_top(block, None))
-            found.sort()  # by bottom blocks, of which no two are the same
-            return tuple(found)
-        top = under if verb == STACK else block
-        for place, tower in enumerate(before):
-            if tower[1] == top:
-                if verb == STACK:
-                    found[place] = self._on_top(block, tower)
-                elif tower[2] is None:
-                    del found[place]
-                else:
-                    found[place] = tower[2]
-                break
-        return tuple(found)
-
-    def _on_top(self, block: int, tower: TowerText | None) -> TowerText:
-        """A tower with one more block; None stands for the table."""
-        clauses = self._blocks[block]
-        label = clauses.label
-        if tower is None:
-            text = label if self._compact else f"{clauses.clear}{clauses.on_table}"
-            return block, block, None, text, clauses.pick_up, label
-        bottom, top, _, lower, _, under = tower
-        place, take = clauses.on[under]
-        if self._compact:
-            return bottom, block, tower, f"{lower} {label}", take, label
-        # What stands below is written without the clause that its top is clear.
-        text = f"{clauses.clear}{place}{lower[self._blocks[top].clear_length :]}"
-        return bottom, block, tower, text, take, label
-
-    def render(self, state: State, piles: TowerTexts) -> tuple[str, tuple[str, ...]]:
-        """The observation of a state, and its admissible actions.
-
-        The text names what the hand holds, then the towers in the order of their bottom blocks. Natural, and mystery in both styles: every
-        fact that holds, each tower from its top down. Compact: ``compact_notation``. Actions are in the order of
-        ``operators.legal_operators``.
-
-        Args:
-            state: to be written.
-            piles: its towers.
-        """
-        actions: tuple[str, ...]
-        if HAND in state:
-            clauses = self._blocks[state.index(HAND)]
-            stack = clauses.stack
-            hand = clauses.label if self._compact else clauses.held
-            head = f"{self._before}{hand}{self._after_hand}"
-            actions = (clauses.put_down, *[stack[tower[5]] for tower in piles])
-        else:
-            head, actions = self._nothing_held, tuple([tower[4] for tower in piles])
-        if self._compact or piles:
-            return f"{head}{self._separator.join([tower[3] for tower in piles])}{self._end}", actions
-        return f"{head.removesuffix(self._separator)}{self._end}", actions
+    piles, held = towers(state), held_block(state)
+    if not language.natural and language.vocabulary is PLAIN:
+        hand = "empty" if held is None else language.labels[held]
+        return f"hand: {hand} | towers: {write_towers(piles, language.labels)}"
+    facts = [Fact(HANDEMPTY) if held is None else Fact(HOLDING, held)]
+    for tower in piles:
+        facts.append(Fact(CLEAR, tower[-1]))
+        facts += [Fact(ON, block, under) for under, block in reversed([*pairwise(tower)])]
+        facts.append(Fact(ONTABLE, tower[0]))
+    clauses = ", ".join(map(language.fact, facts))
+    return f"State: {clauses}." if language.natural else f"state: {clauses}"
 
 
 # As terminals call the colours of blocks; black and white get a ground on which they are seen.
@@ -141,3 +62,68 @@ def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int
         for word in re.finditer(r"[a-z]+", observation)
         if word[0] in labels and word[0] in COLOURS
     ]
+
+
+_TASK = {
+    "plain": "You move blocks with one hand, which holds one block at a time, until every fact of the goal holds.",
+    "mystery": "You change facts about objects by four actions until every fact of the goal holds.",
+}
+_ACTIONS = {
+    "plain": (
+        "pick-up X: take block X from the table; X must be clear (nothing on it) and the hand empty",
+        "put-down X: put block X, which you hold, on the table",
+        "stack X Y: put block X, which you hold, on block Y; Y must be clear",
+        "unstack X Y: take block X off block Y; X must be on Y and clear, and the hand empty",
+    ),
+    "mystery": (
+        "attack X: needs province X, planet X and harmony; then pain X holds, and these three no longer hold",
+        "succumb X: needs pain X; then province X, planet X and harmony hold, and pain X no longer holds",
+        "overcome X Y: needs pain X and province Y; then harmony, province X and X craves Y hold, and these two no longer hold",
+        "feast X Y: needs X craves Y, province X and harmony; then pain X and province Y hold, and these three no longer hold",
+    ),
+}
+_COMPACT = (
+    "States and goals are written tower by tower, each from bottom to top: `red blue / green` means that blue is on red. A goal says "
+    "only what must be on what; the word table in front of a tower demands that its lowest block is on the table."
+)
+_CONSIDER = {
+    "plain": "what is in the way and what you do next",
+    "mystery": "what must still hold and what you do next",
+}
+_FORMS = {
+    "react": "In each turn write one thought and one action:\nThought: {consider}\nAction: one of\n{actions}",
+    "tags": "In each turn reason inside <think> and </think>, then write one action inside <action> and </action>:\n{actions}",
+}
+
+
+def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int | None) -> str:
+    """The rules and the grammar of actions as an agent reads them; ``horizon`` is None where it differs from task to task."""
+    actions = "\n".join(f"  {line}" for line in _ACTIONS[vocabulary.name])
+    parts = [
+        _TASK[vocabulary.name],
+        _FORMS[style].format(actions=actions, consider=_CONSIDER[vocabulary.name]),
+    ]
+    if observation == "compact" and vocabulary is PLAIN:
+        parts.append(_COMPACT)
+    turns = "The number of turns is limited." if horizon is None else f"You have {horizon} turns."
+    parts.append(f"X and Y are names. An impossible action changes nothing and costs a turn. {turns}")
+    return "\n".join(parts)
+
+
+def picture(state: State, labels: Sequence[str]) -> str:
+    """Towers side by side on the table, and what the hand holds.
+
+    Args:
+        state: to be shown.
+        labels: names of the blocks.
+    """
+    piles = [[labels[block] for block in tower] for tower in towers(state)]
+    widths = [max(map(len, pile)) for pile in piles]
+    layers = zip_longest(*piles, fillvalue="")  # from the table up
+    rows = [
+        "  ".join(name.center(width) for name, width in zip(layer, widths, strict=True)).rstrip()
+        for layer in layers
+    ]
+    held = held_block(state)
+    table = "-" * (sum(widths) + 2 * max(0, len(widths) - 1))
+    return "\n".join([*reversed(rows), table, f"hand: {'empty' if held is None else labels[held]}"])

@@ -1,0 +1,376 @@
+"""Expert: an optimal plan from any state, its thoughts, and the distance to the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from tstar_envs.envs.blocksworld.language import Language
+from tstar_envs.envs.blocksworld.problem import (
+    ANYWHERE,
+    CLEAR,
+    HOLDING,
+    ON,
+    ONTABLE,
+    PICK_UP,
+    PUT_DOWN,
+    SOLVER_SECONDS,
+    STACK,
+    TABLE,
+    UNSTACK,
+    Fact,
+    Goal,
+    Operator,
+    Problem,
+    State,
+    fact_holds,
+    goal_towers,
+    held_block,
+    legal_operators,
+    towers,
+    transition,
+)
+from tstar_envs.envs.blocksworld.solver import Step, blocks_to_move, optimal_plan
+from tstar_envs.stable_random import StableRandom
+
+
+def tower_progress(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
+    """The clauses in front of the operator on ``block``: lists of blocks that are in place, from bottom to top, and facts.
+
+    With an empty hand the wanted towers are gone through until one is found that ``block`` goes on with, with a block in
+    the hand only the part of its own tower that must stand first. A fact is where the next block of a tower is, or what
+    stands on that block or on its place; none says where a covered block is that is wanted on the table.
+    """
+    above = {under: block for block, under in enumerate(state) if under >= 0}
+    must = blocks_to_move(state, goal)
+    held = held_block(state)
+    for chain in goal_towers(goal):
+        if held is not None and held not in chain:
+            continue
+        wanted = [b for b in chain if b != TABLE]
+        if held is not None:
+            wanted = wanted[: wanted.index(held)]
+        standing = list(takewhile(lambda b: not must[b], wanted))
+        if standing:
+            yield standing
+        if len(standing) == len(wanted):
+            if held is not None and wanted and wanted[-1] in above:
+                yield Fact(ON, above[wanted[-1]], wanted[-1])
+            continue
+        following = wanted[len(standing)]
+        support = goal.below[following]
+        if support == TABLE and following in above:
+            continue
+        yield Fact(ON, following, state[following]) if state[following] >= 0 else Fact(ONTABLE, following)
+        covers = [Fact(ON, above[b], b) for b in (following, support) if b in above]
+        yield from covers
+        if held is None and following == block and not covers:
+            return
+
+
+Wordings = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """The reasons.
+
+    Attributes:
+        to_block: take a block that goes onto its block next.
+        to_table: take one that goes to its last place, the table or the hand.
+        clear_away: take one that stands on what a demand needs.
+        clear_between: take one that stands between two blocks that must touch.
+        place: put a block onto its block.
+        place_on_table: put one on the table, where it must be.
+        base: put one down that may be anywhere and that another must be on.
+        wait: put one down that has to wait for the place it must have.
+        aside: put one down of which the goal demands no place.
+        hold_later: put one down that must be in the hand in the end.
+        mistakes: a reason for a wrong operator.
+    """
+
+    to_block: Wordings
+    to_table: Wordings
+    clear_away: Wordings
+    clear_between: Wordings
+    place: Wordings
+    place_on_table: Wordings
+    base: Wordings
+    wait: Wordings
+    aside: Wordings
+    hold_later: Wordings
+    mistakes: tuple[str, ...]
+
+
+_PLAIN = Thoughts(
+    to_block=(
+        "{w} and both are free, so I {a}.",
+        "{w}, and that can be done now: I {a}.",
+        "Next, {w}. I {a}.",
+        "{x} can go to {y}: I {a}.",
+    ),
+    to_table=(
+        "{w}, so I {a}.",
+        "{w}, and nothing is in the way: I {a}.",
+        "Next, {w}. I {a}.",
+        "{x} can go to its place: I {a}.",
+    ),
+    clear_away=(
+        "{w}, but {x} is in the way, so I {a}.",
+        "{x} is in the way, because {w}: I {a}.",
+        "First {x} has to go, because {w}. I {a}.",
+        "{w}; {x} comes off first: I {a}.",
+    ),
+    clear_between=(
+        "{w}, but {z} is between them, so I {a}.",
+        "{z} is between {x} and {y}, and {w}: I {a}.",
+        "First {z} has to go, because {w}. I {a}.",
+        "{w}; {z} has to come out from between them: I {a}.",
+    ),
+    place=(
+        "{w} and {y} is ready, so I {a}.",
+        "I have {x} and {w}: I {a}.",
+        "{y} is ready. I {a}.",
+        "It is time: {w}. I {a}.",
+    ),
+    place_on_table=(
+        "{w}, so I {a}.",
+        "I have {x} and {w}: I {a}.",
+        "That is the place of {x}. I {a}.",
+        "It is time: {w}. I {a}.",
+    ),
+    base=(
+        "{w}, and {y} may be anywhere, so I {a}.",
+        "{y} comes first, because {w}: I {a}.",
+        "{y} bears what the goal wants on it. I {a}.",
+        "Something of the goal begins with {y}: I {a}.",
+    ),
+    wait=(
+        "{w}, but {y} is not ready, so I {a}.",
+        "{y} is not ready for {x} yet: I {a}.",
+        "{x} has to wait, since {y} is not ready. I {a}.",
+        "Not yet: {w}, but only later. I {a}.",
+    ),
+    aside=(
+        "{x} may be anywhere, so I {a}.",
+        "The goal needs no place for {x}: I {a}.",
+        "{x} is only in the way. I {a}.",
+        "{x} goes aside: I {a}.",
+    ),
+    hold_later=(
+        "{w} in the end, but others have to be moved first, so I {a}.",
+        "{x} has to wait, since others have to be moved first. I {a}.",
+        "Not yet: {w}, but only in the end. I {a}.",
+        "Others come first, and {x} again later: I {a}.",
+    ),
+    mistakes=(
+        "I {a} next.",
+        "It looks right to {a} now.",
+        "{x} comes next: I {a}.",
+        "I want {x} elsewhere, so I {a}.",
+    ),
+)
+
+_FIRST: Wordings = (
+    "{w}, but first I {a}.",
+    "Before that can be I {a}: {w}.",
+    "First I {a}, because {w}.",
+    "{w}; for that I {a} now.",
+)
+_NOW: Wordings = (
+    "{w}, so I {a}.",
+    "{w}, and now it can: I {a}.",
+    "It is time: {w}. I {a}.",
+    "I {a}, because {w}.",
+)
+_LATER: Wordings = (
+    "{w}, but not yet, so I {a}.",
+    "It is too early for that: {w}. I {a}.",
+    "Not yet: {w}, but only later. I {a}.",
+    "{x} has to wait: I {a}.",
+)
+_MYSTERY = Thoughts(
+    to_block=_NOW,
+    to_table=_NOW,
+    clear_away=_FIRST,
+    clear_between=_FIRST,
+    place=_NOW,
+    place_on_table=_NOW,
+    base=_FIRST,
+    wait=_LATER,
+    aside=(
+        "The goal needs {h} no more, so I {a}.",
+        "{h} is not needed now: I {a}.",
+        "I end {h}. I {a}.",
+        "Enough of {h}: I {a}.",
+    ),
+    hold_later=_LATER,
+    mistakes=_PLAIN.mistakes[:3],
+)
+
+THOUGHTS: Mapping[str, Thoughts] = {"plain": _PLAIN, "mystery": _MYSTERY}
+
+
+WORDINGS = 4
+NOTHING_LEFT = "The goal holds already, so any operator ends the task."
+
+
+def explain(goal: Goal, language: Language, state: State, step: Step, last: bool, wording: int) -> str:
+    """The thought before a step.
+
+    Args:
+        goal: of the plan.
+        language: words of the problem.
+        state: before the step.
+        step: of an optimal plan.
+        last: whether the goal holds after it.
+        wording: counts modulo ``WORDINGS``.
+    """
+    clauses: list[str] = []
+    for found in tower_progress(goal, state, step.operator.block):
+        clauses += language.in_place(found, goal) if isinstance(found, list) else [language.fact(found)]
+    wordings, fact = _reason(goal, language, state, step, last)
+    decision = say(language, wordings, wording % WORDINGS, fact, step.operator)
+    if not clauses:
+        return decision
+    return _sentence(language, f"{'; '.join(dict.fromkeys(clauses))}. {decision}")  # a fact once only
+
+
+def _reason(
+    goal: Goal, language: Language, state: State, step: Step, last: bool
+) -> tuple[tuple[str, ...], Fact]:
+    """Why a step is taken: the wordings of the reason, and the fact that it is about."""
+    block = step.operator.block
+    wanted = goal.below[block]
+    thoughts = THOUGHTS[language.vocabulary.name]
+    place = Fact(ON, block, wanted) if wanted >= 0 else Fact(ONTABLE, block)
+    if step.operator.verb in (PICK_UP, UNSTACK):
+        if step.final and wanted != ANYWHERE:
+            return (thoughts.to_block if wanted >= 0 else thoughts.to_table), place
+        if block == goal.held and last:
+            return thoughts.to_table, Fact(HOLDING, block)
+        freed = _freed(goal, state, block)
+        return (thoughts.clear_between if freed.block == block else thoughts.clear_away), freed
+    if block == goal.held:
+        return thoughts.hold_later, Fact(HOLDING, block)
+    if wanted == ANYWHERE:
+        upper = next((b for b, under in enumerate(goal.below) if under == block), None)
+        return (thoughts.aside, place) if upper is None else (thoughts.base, Fact(ON, upper, block))
+    if step.operator.verb == STACK:
+        return thoughts.place, place
+    return (thoughts.place_on_table if wanted == TABLE else thoughts.wait), place
+
+
+def _freed(goal: Goal, state: State, block: int) -> Fact:
+    """The fact of the goal for which ``block`` is taken away: the first that does not hold and needs something below it.
+
+    One of another block is preferred. There is one: an optimal plan takes a block away, and not to its last place, for others only.
+    """
+    below = set()
+    under = state[block]
+    while under >= 0:
+        below.add(under)
+        under = state[under]
+    open_facts = [
+        fact
+        for fact in goal.facts
+        if (fact.block in below or fact.under in below) and not fact_holds(state, fact)
+    ]
+    return min(open_facts, key=lambda fact: fact.block == block)
+
+
+def say(language: Language, wordings: tuple[str, ...], wording: int, fact: Fact, operator: Operator) -> str:
+    """One of the wordings of a reason, about a fact and an operator."""
+    block, beneath = operator.block, operator.under if operator.under >= 0 else operator.block
+    under = fact.under if fact.under >= 0 else fact.block
+    text = wordings[wording].format(
+        w=language.wish(fact),
+        x=language.block(block),
+        y=language.block(under),
+        z=language.block(beneath),
+        a=language.act(operator),
+        h=language.fact(Fact(HOLDING, block)),
+    )
+    return _sentence(language, text)
+
+
+def _sentence(language: Language, text: str) -> str:
+    return text[0].upper() + text[1:] if language.natural else text
+
+
+MOST_KNOWN = 256  # states of a problem whose plans are remembered
+
+
+class Expert:
+    """Plays one problem. A plan, once found, is remembered for all states on it.
+
+    Args:
+        problem: to be played.
+        language: its words.
+        solver_seconds: bound of a search for a plan.
+
+    Attributes:
+        known: of states on plans that were found, the operators left and the first step; ``MOST_KNOWN`` states at most.
+    """
+
+    def __init__(self, problem: Problem, language: Language, solver_seconds: float = SOLVER_SECONDS) -> None:
+        self._goal = problem.goal
+        self._language = language
+        self._seconds = solver_seconds
+        self.known: dict[State, tuple[int, Step | None]] = {}
+
+    def first_step(self, state: State) -> Step | None:
+        """The first step of the optimal plan, None where the goal holds; SolverLimit if the planner gives up."""
+        return self._plan(state)[1]
+
+    def distance(self, state: State) -> int:
+        """Operators left to the goal on an optimal plan; SolverLimit if the planner gives up."""
+        return self._plan(state)[0]
+
+    def _plan(self, state: State) -> tuple[int, Step | None]:
+        found = self.known.get(state)
+        if found is None:
+            plan = optimal_plan(state, self._goal, self._seconds)
+            if len(self.known) + len(plan) >= MOST_KNOWN:
+                self.known.clear()
+            # The plan of a later state is the rest of this one (see the solver), so an episode is planned once.
+            passed = state
+            for position, step in enumerate(plan):
+                self.known[passed] = (len(plan) - position, step)
+                passed = transition(passed, step.operator)
+            self.known[passed] = (0, None)
+            found = (len(plan), plan[0] if plan else None)  # another thread may have made room meanwhile
+        return found
+
+    def next_step(self, state: State, wording: int = 0) -> tuple[str, str]:
+        """The expert's thought and action; ``wording`` counts modulo 4."""
+        left, step = self._plan(state)
+        if step is None:  # the goal holds at the start
+            return NOTHING_LEFT, self._language.action(legal_operators(state, towers(state))[0])
+        thought = explain(self._goal, self._language, state, step, left == 1, wording)
+        return thought, self._language.action(step.operator)
+
+    def mistake(self, state: State, rng: StableRandom) -> tuple[str, str]:
+        """A legal operator that does not lead nearer to the goal; where every legal one does, one that is not possible."""
+        now = self.distance(state)
+        wrong = [
+            operator
+            for operator in legal_operators(state, towers(state))
+            if self.distance(transition(state, operator)) >= now
+        ]
+        operator = rng.choice(wrong or _impossible(state))
+        wordings = (rng.choice(THOUGHTS[self._language.vocabulary.name].mistakes),)
+        thought = say(self._language, wordings, 0, Fact(CLEAR, operator.block), operator)
+        return thought, self._language.action(operator)
+
+
+def _impossible(state: State) -> list[Operator]:
+    """Operators that somebody may try in vain.
+
+    With a block in hand: to take another one. Else: to take one that is covered, or to put down what is not held.
+    """
+    held = held_block(state)
+    others = [under for under in state if under >= 0] if held is None else range(len(state))
+    found = [Operator(PICK_UP, block) for block in others if block != held]
+    return found or [Operator(PUT_DOWN, 0) if held is None else Operator(PICK_UP, held)]
