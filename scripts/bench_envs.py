@@ -65,7 +65,9 @@ BENCHES = (
     Bench("tstar/Sokoban-medium", 0.25, WORDS, lambda n: generate_level(f"bench/{n}", "medium"), 3.0),
     Bench("tstar/Sokoban-hard", 0.25, WORDS, lambda n: generate_level(f"bench/{n}", "hard"), 30.0),
     Bench("tstar/Blocksworld-stack", 0.25, (), lambda n: next(fresh_problems(f"bench/{n}", "stack")), 5.0),
-    Bench("tstar/Blocksworld-unstack", 0.25, (), lambda n: next(fresh_problems(f"bench/{n}", "unstack")), 5.0),
+    Bench(
+        "tstar/Blocksworld-unstack", 0.25, (), lambda n: next(fresh_problems(f"bench/{n}", "unstack")), 5.0
+    ),
 )
 
 

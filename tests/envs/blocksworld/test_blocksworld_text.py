@@ -40,7 +40,7 @@ def test_what_is_written(state: State, style: tuple[str, bool]) -> None:
     """Every fact that holds, no other, and each tower from its top down; or the towers of ``compact`` from their bottoms up."""
     words = language(state, style)
     labels, held = words.labels, held_block(state)
-    text = render(words, state)
+    text = render(words, state, towers(state))
     if style == ("plain", False):
         hand, piles = text.removeprefix("hand: ").split(" | towers: ")
         assert hand == ("empty" if held is None else labels[held])

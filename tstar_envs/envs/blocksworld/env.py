@@ -13,7 +13,7 @@ from tstar_envs.data.locate import PathLike, chosen_path
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld import rules, text
 from tstar_envs.envs.blocksworld.language import MYSTERY, NAMES, PLAIN, Vocabulary, read_words
-from tstar_envs.envs.blocksworld.problem import SOLVER_SECONDS, Problem, State, Task
+from tstar_envs.envs.blocksworld.problem import SOLVER_SECONDS, Problem, State, Task, towers
 from tstar_envs.envs.blocksworld.rules import TaskView, ViewOptions, view_of
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped
 from tstar_envs.errors import ResetNeeded, SolverLimit
@@ -173,7 +173,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         return rules.apply(view, state, action)
 
     def _admissible(self, view: TaskView, state: State) -> Sequence[str]:
-        return view.admissible(state)
+        return view.admissible(state, towers(state))
 
     def _state_fingerprint(self, view: TaskView, state: State) -> str:
         return view.fingerprint(state)

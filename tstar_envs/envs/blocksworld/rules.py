@@ -15,6 +15,7 @@ from tstar_envs.envs.blocksworld.problem import (
     SOLVER_SECONDS,
     State,
     Task,
+    Towers,
     legal_operators,
     towers,
     transition,
@@ -82,11 +83,11 @@ class TaskView:
 
     def observation(self, state: State) -> str:
         """Text of a state."""
-        return text.render(self.language, state)
+        return text.render(self.language, state, towers(state))
 
-    def admissible(self, state: State) -> tuple[str, ...]:
-        """Actions of all legal operators."""
-        return tuple(map(self.language.action, legal_operators(state, towers(state))))
+    def admissible(self, state: State, piles: Towers) -> tuple[str, ...]:
+        """Actions of all legal operators; ``piles`` are the towers of the state."""
+        return tuple(map(self.language.action, legal_operators(state, piles)))
 
     def key(self, state: State) -> str:
         """Key of a state, equal exactly for equal states."""
@@ -136,10 +137,11 @@ def _reached(outcome: Outcome[State]) -> Outcome[State]:
 
 def _outcome(view: TaskView, state: State, action: str) -> Outcome[State]:
     """An outcome that shows a state, without effect."""
+    piles = towers(state)
     return Outcome(
         state,
-        view.observation(state),
+        text.render(view.language, state, piles),
         action,
-        admissible=view.admissible(state),
+        admissible=view.admissible(state, piles),
         state_key=view.key(state),
     )

@@ -15,6 +15,7 @@ from tstar_envs.envs.blocksworld.problem import (
     ONTABLE,
     Fact,
     State,
+    Towers,
     held_block,
     towers,
 )
@@ -23,7 +24,7 @@ OBSERVATIONS = ("natural", "compact")
 GOAL_REACHED = "The goal is reached."
 
 
-def render(language: Language, state: State) -> str:
+def render(language: Language, state: State, piles: Towers) -> str:
     """Observation of a state: the hand, then the towers in the order of their bottom blocks.
 
     Natural, and mystery in both styles: every fact that holds, each tower from its top down. Compact: ``language.write_towers``.
@@ -31,8 +32,9 @@ def render(language: Language, state: State) -> str:
     Args:
         language: words of the problem.
         state: to be written.
+        piles: its towers.
     """
-    piles, held = towers(state), held_block(state)
+    held = held_block(state)
     if not language.natural and language.vocabulary is PLAIN:
         hand = "empty" if held is None else language.labels[held]
         return f"hand: {hand} | towers: {write_towers(piles, language.labels)}"
