@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tstar_envs.envs.alfworld.game import commands
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.planner import Errand
-from tstar_envs.envs.alfworld.state import NOTHING, Household
+from tstar_envs.envs.alfworld import commands
+from tstar_envs.envs.alfworld.commands import situation
+from tstar_envs.envs.alfworld.expert import Errand
+from tstar_envs.envs.alfworld.game import NOTHING, Game, Household
 from tstar_envs.stable_random import StableRandom
 
 INVALID = "invalid"

@@ -11,11 +11,10 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from tstar_envs.envs.alfworld import text
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.transitions import transition
-from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.published.textworld_game import FEATURE, TextWorldGame
-from tstar_envs.envs.alfworld.state import Answer
+from tstar_envs.envs.alfworld.commands import situation, transition
+from tstar_envs.envs.alfworld.engine import FEATURE, TextWorldGame
+from tstar_envs.envs.alfworld.game import Answer
+from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.errors import MissingExtra
 from tstar_envs.stable_random import StableRandom
 

@@ -29,14 +29,12 @@ from typing import Any
 from alfworld_lockstep import memoise_original
 from spread import spread
 
+from tstar_envs.envs.alfworld.engine import TextWorldGame, game_data, write_scene_files
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.game.scene import Scene
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
-from tstar_envs.envs.alfworld.published.export import game_data, write_scene_files
-from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.published.textworld_game import TextWorldGame
-from tstar_envs.envs.alfworld.task import Task, task_set
-from tstar_envs.envs.alfworld.task_types import TASK_TYPES
+from tstar_envs.envs.alfworld.published import read_game
+from tstar_envs.envs.alfworld.rooms import TASK_TYPES, Scene
+from tstar_envs.envs.alfworld.tasks import Task, task_set
 from tstar_envs.stable_random import StableRandom
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"

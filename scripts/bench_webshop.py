@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from spread import spread
 
-from tstar_envs.envs.webshop.catalogue.plan import webshop_home
 from tstar_envs.envs.webshop.env import WebShopEnv
+from tstar_envs.envs.webshop.stores import webshop_home
 from tstar_envs.envs.webshop.tasks import load_shop
 
 # Per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores).

@@ -13,9 +13,8 @@ import argparse
 from collections import Counter
 
 from tstar_envs import EnvEntry, find_entry, list_envs
-from tstar_envs.envs.search_qa.metrics import exact_match, normalize_answer
-from tstar_envs.envs.search_qa.task import Task
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.question_sets import exact_match, normalize_answer
+from tstar_envs.envs.search_qa.tasks import Task, load_set
 
 
 def score(answers: list[str], asked: list[Task]) -> float:

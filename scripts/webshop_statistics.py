@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tstar_envs.envs.webshop.catalogue.product import Product
-from tstar_envs.envs.webshop.inspection import wanted_options
+from tstar_envs.envs.webshop.catalogue import Product
+from tstar_envs.envs.webshop.expert import wanted_options
 from tstar_envs.envs.webshop.reward import score
 from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.tasks import load_shop

@@ -16,7 +16,7 @@ from tstar_envs.bench.failures import AGENT, ENVIRONMENT, failure, failure_of
 from tstar_envs.bench.runner import Seat, Setting, play_all, play_episode, play_missing
 from tstar_envs.bench.usage import Call
 from tstar_envs.bench.what_agents_see import bind_agent
-from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
 

@@ -16,7 +16,7 @@ from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, require_one_
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, read_episodes
-from tstar_envs.envs.search_qa.search.service import HttpSearcher
+from tstar_envs.envs.search_qa.service import HttpSearcher
 
 SLOW_AGENT = """
 import time
@@ -55,7 +55,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many tries of a service that does not answer, with shorter pauses between them."""
     searcher = partial(HttpSearcher, pause_seconds=0.01)
-    monkeypatch.setattr("tstar_envs.envs.search_qa.search.service.HttpSearcher", searcher)
+    monkeypatch.setattr("tstar_envs.envs.search_qa.service.HttpSearcher", searcher)
 
 
 def base(*more: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 from cli_process import Call, call_main
 
 from tstar_envs import read_episodes
-from tstar_envs.envs.search_qa.search.service import HttpSearcher
+from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_envs.envs.sokoban import level, rules
 
 AGENTS = """
@@ -367,7 +367,7 @@ def test_what_cannot_be_played_is_listed_apart_from_what_differs(
     assert not found and report["as_recorded"] == 2 and [f["task"] for f in report["failed"]] == ["gone"]
     assert "UnknownTask: no task 'gone'" in report["failed"][0]["error"]
     monkeypatch.setattr(
-        "tstar_envs.envs.search_qa.search.service.HttpSearcher",
+        "tstar_envs.envs.search_qa.service.HttpSearcher",
         partial(HttpSearcher, tries=1, pause_seconds=0.0),
     )
     code, out, _ = call("replay", "o.jsonl", "--option", "retriever=http://127.0.0.1:9")

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from cli_process import ENVIRONMENT, ROOT, run_process
 
-from tstar_envs.envs.alfworld.game.facts import Facts, Goal
-from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
-from tstar_envs.envs.alfworld.published.written_problem import write_problem
+from tstar_envs.envs.alfworld.engine import alfworld_file, write_problem
+from tstar_envs.envs.alfworld.game import Facts, Goal
 
 LEVEL = "#####\n#@$.#\n#####\n"
 PROBLEM = "(define (problem p) (:domain blocksworld) (:objects a b) (:init (ontable a) {init}) (:goal (and (on a b))))"

@@ -20,11 +20,10 @@ from tstar_envs import EnvEntry, PanelMismatch, TextEnv, UnknownOption, list_env
 from tstar_envs.data.tasks import ReadWhenAsked
 from tstar_envs.envs.alfworld.tasks import load_tasks
 from tstar_envs.envs.blocksworld import tasks as blocksworld
-from tstar_envs.envs.search_qa.folders import MINI_FOLDER
-from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 from tstar_envs.envs.sokoban.tasks import load_shipped
-from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
+from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.tasks import load_shop
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ from service_process import ServiceProcess
 from train_process import TrainProcess, run
 
 from tstar_envs import Episode, InfrastructureError
-from tstar_envs.envs.search_qa.folders import MINI_FOLDER
-from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
-from tstar_envs.envs.search_qa.search.service import HttpSearcher
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher
+from tstar_envs.envs.search_qa.service import HttpSearcher
+from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference, play_held_out

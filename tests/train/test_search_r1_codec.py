@@ -8,7 +8,7 @@ import pytest
 from policies import random_policy, tokenizer
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search_r1 import INVALID, PROMPT
+from tstar_envs.envs.search_qa.text import INVALID, PROMPT
 from tstar_train.agent import PolicyAgent
 from tstar_train.policy.chat import ChatCodec, SearchR1Codec
 from tstar_train.recipes.recipe import EnvRecipe

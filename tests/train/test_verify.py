@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tstar_envs  # noqa: F401  # registers the ids
-from tstar_envs.envs.search_qa.search.service import HttpSearcher
+from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting.graft import Grafts, graft
 from tstar_train.grafting.verify import verify

@@ -9,15 +9,10 @@ from collections import deque
 import pytest
 
 from scripts.alfworld_lockstep import memoise_original
-from tstar_envs.envs.alfworld.game import commands
-from tstar_envs.envs.alfworld.game.building import build_game
-from tstar_envs.envs.alfworld.game.facts import Facts, Goal
-from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.game.transitions import transition
-from tstar_envs.envs.alfworld.game.wording import Wording
-from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
-from tstar_envs.envs.alfworld.published.written_problem import write_problem
-from tstar_envs.envs.alfworld.state import Household
+from tstar_envs.envs.alfworld import commands
+from tstar_envs.envs.alfworld.commands import transition
+from tstar_envs.envs.alfworld.engine import alfworld_file, write_problem
+from tstar_envs.envs.alfworld.game import Facts, Game, Goal, Household, Wording, build_game
 from tstar_envs.stable_random import StableRandom
 
 # ALFWorld's own, with another help and another way to put an object down.

@@ -13,25 +13,26 @@ import pytest
 from alfworld_small_games import game_text, kitchen
 
 from tstar_envs import MissingExtra, UnknownOption
-from tstar_envs.envs.alfworld import oracle, task_types
+from tstar_envs.envs.alfworld import engine, expert, rooms
+from tstar_envs.envs.alfworld.commands import situation, transition
+from tstar_envs.envs.alfworld.engine import export_games, main
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.facts import Goal
-from tstar_envs.envs.alfworld.game.house import read_house, write_house
-from tstar_envs.envs.alfworld.game.kinds import object_kinds
-from tstar_envs.envs.alfworld.game.scene import Scene, read_scene, scene_facts, write_scene
-from tstar_envs.envs.alfworld.game.transitions import transition
+from tstar_envs.envs.alfworld.game import Goal
 from tstar_envs.envs.alfworld.generate import distribution, houses
-from tstar_envs.envs.alfworld.generate.files import build, write
-from tstar_envs.envs.alfworld.generate.scenes import SEED, fresh_scenes
+from tstar_envs.envs.alfworld.generate.scenes import SEED, build, fresh_scenes, write
 from tstar_envs.envs.alfworld.practice import held_out_lines, practice_set
-from tstar_envs.envs.alfworld.published import export, written_problem
-from tstar_envs.envs.alfworld.published.__main__ import export_games, main
-from tstar_envs.envs.alfworld.published.problem import read_problem
-from tstar_envs.envs.alfworld.shipped import DATA, scene_of, shipped_houses
-from tstar_envs.envs.alfworld.task import Task
-from tstar_envs.envs.alfworld.task_types import TASK_TYPES
-from tstar_envs.envs.alfworld.tasks import load_game, load_tasks
+from tstar_envs.envs.alfworld.published import read_problem
+from tstar_envs.envs.alfworld.rooms import (
+    TASK_TYPES,
+    Scene,
+    object_kinds,
+    read_house,
+    read_scene,
+    scene_facts,
+    write_house,
+    write_scene,
+)
+from tstar_envs.envs.alfworld.tasks import DATA, Task, load_game, load_tasks, scene_of, shipped_houses
 from tstar_envs.errors import BadData, MissingData
 
 SIZES = {"train": 3321, "valid": 232, "test": 140, "valid_unseen": 134}
@@ -105,7 +106,7 @@ def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> Non
         game = load_game(task)
         state, steps = game.start, 0
         assert not game.won(state)
-        while (step := oracle.next_step(game, state)) is not None:
+        while (step := expert.next_step(game, state)) is not None:
             state, steps = (
                 transition(game, state, situation(game, state).commands[step[1]]),
                 steps + 1,
@@ -171,7 +172,7 @@ def test_names_of_folders_are_counted() -> None:
         ]
     )
     assert sum(map(Counter.total, counts.values())) == sum(map(Counter.total, extra.values())) + 1
-    assert counts[task_types.PICK][distribution.TaskParameters("B", "Mug", "Desk")] == 1
+    assert counts[rooms.PICK][distribution.TaskParameters("B", "Mug", "Desk")] == 1
 
 
 def test_practice_is_fresh_and_avoids_held_out_games() -> None:
@@ -286,7 +287,7 @@ def test_problems_are_read_back() -> None:
     for task_type in TASK_TYPES.values():
         scene = next(scene for scene in scenes("test") if scene.task == task_type)
         facts = scene_facts(scene)
-        read, goal = read_problem(written_problem.write_problem(facts, scene.goal, "again"), "again")
+        read, goal = read_problem(engine.write_problem(facts, scene.goal, "again"), "again")
         read.named.clear()
         assert (read, goal) == (facts, scene.goal)
 
@@ -294,13 +295,13 @@ def test_problems_are_read_back() -> None:
 def test_export_without_alfworld_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tstar_envs.envs.alfworld.published.textworld_game.find_spec", lambda name: None)
-    export.game_logic.cache_clear()
+    monkeypatch.setattr("tstar_envs.envs.alfworld.engine.find_spec", lambda name: None)
+    engine.game_logic.cache_clear()
     task = SHIPPED.tasks[SHIPPED.by_split["test"][0]]
     scene = scene_of(task)
     assert isinstance(task, Task) and scene is not None
     with pytest.raises(MissingExtra, match=r"alfworld"):
-        export.write_scene_files(scene, task.id, tmp_path, "test")
+        engine.write_scene_files(scene, task.id, tmp_path, "test")
     env = ALFWorldEnv(backend="textworld")
     with pytest.raises(MissingExtra, match=r"\[alfworld\]"):
         env.reset(seed=0)

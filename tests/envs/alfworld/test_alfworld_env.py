@@ -9,10 +9,8 @@ from scripts.alfworld_explorer import mutate
 from tstar_envs import TextEnv, UnknownOption
 from tstar_envs.cli.main import main
 from tstar_envs.envs.alfworld import text
+from tstar_envs.envs.alfworld.commands import parse_command, situation, transition
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.parsing import parse_command
-from tstar_envs.envs.alfworld.game.transitions import transition
 from tstar_envs.envs.alfworld.tasks import load_game, load_tasks
 from tstar_envs.stable_random import StableRandom
 

@@ -18,28 +18,25 @@ from test_alfworld_textworld import small_scenes
 
 import tstar_envs  # noqa: F401 - registers the ids
 from scripts.alfworld_lockstep import compare
+from tstar_envs.envs.alfworld import engine
+from tstar_envs.envs.alfworld.engine import alfworld_file
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.game.facts import TOOLS
-from tstar_envs.envs.alfworld.game.wording import ANSWERS, Phrase
-from tstar_envs.envs.alfworld.published import export
-from tstar_envs.envs.alfworld.published.domain import (
+from tstar_envs.envs.alfworld.game import ANSWERS, TOOLS, Phrase
+from tstar_envs.envs.alfworld.published import (
+    COMPARED_ACTIONS,
+    COMPARED_RULES,
     OPERATORS,
     TOOL_OF,
     digest,
     operator_digest,
+    read_actions,
+    read_definition,
+    read_game,
+    read_rules,
     read_tools,
+    rule_digest,
     without_types,
 )
-from tstar_envs.envs.alfworld.published.expressions import read_definition
-from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.published.grammar import (
-    COMPARED_ACTIONS,
-    COMPARED_RULES,
-    read_actions,
-    read_rules,
-    rule_digest,
-)
-from tstar_envs.envs.alfworld.published.textworld_game import alfworld_file
 from tstar_envs.envs.alfworld.tasks import load_tasks
 from tstar_envs.errors import BadData, MissingData, UnknownOption, UnknownTask
 
@@ -94,7 +91,7 @@ def test_other_words_are_read_as_the_original_engine_reads_them(
 ) -> None:
     remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
-    data = export.game_data(small_scenes("old words", ("pick_clean_then_place_in_recep",), 1)[0], "old")
+    data = engine.game_data(small_scenes("old words", ("pick_clean_then_place_in_recep",), 1)[0], "old")
     for old, new in words.items():
         assert old in data["grammar"]
         data["grammar"] = data["grammar"].replace(old, new)

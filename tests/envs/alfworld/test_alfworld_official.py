@@ -19,13 +19,13 @@ from alfworld_small_games import DOMAIN, game_text, kitchen, remembering_origina
 import tstar_envs
 from scripts.alfworld_lockstep import compare
 from scripts.try_public_files import main as try_public_files
+from tstar_envs.envs.alfworld import engine
+from tstar_envs.envs.alfworld.engine import TextWorldGame
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.game.facts import TOOLS, Facts, Goal
+from tstar_envs.envs.alfworld.game import TOOLS, Facts, Goal
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
-from tstar_envs.envs.alfworld.published import export
-from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.published.textworld_game import TextWorldGame
-from tstar_envs.envs.alfworld.task_types import CLEAN
+from tstar_envs.envs.alfworld.published import read_game
+from tstar_envs.envs.alfworld.rooms import CLEAN
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.registry import find_entry
 
@@ -106,7 +106,7 @@ def test_an_exported_twin_of_the_published_form_answers_as_textworld_does(
 ) -> None:
     remembering_original(monkeypatch)
     scene = next(iter(fresh_scenes("test/published-form", (CLEAN,))))
-    data, verbs = as_published(export.game_data(scene, "twin")), Counter[str]()
+    data, verbs = as_published(engine.game_data(scene, "twin")), Counter[str]()
     game = read_game(json.dumps(data), "twin")
     assert game.tools["clean"] == {"sinkbasin", "sink"} and game.wording.help == HELP.lstrip()
     assert compare(data, "twin", 60, 1, verbs, eager=0.3) == [] and verbs["clean"]

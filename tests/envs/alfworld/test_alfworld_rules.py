@@ -5,15 +5,10 @@ import json
 import pytest
 from alfworld_small_games import breadth_first, game_text, kitchen, small_game
 
-from tstar_envs.envs.alfworld import oracle, planner, thoughts
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.facts import Goal
-from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.game.names import demangle
-from tstar_envs.envs.alfworld.game.parsing import can_change, parse_command
-from tstar_envs.envs.alfworld.game.transitions import transition
-from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.state import Household
+from tstar_envs.envs.alfworld import expert
+from tstar_envs.envs.alfworld.commands import can_change, parse_command, situation, transition
+from tstar_envs.envs.alfworld.game import Game, Goal, Household, demangle
+from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.envs.alfworld.text import intro, render
 from tstar_envs.errors import BadData
 from tstar_envs.stable_random import StableRandom
@@ -187,7 +182,7 @@ def test_the_planner_is_as_short_as_breadth_first_search(goal: Goal) -> None:
         for _ in range(3):
             expected = breadth_first(game, state, 10)
             if expected is not None:
-                assert planner.distance(game, state) == expected, (seed, state)
+                assert expert.distance(game, state) == expected, (seed, state)
             for _ in range(4):
                 commands = situation(game, state).commands
                 state = transition(game, state, commands[draw.choice(sorted(commands))])
@@ -199,27 +194,27 @@ def test_the_expert_wins_from_anywhere_in_all_wordings(goal: Goal) -> None:
         game, draw = small_game(goal, seed, shared=seed % 2 == 1), StableRandom(seed)
         state = game.start
         for _ in range(12):
-            thought, text = oracle.mistake(game, state, draw)
+            thought, text = expert.mistake(game, state, draw)
             assert thought
-            before = planner.distance(game, state)
+            before = expert.distance(game, state)
             command = situation(game, state).commands.get(text)
             if command is None:
                 assert text.startswith("take ")  # what is imagined is not to be had
                 continue
             state = transition(game, state, command)
-            assert (planner.distance(game, state) or 0) >= (before or 0)
+            assert (expert.distance(game, state) or 0) >= (before or 0)
         while not game.won(state):
-            steps = [oracle.next_step(game, state, wording) for wording in range(thoughts.WORDINGS)]
+            steps = [expert.next_step(game, state, wording) for wording in range(expert.WORDINGS)]
             assert (
-                len({step[0] for step in steps if step}) == thoughts.WORDINGS
+                len({step[0] for step in steps if step}) == expert.WORDINGS
                 and len({step[1] for step in steps if step}) == 1
             )
             step = steps[0]
             assert step is not None
-            before = planner.distance(game, state)
+            before = expert.distance(game, state)
             state = transition(game, state, situation(game, state).commands[step[1]])
-            assert planner.distance(game, state) == (before or 0) - 1
-        assert oracle.next_step(game, state) is None
+            assert expert.distance(game, state) == (before or 0) - 1
+        assert expert.next_step(game, state) is None
 
 
 def test_goals_are_read_as_written() -> None:

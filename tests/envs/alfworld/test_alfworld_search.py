@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 from test_alfworld_data import LOOK, PICK
 
 from tstar_envs import UnknownOption, parse_reply
-from tstar_envs.envs.alfworld import oracle, search_expert
-from tstar_envs.envs.alfworld.game.building import build_game
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.facts import Facts, Goal
-from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.game.transitions import transition
-from tstar_envs.envs.alfworld.game.wording import Wording
-from tstar_envs.envs.alfworld.state import NOTHING_SEEN
+from tstar_envs.envs.alfworld import expert
+from tstar_envs.envs.alfworld.commands import situation, transition
+from tstar_envs.envs.alfworld.game import NOTHING_SEEN, Facts, Game, Goal, Wording, build_game
 from tstar_envs.envs.alfworld.text import render
 
 GOALS = (
@@ -36,10 +31,10 @@ def game_of(facts: Facts, goal: Goal) -> Game:
 def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], bool, list[str]]:
     """The commands of the expert, whether it wins, and the answers it got."""
     state, seen, played, answers = game.start, NOTHING_SEEN, [], []
-    while (step := search_expert.next_step(game, state, seen, wording)) is not None and len(played) < most:
+    while (step := expert.next_search_step(game, state, seen, wording)) is not None and len(played) < most:
         command = situation(game, state).commands[step[1]]
         state = transition(game, state, command)
-        seen = search_expert.seen_after(game, state, command, seen)
+        seen = expert.seen_after(game, state, command, seen)
         played.append(step[1])
         answers.append(render(game, state, command))
     return played, game.won(state), answers
@@ -121,7 +116,7 @@ def test_all_that_was_seen_and_no_way_to_win_is_an_end() -> None:
     played, won, _ = commands(game)
     assert (
         not won
-        and search_expert.next_step(game, game.start, frozenset(game.reachable)) is None
+        and expert.next_search_step(game, game.start, frozenset(game.reachable)) is None
         and len(played) <= 10
     )
-    assert oracle.next_step(game, game.start) is None
+    assert expert.next_step(game, game.start) is None

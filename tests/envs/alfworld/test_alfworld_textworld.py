@@ -16,15 +16,13 @@ from alfworld_small_games import remembering_original
 
 from scripts.alfworld_explorer import HARD_TO_REACH
 from scripts.alfworld_lockstep import compare
+from tstar_envs.envs.alfworld import engine
+from tstar_envs.envs.alfworld.engine import main
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.game.scene import Scene
+from tstar_envs.envs.alfworld.game import Mirrored
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
-from tstar_envs.envs.alfworld.published import export
-from tstar_envs.envs.alfworld.published.__main__ import main
-from tstar_envs.envs.alfworld.state import Mirrored
-from tstar_envs.envs.alfworld.task import Task, task_set
-from tstar_envs.envs.alfworld.task_types import CLEAN, COOL, HEAT, LOOK, TASK_TYPES
-from tstar_envs.envs.alfworld.tasks import load_tasks
+from tstar_envs.envs.alfworld.rooms import CLEAN, COOL, HEAT, LOOK, TASK_TYPES, Scene
+from tstar_envs.envs.alfworld.tasks import Task, load_tasks, task_set
 from tstar_envs.stable_random import StableRandom
 
 if any(find_spec(package) is None for package in ("alfworld", "textworld", "fast_downward")):
@@ -47,7 +45,7 @@ def test_lock_step(monkeypatch: pytest.MonkeyPatch) -> None:
     remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     for number, scene in enumerate(small_scenes("lockstep", (LOOK, CLEAN), 2)):
-        assert compare(export.game_data(scene, f"test-{number}"), f"test-{number}", 110, 1, verbs) == []
+        assert compare(engine.game_data(scene, f"test-{number}"), f"test-{number}", 110, 1, verbs) == []
     assert {
         "go",
         "open",
@@ -93,7 +91,7 @@ def test_lock_step_reaches_every_verb_often(monkeypatch: pytest.MonkeyPatch) -> 
     remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     for number, scene in enumerate(fresh_scenes("test/coverage", (HEAT, COOL, CLEAN, LOOK))):
-        data, name = export.game_data(cut(scene, number), f"coverage-{number}"), f"coverage-{number}"
+        data, name = engine.game_data(cut(scene, number), f"coverage-{number}"), f"coverage-{number}"
         assert compare(data, name, 80, 1, verbs, eager=0.4) == []
         if number == 60 or min(verbs[verb] for verb in HARD_TO_REACH) >= 200:
             break

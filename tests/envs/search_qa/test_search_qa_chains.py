@@ -11,23 +11,29 @@ from collections import Counter
 import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.folders import RICH_FOLDER
+from tstar_envs.envs.search_qa.generate import musique, two_wiki
 from tstar_envs.envs.search_qa.generate.files import questions_bytes
-from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
-from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed, check_disjoint
-from tstar_envs.envs.search_qa.generate.questions.chains import KEPT_FOR_BAMBOOGLE, is_join, runs
-from tstar_envs.envs.search_qa.generate.questions.question import Question
-from tstar_envs.envs.search_qa.generate.questions.selection import collect
-from tstar_envs.envs.search_qa.generate.sets import bamboogle, musique, two_wiki
-from tstar_envs.envs.search_qa.generate.worlds.graph import World
-from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
+from tstar_envs.envs.search_qa.generate.graph import World
+from tstar_envs.envs.search_qa.generate.questions import (
+    KEPT_FOR_BAMBOOGLE,
+    ChainProver,
+    ProofFailed,
+    Question,
+    check_disjoint,
+    is_join,
+    runs,
+)
+from tstar_envs.envs.search_qa.generate.recipe import collect
+from tstar_envs.envs.search_qa.generate.worlds import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
-from tstar_envs.envs.search_qa.task import Hop, QASet, Task
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS
+from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, Hop, QASet, Task, load_set
 from tstar_envs.stable_random import StableRandom
 
-RECIPES = {recipe.question_set.name: recipe for recipe in (two_wiki.RECIPE, musique.RECIPE, bamboogle.RECIPE)}
+RECIPES = {
+    recipe.question_set.name: recipe
+    for recipe in (two_wiki.RECIPE, musique.MUSIQUE_RECIPE, musique.BAMBOOGLE_RECIPE)
+}
 SIZES = {
     "train": 2000,
     "valid": 500,
@@ -220,20 +226,26 @@ def of_kind(name: str, kind: str) -> Question:
 
 def test_bad_chains_are_rejected(prover: ChainProver) -> None:
     replace, good = dataclasses.replace, of_kind("musique", "3hop1")
-    assert musique.rejection(prover, good) == ""
-    assert musique.rejection(prover, replace(good, answer="Nowhere Falls")) == "answer not unique"
-    assert musique.rejection(prover, replace(good, text=f"{good.text} {good.answer}")) == "answer in question"
+    assert musique.musique_rejection(prover, good) == ""
+    assert musique.musique_rejection(prover, replace(good, answer="Nowhere Falls")) == "answer not unique"
     assert (
-        musique.rejection(prover, replace(good, text=f"{good.text} an alias", aliases=("Alias",)))
+        musique.musique_rejection(prover, replace(good, text=f"{good.text} {good.answer}"))
         == "answer in question"
     )
-    assert musique.rejection(prover, replace(good, text=f"What about {good.hops[-1].entity}?")) == "one shot"
+    assert (
+        musique.musique_rejection(prover, replace(good, text=f"{good.text} an alias", aliases=("Alias",)))
+        == "answer in question"
+    )
+    assert (
+        musique.musique_rejection(prover, replace(good, text=f"What about {good.hops[-1].entity}?"))
+        == "one shot"
+    )
     last = good.hops[-1]
     noise = " ".join(f"Velros Falls {word}" for word in ("river", "mayor", "country") * 20)
     lost = (*good.hops[:-1], replace(last, queries=(f"{last.entity} {noise}", noise)))
-    assert musique.rejection(prover, replace(good, hops=lost)) == "oracle cannot solve"
+    assert musique.musique_rejection(prover, replace(good, hops=lost)) == "oracle cannot solve"
     wrong = (*good.hops[:-1], replace(last, value="1066"))
-    assert musique.rejection(prover, replace(good, hops=wrong, answer="1066")) == "answer not unique"
+    assert musique.musique_rejection(prover, replace(good, hops=wrong, answer="1066")) == "answer not unique"
 
 
 def test_a_fact_stated_twice_or_a_join_of_two_is_rejected(mini: MiniWorld) -> None:
@@ -245,11 +257,15 @@ def test_a_fact_stated_twice_or_a_join_of_two_is_rejected(mini: MiniWorld) -> No
 
     good = of_kind("musique", "2hop")
     first = good.hops[0]
-    assert musique.rejection(prover_with(first.entity, first.value), good) == "a hop is stated elsewhere"
-    assert musique.rejection(prover_with(first.entity, good.answer), good) == "a passage joins two hops"
+    assert (
+        musique.musique_rejection(prover_with(first.entity, first.value), good) == "a hop is stated elsewhere"
+    )
+    assert (
+        musique.musique_rejection(prover_with(first.entity, good.answer), good) == "a passage joins two hops"
+    )
     joined = of_kind("musique", "3hop2")
     ends = [part[-1].value for part in runs(joined.hops)[:2]]
-    assert musique.rejection(prover_with(*ends), joined) == "answer not unique"
+    assert musique.musique_rejection(prover_with(*ends), joined) == "answer not unique"
 
 
 def test_bad_comparisons_are_rejected(prover: ChainProver) -> None:
@@ -276,7 +292,7 @@ def test_too_few_candidates_fail_the_build() -> None:
     few = of_kind("musique", "2hop")
     with pytest.raises(ProofFailed, match="only 1 of 2"):
         collect({"x": 2}, lambda kind: iter([few, few]), lambda question: "")
-    idle = dataclasses.replace(musique.RECIPE, draw=lambda *_: None)
+    idle = dataclasses.replace(musique.MUSIQUE_RECIPE, draw=lambda *_: None)
     assert list(idle.candidates(World(), "train", "train", StableRandom(1), "2hop")) == []
 
 

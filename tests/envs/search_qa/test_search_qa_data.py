@@ -9,11 +9,9 @@ import pytest
 
 from tstar_envs import BadData, MissingData, UnknownTask
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.folders import MINI_FOLDER
-from tstar_envs.envs.search_qa.readers.entries import read_entries
-from tstar_envs.envs.search_qa.search.corpus import corpus_digest, first_contents
-from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.readers import read_entries
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher, corpus_digest, first_contents
+from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, load_set
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "qa"
 CORPUS = [{"id": n, "contents": f'"Title {n}"\nBody number {n} of the corpus.'} for n in range(5)]

@@ -19,10 +19,8 @@ from retriever.text import normalise
 from tstar_envs import InfrastructureError, RetrieverError, make_group
 from tstar_envs.envs.search_qa import rules
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
-from tstar_envs.envs.search_qa.search.passage import Passage
-from tstar_envs.envs.search_qa.search.queries import query_key
-from tstar_envs.envs.search_qa.search.service import HttpSearcher
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher, Passage, query_key
+from tstar_envs.envs.search_qa.service import HttpSearcher
 
 
 @contextmanager

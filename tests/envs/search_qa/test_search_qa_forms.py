@@ -11,7 +11,7 @@ import pytest
 from tstar_envs import BadData, MissingData, UnknownOption
 from tstar_envs.data.faults import Faults
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
+from tstar_envs.envs.search_qa.readers import Entry, read_entries
 from tstar_envs.envs.search_qa.tasks import load_set
 
 CORPUS = '{"id": 0, "contents": "T\\nbody of it"}\n'

@@ -18,7 +18,7 @@ from tstar_envs import Episode, ResetNeeded, RetrieverError, UnknownOption, make
 from tstar_envs.bench.runner import Seat, Setting, play_missing
 from tstar_envs.bench.stats import summarise
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search.service import HttpSearcher
+from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_envs.registry import find_entry
 
 

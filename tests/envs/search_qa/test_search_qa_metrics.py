@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.metrics import (
+from tstar_envs.envs.search_qa.question_sets import (
     NORMALIZERS,
     exact_match,
     f1_score,
     normalize_answer,
     normalize_triviaqa,
+    question_set,
     sub_exact_match,
 )
-from tstar_envs.envs.search_qa.question_sets import question_set
-from tstar_envs.envs.search_qa.search.passage import Passage
-from tstar_envs.envs.search_qa.task import QASet, Task
+from tstar_envs.envs.search_qa.search import Passage
+from tstar_envs.envs.search_qa.tasks import QASet, Task
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from retriever import BadCorpus, BadIndex, load_index, read_corpus
 from retriever.file_kinds import kind_of_file
 from tstar_envs import BadData
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.readers.entries import read_entries
+from tstar_envs.envs.search_qa.readers import read_entries
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,13 @@ from collections import Counter
 import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.folders import MINI_FOLDER
+from tstar_envs.envs.search_qa.generate import single_facts
 from tstar_envs.envs.search_qa.generate.files import questions_bytes
-from tstar_envs.envs.search_qa.generate.proofs.checks import check_disjoint
-from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
-from tstar_envs.envs.search_qa.generate.questions.question import Question
-from tstar_envs.envs.search_qa.generate.sets import nq
-from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
+from tstar_envs.envs.search_qa.generate.questions import Prover, Question, check_disjoint
+from tstar_envs.envs.search_qa.generate.worlds import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
-from tstar_envs.envs.search_qa.task import QASet
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, QASet, load_set
 
 # The questions of the foundation and their corpus, which later sets must not change.
 FROZEN = {
@@ -48,7 +44,7 @@ def test_the_foundation_is_unchanged() -> None:
 
 
 def test_rebuilding_gives_the_shipped_bytes() -> None:
-    rebuilt = questions_bytes(nq.build()[1])
+    rebuilt = questions_bytes(single_facts.build_nq()[1])
     manifest = json.loads((MINI_FOLDER / "nq" / "MANIFEST.json").read_text(encoding="utf-8"))
     assert {name: hashlib.sha256(data).hexdigest() for name, data in rebuilt.items()} == manifest[
         "sha256_uncompressed"
@@ -86,27 +82,32 @@ def test_bad_questions_are_rejected(shipped: QASet, mini: MiniWorld) -> None:
     searchers = {name: EmbeddedSearcher(mini.corpus, name) for name in EMBEDDED_BACKENDS}
     prover, task = Prover(mini, searchers), shipped.tasks["nq-mini-test-0001"]
     good = Question(task.question, task.golden_answers[0], task.kind, task.template, task.hops)
-    assert nq.rejection(mini, prover, good) == ""
+    assert single_facts.nq_rejection(mini, prover, good) == ""
     replace, hop = dataclasses.replace, task.hops[0]
-    assert nq.rejection(mini, prover, replace(good, answer="Nowhere Falls")) == "answer not unique"
     assert (
-        nq.rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}")) == "answer in question"
+        single_facts.nq_rejection(mini, prover, replace(good, answer="Nowhere Falls")) == "answer not unique"
     )
     assert (
-        nq.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),)))
+        single_facts.nq_rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}"))
+        == "answer in question"
+    )
+    assert (
+        single_facts.nq_rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),)))
         == "oracle cannot solve"
     )
     restated = MiniWorld(
         mini.world, [(mini.corpus[0][0], f"{mini.corpus[0][1]} {hop.entity}, {hop.value}."), *mini.corpus[1:]]
     )
-    assert nq.rejection(restated, Prover(restated, searchers), good) == "a hop is stated elsewhere"
+    assert (
+        single_facts.nq_rejection(restated, Prover(restated, searchers), good) == "a hop is stated elsewhere"
+    )
     original = mini.world.entities[hop.passage]
     twin = replace(original, id="person99999")
     facts = {**mini.world.facts, (twin.id, hop.relation): "Somebody Else"}
     doubled = MiniWorld(
         replace(mini.world, entities={**mini.world.entities, twin.id: twin}, facts=facts), mini.corpus
     )
-    assert nq.rejection(doubled, prover, good) == "answer not unique"
+    assert single_facts.nq_rejection(doubled, prover, good) == "answer not unique"
 
 
 @pytest.mark.parametrize("backend", EMBEDDED_BACKENDS)

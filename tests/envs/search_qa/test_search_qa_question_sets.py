@@ -10,11 +10,9 @@ import pytest
 from tstar_envs import find_entry
 from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.folders import RICH_FOLDER, WORLD_FOLDERS
-from tstar_envs.envs.search_qa.generate.files import NAMES
-from tstar_envs.envs.search_qa.generate.generators import GENERATORS
+from tstar_envs.envs.search_qa.generate.files import GENERATORS, NAMES
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, QuestionSet, question_set
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, WORLD_FOLDERS, load_set
 
 
 @pytest.mark.parametrize("row", QUESTION_SETS, ids=lambda row: row.name)

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tstar_envs.envs.search_qa.folders import RICH_FOLDER
 from tstar_envs.envs.search_qa.generate import files
-from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed, check_aliases, check_world
-from tstar_envs.envs.search_qa.generate.worlds.families import PARENT_AGES
-from tstar_envs.envs.search_qa.generate.worlds.graph import World
-from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
-from tstar_envs.envs.search_qa.generate.worlds.population import Names
-from tstar_envs.envs.search_qa.generate.worlds.rich import MAKER_AGES, MOST_POPULAR
+from tstar_envs.envs.search_qa.generate.graph import Names, World
+from tstar_envs.envs.search_qa.generate.questions import ProofFailed, check_aliases, check_world
+from tstar_envs.envs.search_qa.generate.worlds import MAKER_AGES, MOST_POPULAR, PARENT_AGES, RICH, MiniWorld
+from tstar_envs.envs.search_qa.tasks import RICH_FOLDER
 from tstar_envs.stable_random import StableRandom
 
 

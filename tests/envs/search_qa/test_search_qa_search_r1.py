@@ -7,9 +7,9 @@ import re
 import pytest
 
 from tstar_envs import UnknownOption, parse_reply
-from tstar_envs.envs.search_qa import search_r1
+from tstar_envs.envs.search_qa import text
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search.passage import Passage
+from tstar_envs.envs.search_qa.search import Passage
 
 
 def test_an_episode_in_search_r1s_form() -> None:
@@ -51,15 +51,15 @@ def test_other_styles_see_the_same_world() -> None:
 @pytest.mark.parametrize("limit", [1, 40, 10**6])
 def test_a_limit_never_cuts_the_closing_tag(limit: int) -> None:
     passages = [Passage("1", "A", "first " * 20), Passage("2", "B", "second " * 20)]
-    shown = search_r1.render(passages, limit)
+    shown = text.search_r1_render(passages, limit)
     inside = re.fullmatch(r"\n\n<information>(.*)</information>\n\n", shown, re.DOTALL)
     assert inside is not None and len(inside[1]) <= limit
-    assert search_r1.render(passages, None).find(inside[1]) >= 0
-    assert search_r1.render([], limit) == "\n\n<information></information>\n\n"
+    assert text.search_r1_render(passages, None).find(inside[1]) >= 0
+    assert text.search_r1_render([], limit) == "\n\n<information></information>\n\n"
 
 
 def test_question_mark_and_limits() -> None:
-    assert search_r1.question("who wrote it ") == "Question: who wrote it?\n"
+    assert text.search_r1_question("who wrote it ") == "Question: who wrote it?\n"
     for wrong in (0, -3, True, 2.5):
         with pytest.raises(UnknownOption, match="observation_limit"):
             SearchQAEnv(observation_limit=wrong)

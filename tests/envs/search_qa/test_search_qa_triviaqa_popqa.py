@@ -11,21 +11,23 @@ import pytest
 
 from tstar_envs import UnknownOption
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.folders import RICH_FOLDER
+from tstar_envs.envs.search_qa.generate import single_facts, triviaqa
 from tstar_envs.envs.search_qa.generate.files import questions_bytes
-from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
-from tstar_envs.envs.search_qa.generate.proofs.prover import Prover
-from tstar_envs.envs.search_qa.generate.questions.aliases import MOST_FORMS, accepted_answers, ill_formed
-from tstar_envs.envs.search_qa.generate.questions.question import Question
-from tstar_envs.envs.search_qa.generate.sets import clues, popqa, triviaqa
-from tstar_envs.envs.search_qa.generate.worlds.making import RICH, MiniWorld
-from tstar_envs.envs.search_qa.metrics import NORMALIZERS, normalize_answer
+from tstar_envs.envs.search_qa.generate.questions import (
+    MOST_FORMS,
+    ProofFailed,
+    Prover,
+    Question,
+    accepted_answers,
+    ill_formed,
+)
+from tstar_envs.envs.search_qa.generate.worlds import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS
-from tstar_envs.envs.search_qa.task import QASet, Task
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, normalize_answer
+from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS
+from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, QASet, Task, load_set
 
-MAKERS = {"triviaqa": triviaqa.build, "popqa": popqa.build}
+MAKERS = {"triviaqa": triviaqa.build, "popqa": single_facts.build_popqa}
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +135,7 @@ def as_question(task: Task) -> Question:
 
 
 def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover: Prover) -> None:
-    index, replace = clues.ClueIndex(mini.world), dataclasses.replace
+    index, replace = triviaqa.ClueIndex(mini.world), dataclasses.replace
     good = next(as_question(t) for t in trivia.tasks.values() if t.kind == "person-2")
     relations = good.template.split("/")[1].split("-")[1:]
     (hop,) = good.hops
@@ -169,7 +171,7 @@ def test_bad_clue_questions_are_rejected(trivia: QASet, mini: MiniWorld, prover:
 
 def test_popqa_asks_for_the_tail_in_fixed_forms(tail: QASet, mini: MiniWorld) -> None:
     assert {s: len(ids) for s, ids in tail.by_split.items()} == {"train": 0, "valid": 0, "test": 1000}
-    forms = [re.compile(re.escape(form).replace(r"\{X\}", "(.+)")) for _, form in popqa.FORMS.values()]
+    forms = [re.compile(re.escape(form).replace(r"\{X\}", "(.+)")) for _, form in single_facts.FORMS.values()]
     world = mini.world
     for task in tail.tasks.values():
         (hop,) = task.hops
@@ -181,7 +183,7 @@ def test_popqa_asks_for_the_tail_in_fixed_forms(tail: QASet, mini: MiniWorld) ->
         ]
         kinds = {
             kind
-            for (kind, relation), (name, _) in popqa.FORMS.items()
+            for (kind, relation), (name, _) in single_facts.FORMS.items()
             if (relation, name) == (hop.relation, task.kind)
         }
         assert [i for i in twins if world.entities[i].kind in kinds] == [hop.passage]
@@ -195,17 +197,22 @@ def test_bad_tail_questions_are_rejected(tail: QASet, mini: MiniWorld, prover: P
     replace = dataclasses.replace
     good = next(as_question(t) for t in tail.tasks.values() if t.kind == "father")
     (hop,) = good.hops
-    assert popqa.rejection(mini, prover, good) == ""
+    assert single_facts.popqa_rejection(mini, prover, good) == ""
     twin = replace(mini.world.entities[hop.passage], id="person99999")
     doubled = MiniWorld(replace(mini.world, entities={**mini.world.entities, twin.id: twin}), mini.corpus)
-    assert popqa.rejection(doubled, prover, good) == "answer not unique"
-    assert popqa.rejection(mini, prover, replace(good, aliases=(good.answer,))) == "aliases equal or empty"
+    assert single_facts.popqa_rejection(doubled, prover, good) == "answer not unique"
     assert (
-        popqa.rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}"))
+        single_facts.popqa_rejection(mini, prover, replace(good, aliases=(good.answer,)))
+        == "aliases equal or empty"
+    )
+    assert (
+        single_facts.popqa_rejection(mini, prover, replace(good, text=f"{good.text} {good.answer}"))
         == "answer in question"
     )
     assert (
-        popqa.rejection(mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),)))
+        single_facts.popqa_rejection(
+            mini, prover, replace(good, hops=(replace(hop, queries=("qqqq", "zzzz")),))
+        )
         == "oracle cannot solve"
     )
 

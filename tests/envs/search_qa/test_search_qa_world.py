@@ -11,23 +11,16 @@ from pathlib import Path
 import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.folders import MINI_FOLDER
-from tstar_envs.envs.search_qa.generate import files
-from tstar_envs.envs.search_qa.generate.proofs import checks
-from tstar_envs.envs.search_qa.generate.proofs.checks import ProofFailed
-from tstar_envs.envs.search_qa.generate.proofs.two_hop_prover import TwoHopProver
-from tstar_envs.envs.search_qa.generate.questions.question import Question
-from tstar_envs.envs.search_qa.generate.questions.template_splits import split_templates
-from tstar_envs.envs.search_qa.generate.sets import hotpotqa
-from tstar_envs.envs.search_qa.generate.sets.hotpotqa_questions import BRIDGES, KINDS, YES_NO
-from tstar_envs.envs.search_qa.generate.worlds import lexicon
-from tstar_envs.envs.search_qa.generate.worlds.making import PLAIN, MiniWorld
-from tstar_envs.envs.search_qa.generate.worlds.real_names import REAL_NAMES
-from tstar_envs.envs.search_qa.metrics import normalize_answer
+from tstar_envs.envs.search_qa.generate import files, graph, hotpotqa, questions
+from tstar_envs.envs.search_qa.generate.graph import REAL_NAMES
+from tstar_envs.envs.search_qa.generate.hotpotqa import BRIDGES, KINDS, YES_NO, TwoHopProver
+from tstar_envs.envs.search_qa.generate.questions import ProofFailed, Question
+from tstar_envs.envs.search_qa.generate.templates import split_templates
+from tstar_envs.envs.search_qa.generate.worlds import PLAIN, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
-from tstar_envs.envs.search_qa.search.embedded import EMBEDDED_BACKENDS, EmbeddedSearcher
-from tstar_envs.envs.search_qa.task import Hop, QASet, Task
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.question_sets import normalize_answer
+from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, Hop, QASet, Task, load_set
 
 Splits = dict[str, list[Task]]
 Built = tuple[MiniWorld, Splits]
@@ -84,7 +77,7 @@ def test_sizes_kinds_and_balance(splits: Splits) -> None:
             assert answers["yes"] == answers["no"] == kinds[kind] / 2, (split, kind)
         others = Counter(normalize_answer(t.golden_answers[0]) for t in tasks if t.kind not in YES_NO)
         assert others.most_common(1)[0][1] < 0.03 * len(tasks)
-        checks.check_split(split, tasks, SIZES[split])
+        questions.check_split(split, tasks, SIZES[split])
 
 
 def test_compared_sides_are_balanced(splits: Splits) -> None:
@@ -96,7 +89,7 @@ def test_compared_sides_are_balanced(splits: Splits) -> None:
 
 
 def test_splits_share_no_name_and_no_template(splits: Splits) -> None:
-    checks.check_disjoint(splits)
+    questions.check_disjoint(splits)
     names = {
         s: {n for t in tasks for h in t.hops for n in (h.entity, h.value) if " " in n}
         for s, tasks in splits.items()
@@ -127,11 +120,11 @@ def test_passages_are_short_and_name_their_entity(shipped: QASet) -> None:
 
 def test_no_real_names() -> None:
     assert not {"london", "smith", "james", "france"} - REAL_NAMES
-    checks.check_names(PLAIN.make(0, {}).world)
+    questions.check_names(PLAIN.make(0, {}).world)
     words = [
         w
         for name in ("FIRST", "LAST", "PLACE", "TITLE", "ORG", "COUNTRY", "RIVER")
-        for w in getattr(lexicon, f"{name}_WORDS")
+        for w in getattr(graph, f"{name}_WORDS")
     ]
     assert len(words) == len(set(words)), "a word has one role, or a title could be taken for a person"
     assert not {w.casefold() for w in words} & REAL_NAMES
@@ -218,10 +211,10 @@ def test_checks_of_whole_splits_fail_when_they_should(
 ) -> None:
     valid = splits["valid"]
     with pytest.raises(ProofFailed, match="499 questions instead of 500"):
-        checks.check_split("valid", valid[1:], 500)
+        questions.check_split("valid", valid[1:], 500)
     one_yes = next(t for t in valid if t.golden_answers == ("yes",))
     with pytest.raises(ProofFailed, match="yes and"):
-        checks.check_split(
+        questions.check_split(
             "valid",
             [dataclasses.replace(t, golden_answers=("no",)) if t is one_yes else t for t in valid],
             500,
@@ -233,12 +226,12 @@ def test_checks_of_whole_splits_fail_when_they_should(
             else t
             for t in valid
         ]
-        checks.check_split("valid", plain, 500)
+        questions.check_split("valid", plain, 500)
     with pytest.raises(ProofFailed, match="occurs in test and in train"):
-        checks.check_disjoint({**splits, "test": [*splits["test"], splits["train"][0]]})
-    monkeypatch.setattr(lexicon, "FIRST_WORDS", (*lexicon.FIRST_WORDS, "London"))
+        questions.check_disjoint({**splits, "test": [*splits["test"], splits["train"][0]]})
+    monkeypatch.setattr(graph, "FIRST_WORDS", (*graph.FIRST_WORDS, "London"))
     with pytest.raises(ProofFailed, match="london"):
-        checks.check_names(PLAIN.make(0, {}).world)
+        questions.check_names(PLAIN.make(0, {}).world)
 
 
 def test_held_out_names_are_those_of_valid_and_test(splits: Splits) -> None:

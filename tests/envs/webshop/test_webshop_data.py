@@ -14,11 +14,9 @@ import pytest
 
 from scripts import webshop_statistics
 from tstar_envs import BadData, MissingExtra
-from tstar_envs.envs.webshop import score
-from tstar_envs.envs.webshop.catalogue import building, nouns, original_files
-from tstar_envs.envs.webshop.catalogue.json_stream import stream_array, stream_object
-from tstar_envs.envs.webshop.catalogue.original_goals import make_tasks
+from tstar_envs.envs.webshop import original, score, stores
 from tstar_envs.envs.webshop.env import WebShopEnv
+from tstar_envs.envs.webshop.original import make_tasks, stream_array, stream_object
 from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.tasks import load_shop, open_shop
 from tstar_envs.errors import WriteFailed
@@ -91,11 +89,11 @@ def test_an_interrupted_build_of_large_files_goes_on(
     whole = contents(load_shop(str(folder)))
     open_shop.cache_clear()
     shutil.rmtree(own_stores)
-    monkeypatch.setattr(building, "BATCH", 50)
+    monkeypatch.setattr(stores, "BATCH", 50)
     monkeypatch.setattr(
-        original_files, "LARGE_BYTES", 1000
+        original, "LARGE_BYTES", 1000
     )  # as for the full set: attributes are streamed, progress is shown
-    draw_price, drawn = original_files.draw_price, 0
+    draw_price, drawn = original.draw_price, 0
 
     def interrupted(product: dict[str, Any], seed: int) -> float:
         nonlocal drawn
@@ -104,7 +102,7 @@ def test_an_interrupted_build_of_large_files_goes_on(
             raise KeyboardInterrupt
         return draw_price(product, seed)
 
-    monkeypatch.setattr(original_files, "draw_price", interrupted)
+    monkeypatch.setattr(original, "draw_price", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load_shop(str(folder))
     assert contents(load_shop(str(folder))) == whole
@@ -245,7 +243,7 @@ def test_without_a_folder_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.warns(UserWarning, match="every process holds its own copy. Set TSTAR_DATA"):
         assert contents(load_shop(str(folder))) == expected
     open_shop.cache_clear()
-    monkeypatch.setattr(original_files, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(original, "LARGE_BYTES", 1000)
     with pytest.raises(WriteFailed, match="Make room"):
         load_shop(str(folder))
 
@@ -276,7 +274,7 @@ def test_without_rapidfuzz(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_spacy_the_bundled_tagger_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
-    assert nouns.best_tagger() is nouns.LEXICON
+    assert stores.best_tagger() is stores.LEXICON
     env = WebShopEnv(data=str(write_originals(tmp_path / "files")))
     info = env.reset(options={"task": 0})[1]
     while (reply := env.oracle()) is not None:
@@ -303,8 +301,8 @@ def test_an_installed_model_is_taken_and_named(tmp_path: Path, monkeypatch: pyte
         "Metadata-Version: 2.1\nName: en_core_web_sm\nVersion: 9.9.9\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(nouns, "spacy_pipeline", nouns.spacy_pipeline.__wrapped__)
-    tagger = nouns.best_tagger()
+    monkeypatch.setattr(stores, "spacy_pipeline", stores.spacy_pipeline.__wrapped__)
+    tagger = stores.best_tagger()
     assert tagger.name == "spacy-en_core_web_sm-9.9.9"
     assert tagger.nouns("A green Lamp and a lamp") == ["lamp", "lamp"]
 
@@ -314,7 +312,7 @@ def test_streams_read_what_json_reads(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "values.json"
     values = ["a\nb", 12.5, 1234567, {"k": [None, True]}, [], "\u203a\U0001f600"]
     for size in range(1, 40):
-        monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream.CHUNK", size)
+        monkeypatch.setattr("tstar_envs.envs.webshop.original.CHUNK", size)
         path.write_text("\ufeff" + json.dumps(values, indent=1), encoding="utf-8")
         assert [value for _, value in stream_array(path)] == values
         path.write_text(json.dumps(dict(zip("abcdef", values, strict=True)), indent=1), encoding="utf-8")

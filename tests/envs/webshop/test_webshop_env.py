@@ -13,13 +13,21 @@ from webshop_folder import own_stores as own_stores
 
 from tstar_envs import UnknownOption, UnknownTask
 from tstar_envs.data.shipped import read_shipped_records
-from tstar_envs.envs.webshop.actions import parse_action
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.generate.families import FAMILIES
-from tstar_envs.envs.webshop.generate.files import SEED, file_contents
-from tstar_envs.envs.webshop.generate.goals import GOALS, NEAR_MISSES, RANKS, choose_goals
-from tstar_envs.envs.webshop.generate.products import collect, make_drafts
-from tstar_envs.envs.webshop.generate.proof import met, prove
+from tstar_envs.envs.webshop.generate import (
+    FAMILIES,
+    GOALS,
+    NEAR_MISSES,
+    RANKS,
+    SEED,
+    choose_goals,
+    collect,
+    file_contents,
+    make_drafts,
+    met,
+    prove,
+)
+from tstar_envs.envs.webshop.pages import parse_action
 from tstar_envs.envs.webshop.practice import practice_shop
 from tstar_envs.envs.webshop.tasks import MINI_FOLDER, PRODUCTS, load_shop
 from tstar_envs.envs.webshop.text import OBSERVATIONS

@@ -9,8 +9,8 @@ from webshop_folder import PRODUCT, open_folder
 from webshop_folder import own_stores as own_stores
 
 from tstar_envs import BadData, MissingData
-from tstar_envs.envs.webshop.catalogue.json_stream import stream_array
 from tstar_envs.envs.webshop.env import WebShopEnv
+from tstar_envs.envs.webshop.original import stream_array
 from tstar_envs.envs.webshop.text import OBSERVATIONS
 
 PAGES = {
@@ -123,7 +123,7 @@ def test_the_line_of_broken_text_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, line: int, size: int
 ) -> None:
     """However much of the file is held at a time."""
-    monkeypatch.setattr("tstar_envs.envs.webshop.catalogue.json_stream.CHUNK", size)
+    monkeypatch.setattr("tstar_envs.envs.webshop.original.CHUNK", size)
     path = tmp_path / "items_shuffle.json"
     path.write_bytes(text)
     with pytest.raises(BadData, match=rf"items_shuffle\.json, line {line}: not "):

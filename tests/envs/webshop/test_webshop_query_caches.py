@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from tstar_envs.envs.webshop.catalogue.analysis import analyze
-from tstar_envs.envs.webshop.catalogue.bounded_cache import BoundedCache
-from tstar_envs.envs.webshop.catalogue.catalogue import LONGEST_REMEMBERED, query_terms
+from tstar_envs.envs.webshop.catalogue import LONGEST_REMEMBERED, BoundedCache, query_terms
+from tstar_envs.envs.webshop.search import analyze
 from tstar_envs.envs.webshop.tasks import load_shop
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT, Catalogue, query_terms
-from tstar_envs.envs.webshop.catalogue.postings import Postings
+from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT, Catalogue, query_terms
+from tstar_envs.envs.webshop.search import Postings
 from tstar_envs.envs.webshop.tasks import load_shop
 
 

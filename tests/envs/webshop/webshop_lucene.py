@@ -12,9 +12,8 @@ import argparse
 import random
 from typing import Any
 
-from tstar_envs.envs.webshop.catalogue.analysis import analyze
-from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT, Catalogue
-from tstar_envs.envs.webshop.catalogue.product import indexed_text
+from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT, Catalogue, indexed_text
+from tstar_envs.envs.webshop.search import analyze
 from tstar_envs.envs.webshop.shop import Shop
 from tstar_envs.envs.webshop.tasks import load_shop
 

@@ -10,17 +10,20 @@ from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.alfworld import oracle, planner, prompt, rules, search_expert, thoughts
-from tstar_envs.envs.alfworld.game.commands import situation
-from tstar_envs.envs.alfworld.game.facts import TOOLS
-from tstar_envs.envs.alfworld.game.game import GIVEN
-from tstar_envs.envs.alfworld.game.parsing import can_change
-from tstar_envs.envs.alfworld.game.transitions import fingerprint
-from tstar_envs.envs.alfworld.published.folders import published_games
-from tstar_envs.envs.alfworld.state import State
-from tstar_envs.envs.alfworld.task import SHIPPED_SPLITS, SPLIT_ALIASES, LoadedTask, Task
-from tstar_envs.envs.alfworld.task_types import TASK_TYPES
-from tstar_envs.envs.alfworld.tasks import load_game, load_game_with_put, load_tasks
+from tstar_envs.envs.alfworld import rules, text
+from tstar_envs.envs.alfworld.commands import can_change, fingerprint, situation
+from tstar_envs.envs.alfworld.game import GIVEN, TOOLS, State
+from tstar_envs.envs.alfworld.rooms import TASK_TYPES
+from tstar_envs.envs.alfworld.tasks import (
+    SHIPPED_SPLITS,
+    SPLIT_ALIASES,
+    LoadedTask,
+    Task,
+    load_game,
+    load_game_with_put,
+    load_tasks,
+    published_games,
+)
 from tstar_envs.errors import UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.stable_random import StableRandom
@@ -150,7 +153,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
             self.tools = _PUT_TOOLS
         self._conditions = rules.Conditions(strict, go_modifies)
         if backend == "textworld":
-            from tstar_envs.envs.alfworld.published.mirror import Mirror
+            from tstar_envs.envs.alfworld.engine import Mirror
 
             self._conditions = self._conditions._replace(mirror=Mirror())
         self.exact_replies = strict or backend == "textworld"
@@ -202,19 +205,26 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         return hash_state(state_hasher(loaded.task.id), self._state_fingerprint(loaded, state).encode())
 
     def _oracle_step(self, loaded: LoadedTask, state: State, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(loaded.game, state.household, wording % thoughts.WORDINGS)
+        from tstar_envs.envs.alfworld import expert  # with the planner, which most episodes never need
+
+        return expert.next_step(loaded.game, state.household, wording % expert.WORDINGS)
 
     def _expert_step(
         self, kind: str, loaded: LoadedTask, state: State, wording: int
     ) -> tuple[str, str] | None:
+
+        from tstar_envs.envs.alfworld import expert
+
         if kind == "search":
-            return search_expert.next_step(
-                loaded.game, state.household, state.seen, wording % thoughts.WORDINGS
+            return expert.next_search_step(
+                loaded.game, state.household, state.seen, wording % expert.WORDINGS
             )
         return self._oracle_step(loaded, state, wording)
 
     def _mistake(self, loaded: LoadedTask, state: State, rng: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(loaded.game, state.household, rng)
+        from tstar_envs.envs.alfworld import expert
+
+        return expert.mistake(loaded.game, state.household, rng)
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:
@@ -232,7 +242,9 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         return cls(task_set=practice_set(seed, types), **{"split": "train", **options})
 
     def _distance(self, loaded: LoadedTask, state: State) -> float | None:
-        steps = planner.distance(loaded.game, state.household)
+        from tstar_envs.envs.alfworld import expert
+
+        steps = expert.distance(loaded.game, state.household)
         return None if steps is None else float(steps)
 
     def modifies_state(self, action: str) -> bool:
@@ -243,4 +255,4 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        return prompt.prompt(self._check_style(style), self.horizon, self._put_commands)
+        return text.prompt(self._check_style(style), self.horizon, self._put_commands)

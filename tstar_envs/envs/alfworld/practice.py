@@ -7,11 +7,9 @@ from functools import lru_cache
 from itertools import islice
 
 from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.alfworld.game.scene import write_scene
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
-from tstar_envs.envs.alfworld.task import Task, task_set
-from tstar_envs.envs.alfworld.task_types import TASK_TYPES
-from tstar_envs.envs.alfworld.tasks import load_tasks
+from tstar_envs.envs.alfworld.rooms import TASK_TYPES, write_scene
+from tstar_envs.envs.alfworld.tasks import Task, load_tasks, task_set
 
 TASKS = 160
 

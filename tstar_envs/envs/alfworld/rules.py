@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tstar_envs.envs.alfworld import text
-from tstar_envs.envs.alfworld.game.commands import GO, situation
-from tstar_envs.envs.alfworld.game.parsing import parse_command
-from tstar_envs.envs.alfworld.game.transitions import effect_key, transition
-from tstar_envs.envs.alfworld.search_expert import seen_after
-from tstar_envs.envs.alfworld.state import Answer, State
-from tstar_envs.envs.alfworld.task import LoadedTask
+from tstar_envs.envs.alfworld.commands import GO, effect_key, parse_command, seen_after, situation, transition
+from tstar_envs.envs.alfworld.game import Answer, State
+from tstar_envs.envs.alfworld.tasks import LoadedTask
 from tstar_envs.outcome import Outcome
 
 if TYPE_CHECKING:  # loaded where the original engine answers only
-    from tstar_envs.envs.alfworld.published.mirror import Mirror
+    from tstar_envs.envs.alfworld.engine import Mirror
 
 
 class Conditions(NamedTuple):

@@ -1,31 +1,232 @@
-"""Task sets of ALFWorld: the shipped games, the published ones where they are, or a folder with ``game.tw-pddl`` files."""
+"""Task sets: shipped games, published ones, or a folder of game files."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
-from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.files import read_text
-from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing, with_mini_named
-from tstar_envs.data.tasks import LoadedTasks
-from tstar_envs.envs.alfworld.game.game import Game
-from tstar_envs.envs.alfworld.game.scene import scene_game
-from tstar_envs.envs.alfworld.published.folders import (
-    GAME_FILE,
-    game_files,
-    published_folder,
-    published_folders,
-    published_games,
-    read_tasks,
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, Faults, LeftOut, check_skip_bad
+from tstar_envs.data.files import find_files, read_text
+from tstar_envs.data.locate import (
+    PathLike,
+    Published,
+    Stamped,
+    choose_tier,
+    data_home,
+    existing,
+    stamped,
+    with_mini_named,
 )
-from tstar_envs.envs.alfworld.published.game_file import read_game
-from tstar_envs.envs.alfworld.shipped import scene_of, shipped_tasks
-from tstar_envs.envs.alfworld.task import Task, task_set
-from tstar_envs.errors import MissingData
+from tstar_envs.data.shipped import read_shipped
+from tstar_envs.data.tasks import LoadedTasks, ids_by_split
+from tstar_envs.envs.alfworld.game import Game
+from tstar_envs.envs.alfworld.rooms import TASK_TYPES, House, Scene, read_house, read_scene, scene_game
+from tstar_envs.errors import BadData, MissingData
 from tstar_envs.stable_random import StableRandom
+
+# As the field reports it, the test split is ALFWorld's valid_seen; both names are accepted wherever a split is asked for.
+SHIPPED_SPLITS = ("train", "valid", "test", "valid_unseen")
+# ``valid_train`` is a folder of the download with 200 games out of train; nobody reports it as a test.
+SPLITS = (*SHIPPED_SPLITS, "valid_train")
+SPLIT_ALIASES = {"valid_seen": "test"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes:
+        id: unique in its set.
+        split: one of ``SPLITS``.
+        task_type: ALFRED's name of the type.
+        source: a scene, a line of the shipped files, or the path of a ``game.tw-pddl`` file.
+        stamp: time and size of that file when the task was found, so that a changed one is read anew.
+    """
+
+    id: str
+    split: str
+    task_type: str
+    source: Scene | str | Path
+    stamp: tuple[int, int] = (0, 0)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def task_set(
+    tier: str, tasks: Iterable[Task], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
+) -> LoadedTasks[Task]:
+    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all.
+
+    Its splits are the shipped ones, and ``valid_train`` where there is a task of it.
+    """
+    tasks = tuple(tasks)
+    further = [split for split in SPLITS[len(SHIPPED_SPLITS) :] if any(task.split == split for task in tasks)]
+    by_id = {task.id: task for task in tasks if variant == "all" or task.task_type == TASK_TYPES[variant]}
+    by_split = ids_by_split(((task.id, task.split) for task in by_id.values()), (*SHIPPED_SPLITS, *further))
+    name = "ALFWorld" if variant == "all" else f"ALFWorld-{variant}"
+    return LoadedTasks(name, tier, by_id, by_split, left_out=left_out)
+
+
+class LoadedTask(NamedTuple):
+    """A task and its game, which is loaded when the task is taken."""
+
+    task: Task
+    game: Game
+
+
+DATA = Path(__file__).parent / "data"
+
+
+@lru_cache(maxsize=1)
+def shipped_houses() -> dict[int, House]:
+    """The houses of the mini tier by scene number."""
+    return {house.scene: house for house in map(read_house, read_shipped(DATA / "houses.txt.gz"))}
+
+
+@lru_cache(maxsize=1)
+def shipped_tasks() -> tuple[Task, ...]:
+    """The tasks of the mini tier, in the order of the splits."""
+    tasks = []
+    for split in SHIPPED_SPLITS:
+        for number, line in enumerate(read_shipped(DATA / f"{split}.txt.gz")):
+            tasks.append(Task(f"alfworld-mini-{split}-{number:04d}", split, line.split("\t", 2)[1], line))
+    return tuple(tasks)
+
+
+def scene_of(task: Task) -> Scene | None:
+    """The compact scene of a task, None for a game of the public format."""
+    if isinstance(task.source, Path):
+        return None
+    return read_scene(task.source, shipped_houses()) if isinstance(task.source, str) else task.source
+
+
+GAME_FILE = "game.tw-pddl"
+PUBLISHED = "json_2.1.1"
+_NAMED_SPLIT = {
+    "train": "train",
+    "valid": "valid",
+    "test": "test",
+    "valid_seen": "test",
+    "valid_unseen": "valid_unseen",
+    "valid_train": "valid_train",
+}
+# Names that mean a split somewhere; of one that is none of ALFWorld's nobody can know which tasks it holds.
+_LIKE_A_SPLIT = re.compile(
+    r"(?:^|[^a-z])(?:train|valid|validation|val|dev|test|eval|seen|unseen)(?:$|[^a-z])"
+)
+_FOLDER_TYPE = re.compile(rf"(?:^|/)({'|'.join(TASK_TYPES.values())})-[^/]*/")
+_UNSOLVABLE = re.compile(r'"solvable"\s*:\s*false')
+
+
+def published_folders() -> list[Path]:
+    """Where the published games are looked for: ``$ALFWORLD_DATA``, ``$TSTAR_DATA/alfworld``, ALFWorld's own cache."""
+    own = os.environ.get("ALFWORLD_DATA")
+    roots = [*([Path(own)] if own else []), data_home() / "alfworld", Path("~/.cache/alfworld")]
+    return [root.expanduser() / PUBLISHED for root in roots]
+
+
+def published_folder() -> Path | None:
+    """The first of them that holds a game of a split."""
+    return next((folder for folder in published_folders() if has_games(folder)), None)
+
+
+def published_games() -> Published:
+    """ALFWorld's published games, which ``auto`` takes when they are there."""
+    return Published(
+        "ALFWorld's published games",
+        published_folder(),
+        tuple(published_folders()),
+        "scripts/fetch_data alfworld",
+        lambda folder: read_tasks(*game_files(folder, splits_only=True), False),
+    )
+
+
+def has_games(folder: Path) -> bool:
+    """Whether a folder of published games has one."""
+    return any(next((folder / split).rglob(GAME_FILE), None) is not None for split in _NAMED_SPLIT)
+
+
+def game_files(root: Path, splits_only: bool = False) -> tuple[Path, Stamped]:
+    """A folder and its game files, in the order of their paths, without those that ALFWorld's own loader passes over by name.
+
+    Args:
+        root: the folder.
+        splits_only: pass over what lies in no folder of a split.
+    """
+    names = {
+        file.relative_to(root).as_posix(): file
+        for file in find_files(root, (GAME_FILE,))
+        if file.name == GAME_FILE and (not splits_only or file.relative_to(root).parts[0] in _NAMED_SPLIT)
+    }
+    return root, stamped(
+        names[name] for name in sorted(names) if "movable" not in name and "Sliced" not in name
+    )
+
+
+@lru_cache(maxsize=4)
+def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, ...], LeftOut]:
+    """Every game that ALFWorld's own loader would play; each is read now, so that a bad one is named before a run and not within it.
+
+    Raises:
+        MissingData: there is none.
+        BadData: games that cannot be used.
+    """
+    from tstar_envs.envs.alfworld.published import read_game  # no shipped game needs it
+
+    tasks = []
+    faults = Faults(skip_bad)
+    divided = any(_split_folder(file.relative_to(root)) in _NAMED_SPLIT for file, *_ in files)
+    for file, *stamp in files:
+        name = file.relative_to(root).as_posix()
+        with faults.collect(file):
+            split = _split_of(file.relative_to(root), str(file), divided)
+            text = read_text(file)
+            if _UNSOLVABLE.search(text):
+                continue
+            goal = read_game(text, str(file)).goal
+            named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
+            tasks.append(Task(name, split, named[1] if named else goal.task_type, file, (stamp[0], stamp[1])))
+    left_out = faults.settle(len(tasks), "games")
+    if not tasks:  # raised here, so that the next look at the folder is a new one
+        raise MissingData(
+            f"{root}: no {GAME_FILE} file that can be solved in this folder or below it; scripts/fetch_data alfworld fetches the published "
+            "games, and data='mini' works without any files"
+        )
+    return tuple(tasks), left_out
+
+
+def _split_folder(path: Path) -> str:
+    """The folder of a game's path that names its split; where none does, the first, or "" if there is none."""
+    named = next((part for part in path.parts[:-1] if part in _NAMED_SPLIT), None)
+    parts = [part for part in path.parts[:-1] if not part.startswith("json_")]
+    return named or (parts[0] if parts else "")
+
+
+def _split_of(path: Path, where: str, divided: bool) -> str:
+    """The split of a game: what its folder names, and ``test`` in a folder of games that is not divided.
+
+    Raises:
+        BadData: the folder's name is no split's, but looks like one or stands beside those of splits.
+    """
+    folder = _split_folder(path)
+    if folder in _NAMED_SPLIT:
+        return _NAMED_SPLIT[folder]
+    if divided or _LIKE_A_SPLIT.search(folder.lower()):
+        named = (
+            f"the folder {folder!r:.80} names no split" if folder else "the game lies in no folder of a split"
+        )
+        raise BadData(
+            f"{where}: {named}; known are {', '.join(_NAMED_SPLIT)}. Rename it, or give the "
+            "folder itself as data: games in a folder without splits are test tasks"
+        )
+    return "test"
+
 
 # Of the 3,553 published train games as many are held out as leaves the paper's 3,321.
 HELD_OUT, PUBLISHED_TRAIN = 232, 3553
@@ -39,9 +240,11 @@ def load_game(task: Task) -> Game:
         BadData: the file of a public game cannot be used.
     """
     scene = scene_of(task)
-    return (
-        scene_game(scene) if scene is not None else read_game(read_text(str(task.source)), str(task.source))
-    )
+    if scene is not None:
+        return scene_game(scene)
+    from tstar_envs.envs.alfworld.published import read_game  # no shipped game needs it
+
+    return read_game(read_text(str(task.source)), str(task.source))
 
 
 @lru_cache(maxsize=256)

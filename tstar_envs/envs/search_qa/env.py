@@ -10,17 +10,18 @@ from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, Published, with_mini_named
-from tstar_envs.envs.search_qa import metrics, oracle, prompt, rules, search_r1, text
-from tstar_envs.envs.search_qa.folders import published_questions
+from tstar_envs.envs.search_qa import expert, question_sets, rules, text
 from tstar_envs.envs.search_qa.question_sets import question_set
-from tstar_envs.envs.search_qa.search.corpus import corpus_digest
-from tstar_envs.envs.search_qa.search.embedded import EmbeddedSearcher
-from tstar_envs.envs.search_qa.search.lookup import Lookup, Wanted, fetch_ahead
-from tstar_envs.envs.search_qa.search.opening import open_searcher
-from tstar_envs.envs.search_qa.search.passage import Searcher
-from tstar_envs.envs.search_qa.state import State
-from tstar_envs.envs.search_qa.task import QASet, Task
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.search import (
+    EmbeddedSearcher,
+    Lookup,
+    Searcher,
+    Wanted,
+    corpus_digest,
+    fetch_ahead,
+    open_searcher,
+)
+from tstar_envs.envs.search_qa.tasks import QASet, State, Task, load_set, published_questions
 from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
@@ -119,7 +120,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         super().__init__(**options)
         if not is_whole(topk) or not 1 <= topk <= MOST_PASSAGES:
             raise UnknownOption(f"topk must be a whole number from 1 to {MOST_PASSAGES}, got {topk!r}")
-        check_option("normalizer", normalizer, tuple(metrics.NORMALIZERS))
+        check_option("normalizer", normalizer, tuple(question_sets.NORMALIZERS))
         if observation_limit is not None and not (is_whole(observation_limit) and observation_limit > 0):
             raise UnknownOption(
                 f"observation_limit must be a whole number of at least 1 (or None for no limit), got {observation_limit!r}"
@@ -132,8 +133,8 @@ class SearchQAEnv(TextEnv[Task, State]):
             )
         self._conditions = rules.Conditions(
             Lookup(self._searcher, topk),
-            metrics.Scoring(normalizer, self._question_set.f1),
-            search_r1.STYLE if self.prompt_style == "search_r1" else text.STYLE,
+            question_sets.Scoring(normalizer, self._question_set.f1),
+            text.SEARCH_R1 if self.prompt_style == "search_r1" else text.STYLE,
             observation_limit,
         )
         self.tier, self.left_out = self._set.tier, self._set.left_out
@@ -186,7 +187,7 @@ class SearchQAEnv(TextEnv[Task, State]):
 
     def read_reply(self, reply: str) -> Reply:
         """See ``TextEnv``; in Search-R1's style only what its own code reads is an action."""
-        return search_r1.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
+        return text.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
 
     def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
         return rules.apply(task, state, action, self._conditions)
@@ -207,10 +208,10 @@ class SearchQAEnv(TextEnv[Task, State]):
         return f"{state.seen!r}\0{state.answer!r}"
 
     def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(task, state, wording)
+        return expert.next_step(task, state, wording)
 
     def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(task, state, rng)
+        return expert.mistake(task, state, rng)
 
     @classmethod
     def practice(
@@ -230,8 +231,8 @@ class SearchQAEnv(TextEnv[Task, State]):
     def _distance(self, task: Task, state: State) -> float | None:
         if state.answer is not None:
             normalizer = self._conditions.scoring.normalizer
-            return 0.0 if metrics.exact_match(state.answer, task.golden_answers, normalizer) else None
-        return oracle.distance(task, state)
+            return 0.0 if question_sets.exact_match(state.answer, task.golden_answers, normalizer) else None
+        return expert.distance(task, state)
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed search and answer."""
@@ -241,5 +242,5 @@ class SearchQAEnv(TextEnv[Task, State]):
         """See ``TextEnv``."""
         style = self._check_style(style)
         if style == "search_r1":
-            return search_r1.PROMPT
-        return prompt.prompt(style, self.horizon, self._question_set.hint)
+            return text.PROMPT
+        return text.prompt(style, self.horizon, self._question_set.hint)

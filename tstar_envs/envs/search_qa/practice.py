@@ -9,11 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.envs.search_qa.generate.generators import GENERATORS
-from tstar_envs.envs.search_qa.generate.worlds.making import WORLDS
+from tstar_envs.envs.search_qa.generate.files import GENERATORS
+from tstar_envs.envs.search_qa.generate.worlds import WORLDS
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, RICH_WORLD, question_set
-from tstar_envs.envs.search_qa.task import QASet
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.tasks import QASet, load_set
 from tstar_envs.stable_random import StableRandom
 
 QUESTIONS = 160

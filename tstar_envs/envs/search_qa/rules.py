@@ -12,10 +12,9 @@ import unicodedata
 from dataclasses import replace
 from typing import NamedTuple
 
-from tstar_envs.envs.search_qa.metrics import NORMALIZERS, Scoring
-from tstar_envs.envs.search_qa.search.lookup import Lookup
-from tstar_envs.envs.search_qa.state import State
-from tstar_envs.envs.search_qa.task import Task
+from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, Scoring
+from tstar_envs.envs.search_qa.search import Lookup
+from tstar_envs.envs.search_qa.tasks import State, Task
 from tstar_envs.envs.search_qa.text import Style
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import bracket_content

@@ -1,27 +1,162 @@
-"""Question files read into tasks, with the mini tier's hops where they are given."""
+"""Tasks and states: question files read into questions, golden answers and look-ups."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
-from tstar_envs.data.locate import PathLike, Stamped, choose_tier, existing, stamped, with_mini_named
-from tstar_envs.envs.search_qa.folders import (
-    CORPORA,
-    WORLD_FOLDERS,
-    corpus_in,
-    full_folder,
-    published_questions,
-    question_file,
+from tstar_envs.data.files import parse_json, read_lines
+from tstar_envs.data.locate import (
+    PathLike,
+    Published,
+    Stamped,
+    choose_tier,
+    data_home,
+    existing,
+    stamped,
+    with_mini_named,
 )
-from tstar_envs.envs.search_qa.question_sets import question_set
-from tstar_envs.envs.search_qa.readers.aliases import read_aliases
-from tstar_envs.envs.search_qa.readers.entries import Entry, read_entries
-from tstar_envs.envs.search_qa.readers.records import SUFFIXES
-from tstar_envs.envs.search_qa.task import Hop, QASet, Task
+from tstar_envs.data.tasks import LoadedTasks
+from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD, question_set
+from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
 from tstar_envs.errors import BadData, MissingData
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One look-up.
+
+    Attributes:
+        entity: name of the entity to look up.
+        relation: which fact of it is asked for.
+        value: the object of that fact, as text.
+        passage: id of the passage that states it, the entity's id.
+        queries: what to search for, best first; at most two.
+    """
+
+    entity: str
+    relation: str
+    value: str
+    passage: str
+    queries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question.
+
+    Attributes:
+        id: unique in its set.
+        split: train, valid or test.
+        question: as asked.
+        golden_answers: any of them is right; the first is the main one, the rest are aliases.
+        kind: what kind of question ("" if the file does not say).
+        template: id of its wording ("" if unknown).
+        hops: the chain of look-ups; empty where the file gives none.
+        popularity: how well known the entity is that is asked about; 0 where the file does not say.
+    """
+
+    id: str
+    split: str
+    question: str
+    golden_answers: tuple[str, ...]
+    kind: str = ""
+    template: str = ""
+    hops: tuple[Hop, ...] = ()
+    popularity: int = 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QASet(LoadedTasks[Task]):
+    """The tasks of one question set, and the corpus they are asked over."""
+
+    corpus: Path
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Immutable and picklable; ``seen`` is sorted so that equal states are equal objects.
+
+    Attributes:
+        seen: ids of the passages that were shown.
+        cache: (key of a query, observation) of every query of this episode, in order.
+        answer: the answer given, None before.
+    """
+
+    seen: tuple[str, ...] = ()
+    cache: tuple[tuple[str, str], ...] = ()
+    answer: str | None = None
+
+    def cached(self, key: str) -> str | None:
+        """The observation that an earlier query of this key got in this episode."""
+        return dict(self.cache).get(key)
+
+
+MINI_FOLDER = Path(__file__).parent / "data"
+RICH_FOLDER = MINI_FOLDER / "rich"
+CORPORA = tuple(f"corpus{suffix}{packed}" for suffix in (".jsonl", ".json", ".tsv") for packed in ("", ".gz"))
+WORLD_FOLDERS = {PLAIN_WORLD: MINI_FOLDER, RICH_WORLD: RICH_FOLDER}
+
+
+def corpus_in(folder: Path) -> Path | None:
+    """The passages of a folder."""
+    return next((p for name in CORPORA if (p := folder / name).is_file()), None)
+
+
+def question_file(folder: Path, name: str, split: str) -> Path | None:
+    """``<name>.<split>``, ``<name>/<split>`` or ``<split>``, in any form.
+
+    The public sets call their held-out part ``dev`` where they keep the answers of ``test`` to themselves: then it is the test
+    set, as it is for Search-R1 and FlashRAG, and elsewhere it is ``valid``.
+    """
+
+    def find(part: str) -> Path | None:
+        stems = (folder / f"{name}.{part}", folder / name / part, folder / part)
+        return next(
+            (p for stem in stems for s in SUFFIXES if (p := stem.with_name(stem.name + s)).is_file()), None
+        )
+
+    if split == "test":
+        return find("test") or find("dev")
+    if split == "valid":
+        return find("valid") or (find("dev") if find("test") else None)
+    return find(split)
+
+
+def full_folder() -> Path:
+    """Where the public sets lie."""
+    return data_home() / "search_qa"
+
+
+def published_questions(name: str) -> tuple[Published, ...]:
+    """The passages and the questions of a set's full tier; ``auto`` takes them when both are there."""
+    full = full_folder()
+    return (
+        Published(
+            "passages of the public question sets",
+            corpus_in(full),
+            (full,),
+            "scripts/fetch_data wiki18",
+            _first_passage,
+        ),
+        Published(
+            f"public questions of {name}",
+            question_file(full, name, "test"),
+            (full,),
+            f"scripts/fetch_data {name}",
+            lambda questions: next(read_entries(questions), None),
+        ),
+    )
+
+
+def _first_passage(corpus: Path) -> None:
+    number, line = next(read_lines(corpus), (0, "{}"))
+    if ".jsonl" in corpus.suffixes:
+        parse_json(line, f"{corpus}, line {number}")
+
 
 ALIASES = "id_aliases.json"
 

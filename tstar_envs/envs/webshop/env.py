@@ -10,11 +10,10 @@ from tstar_envs.choices import check_option, is_whole
 from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
-from tstar_envs.envs.webshop import actions, navigation, oracle, pages, prompt, rules, text
-from tstar_envs.envs.webshop.catalogue.catalogue import SEARCH_LIMIT
-from tstar_envs.envs.webshop.shop import Shop
-from tstar_envs.envs.webshop.state import PAGE_SIZE, State
-from tstar_envs.envs.webshop.task import Task
+from tstar_envs.envs.webshop import expert, pages, rules, text
+from tstar_envs.envs.webshop.catalogue import SEARCH_LIMIT
+from tstar_envs.envs.webshop.pages import PAGE_SIZE, State
+from tstar_envs.envs.webshop.shop import Shop, Task
 from tstar_envs.envs.webshop.tasks import find_tier, load_shop, published_products, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption
 from tstar_envs.outcome import Outcome
@@ -176,10 +175,10 @@ class WebShopEnv(TextEnv[Task, State]):
         return state.key()
 
     def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        return oracle.next_step(self.shop.catalogue, task, state, wording)
+        return expert.next_step(self.shop.catalogue, task, state, wording)
 
     def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-        return oracle.mistake(self.shop.catalogue, task, state, rng)
+        return expert.mistake(self.shop.catalogue, task, state, rng)
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
@@ -191,13 +190,13 @@ class WebShopEnv(TextEnv[Task, State]):
     def _distance(self, task: Task, state: State) -> float | None:
         if state.page == "done":
             return 0.0 if rules.score_of(self.shop.catalogue, task, state).total == 1.0 else None
-        return oracle.distance(self.shop.catalogue, task, state)
+        return expert.distance(self.shop.catalogue, task, state)
 
     def modifies_state(self, action: str) -> bool:
         """True for every well-formed search and click but turning to the next page and reading."""
-        parsed = actions.parse_action(action) if self.exact_replies else actions.read_action(action, {})
-        return not parsed.problem and not (parsed.name == "click" and parsed.argument in navigation.READING)
+        parsed = pages.parse_action(action) if self.exact_replies else pages.read_action(action, {})
+        return not parsed.problem and not (parsed.name == "click" and parsed.argument in pages.READING)
 
     def prompt(self, style: str | None = None) -> str:
         """See ``TextEnv``."""
-        return prompt.prompt(self._check_style(style), self.horizon)
+        return text.prompt(self._check_style(style), self.horizon)

@@ -6,13 +6,17 @@ families get another name: who only ever sells three dozen kinds of things learn
 
 from __future__ import annotations
 
-from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
-from tstar_envs.envs.webshop.generate.families import FAMILIES, SPLIT_OF
-from tstar_envs.envs.webshop.generate.goals import choose_goals, task_of
-from tstar_envs.envs.webshop.generate.invented_kinds import invented_kind
-from tstar_envs.envs.webshop.generate.products import collect, make_drafts
-from tstar_envs.envs.webshop.shop import Shop, make_shop
-from tstar_envs.envs.webshop.task import Task
+from tstar_envs.envs.webshop.generate import (
+    FAMILIES,
+    SPLIT_OF,
+    choose_goals,
+    collect,
+    invented_kind,
+    make_drafts,
+    task_of,
+)
+from tstar_envs.envs.webshop.shop import Shop, Task, make_shop
+from tstar_envs.envs.webshop.stores import LEXICON
 from tstar_envs.stable_random import StableRandom
 
 FAMILIES_OF_A_SHOP, GOALS, TRIES = 3, 3, 300

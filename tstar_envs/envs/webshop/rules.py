@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tstar_envs.envs.webshop.actions import parse_action, read_action
-from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
-from tstar_envs.envs.webshop.navigation import click, effect, search
-from tstar_envs.envs.webshop.pages import clickables, current_product
+from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.pages import (
+    State,
+    click,
+    clickables,
+    current_product,
+    effect,
+    parse_action,
+    read_action,
+    search,
+)
 from tstar_envs.envs.webshop.reward import Reward, score
-from tstar_envs.envs.webshop.shop import Shop
-from tstar_envs.envs.webshop.state import State
-from tstar_envs.envs.webshop.task import Task
+from tstar_envs.envs.webshop.shop import Shop, Task
 from tstar_envs.envs.webshop.text import TEXT_OPTIONS, render
 from tstar_envs.outcome import Outcome
 

@@ -19,11 +19,8 @@ from tstar_envs.data.locate import (
     with_mini_named,
 )
 from tstar_envs.data.shipped import MANIFEST, read_shipped_records
-from tstar_envs.envs.webshop.catalogue.nouns import LEXICON
-from tstar_envs.envs.webshop.catalogue.plan import Plan, store_folder, webshop_home
-from tstar_envs.envs.webshop.catalogue.stores import open_plan
-from tstar_envs.envs.webshop.shop import Shop, make_shop
-from tstar_envs.envs.webshop.task import task_from_record
+from tstar_envs.envs.webshop.shop import Shop, make_shop, task_from_record
+from tstar_envs.envs.webshop.stores import LEXICON, Plan, open_plan, store_folder, webshop_home
 
 MINI_FOLDER = Path(__file__).parent / "data"
 PRODUCTS, GOALS = MINI_FOLDER / "products.jsonl.gz", MINI_FOLDER / "goals.jsonl.gz"
@@ -45,7 +42,7 @@ def published_products() -> Published:
 
 
 def _first_product(products: Path) -> None:
-    from tstar_envs.envs.webshop.catalogue.json_stream import stream_array
+    from tstar_envs.envs.webshop.original import stream_array
 
     next(stream_array(products), None)
 
@@ -83,7 +80,7 @@ def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
     tier, folder = find_tier(data)
     sources: Stamped = ()
     if tier != "mini":
-        from tstar_envs.envs.webshop.catalogue.original_files import source_paths
+        from tstar_envs.envs.webshop.original import source_paths
 
         sources = stamped(source_paths(folder))
     with with_mini_named(tier):
@@ -101,9 +98,9 @@ def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
     """How a shop is built; what reads the original's files is loaded where there are such files only."""
     if tier == "mini":
         return _mini_plan()
-    from tstar_envs.envs.webshop.catalogue import original_files
+    from tstar_envs.envs.webshop import original
 
-    return original_files.plan(folder, seed, skip_bad)
+    return original.plan(folder, seed, skip_bad)
 
 
 def _mini_plan() -> Plan:

@@ -1,18 +1,12 @@
-"""What a page says: the original's two text forms, and ours, which shows the chosen options.
-
-A page is a row of nodes, as the original's HTML has them; ``text`` joins them with `` [SEP] ``, ``text_rich`` marks
-buttons. ``text_options`` is shorter, has a line per thing, leaves out the instruction where it was said already, and says
-what was opened and read.
-"""
+"""Texts: the original's two forms of a page, this project's own, and the prompt."""
 
 from __future__ import annotations
 
 import json
 from typing import NamedTuple
 
-from tstar_envs.envs.webshop.catalogue.catalogue import Catalogue
-from tstar_envs.envs.webshop.pages import current_product, results, sub_texts
-from tstar_envs.envs.webshop.state import State
+from tstar_envs.envs.webshop.catalogue import Catalogue
+from tstar_envs.envs.webshop.pages import State, current_product, results, sub_texts
 
 TEXT_OPTIONS = "text_options"  # our form; the others are the original's
 OBSERVATIONS = (TEXT_OPTIONS, "text", "text_rich")
@@ -136,3 +130,24 @@ def render(
         return with_options(catalogue, state, instruction, reward)
     page = nodes(catalogue, state, instruction, reward)
     return as_text(page) if observation == "text" else as_rich_text(page, state)
+
+
+_RULES = """You are shopping in a web shop. Buy the product that the instruction asks for, with the right options.
+
+Actions:
+search[keywords]   search for products; shows the first page of results
+click[button]      click something the page shows: a product's code, an option value, or one of the buttons
+                   next >, < prev, back to search, description, features, reviews, buy now
+
+A product must have every wanted attribute (often only its description or features say so), the wanted options must be
+clicked, and its price must be within the limit. click[buy now] ends the episode; the score is the part of the wishes that is met.
+You have {horizon} steps."""
+_FORMS = {
+    "react": "Reply in two lines:\nThought: what you think\nAction: one action",
+    "tags": "Reply with <think>what you think</think><action>one action</action>",
+}
+
+
+def prompt(style: str, horizon: int) -> str:
+    """The rules and the grammar of actions as an agent reads them."""
+    return f"{_RULES.format(horizon=horizon)}\n\n{_FORMS[style]}"

@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 from tstar_envs.data.generator_command import generator_command
-from tstar_envs.envs.alfworld.generate.files import build, write
-from tstar_envs.envs.alfworld.generate.scenes import SEED
+from tstar_envs.envs.alfworld.generate.scenes import SEED, build, write
 
 
 def main() -> None:

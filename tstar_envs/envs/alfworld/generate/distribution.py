@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tstar_envs.envs.alfworld.generate.houses import SCENES, UNSEEN
-from tstar_envs.envs.alfworld.task_types import CLEAN, COOL, HEAT, LOOK, PICK, TASK_TYPES
+from tstar_envs.envs.alfworld.rooms import CLEAN, COOL, HEAT, LOOK, PICK, TASK_TYPES
 
 FILE = Path(__file__).parents[1] / "data" / "distribution.json"
 _PATH = re.compile(r"(?<![a-z_])([a-z_]++)-([A-Za-z]+)-None-([A-Za-z]+)-(\d+)")

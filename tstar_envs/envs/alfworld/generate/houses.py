@@ -6,7 +6,7 @@ public household world. Some neighbours share the point that the agent looks at 
 
 from __future__ import annotations
 
-from tstar_envs.envs.alfworld.game.house import House, Receptacle
+from tstar_envs.envs.alfworld.rooms import House, Receptacle
 from tstar_envs.stable_random import StableRandom
 
 # Numbers of the scenes: K kitchens, L living rooms, B bedrooms, W bathrooms.

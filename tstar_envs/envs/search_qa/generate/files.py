@@ -1,4 +1,4 @@
-"""The files of the mini tier, the same bytes for one seed on every machine."""
+"""Files of the mini tier, the same bytes for one seed on every machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.data.shipped import write_shipped
-from tstar_envs.envs.search_qa.generate.generators import GENERATORS
-from tstar_envs.envs.search_qa.generate.proofs.checks import check_world
-from tstar_envs.envs.search_qa.generate.worlds.making import RICH, WORLDS, MiniWorld
+from tstar_envs.envs.search_qa.generate import hotpotqa, musique, single_facts, triviaqa, two_wiki
+from tstar_envs.envs.search_qa.generate.questions import check_world
+from tstar_envs.envs.search_qa.generate.worlds import RICH, WORLDS, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, RICH_WORLD
-from tstar_envs.envs.search_qa.task import Task
+from tstar_envs.envs.search_qa.tasks import Task
+
+GENERATORS = {
+    generator.question_set.name: generator
+    for generator in (
+        hotpotqa.GENERATOR,
+        single_facts.NQ_GENERATOR,
+        two_wiki.GENERATOR,
+        musique.MUSIQUE_GENERATOR,
+        triviaqa.GENERATOR,
+        single_facts.POPQA_GENERATOR,
+        musique.BAMBOOGLE_GENERATOR,
+    )
+}
+
 
 NAMES = (*GENERATORS, RICH_WORLD)
 

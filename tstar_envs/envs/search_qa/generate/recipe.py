@@ -1,21 +1,93 @@
-"""How a question set that chains facts is made: drawn kind by kind, proved and counted in the same way for every such set."""
+"""Recipe of a question set: drawn, proved, selected and counted."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tstar_envs.envs.search_qa.generate.generator import SIZES
-from tstar_envs.envs.search_qa.generate.proofs.chain_prover import ChainProver
-from tstar_envs.envs.search_qa.generate.proofs.checks import check_disjoint, check_split, check_world
-from tstar_envs.envs.search_qa.generate.questions.question import Question
-from tstar_envs.envs.search_qa.generate.questions.selection import collect, numbered
-from tstar_envs.envs.search_qa.generate.worlds.graph import World
-from tstar_envs.envs.search_qa.generate.worlds.making import WORLDS, MiniWorld
+from tstar_envs.envs.search_qa.generate.graph import World
+from tstar_envs.envs.search_qa.generate.questions import (
+    ChainProver,
+    ProofFailed,
+    Question,
+    check_disjoint,
+    check_split,
+    check_world,
+)
+from tstar_envs.envs.search_qa.generate.worlds import WORLDS, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import QuestionSet
-from tstar_envs.envs.search_qa.task import Task
+from tstar_envs.envs.search_qa.tasks import Task
 from tstar_envs.stable_random import StableRandom
+
+
+def collect(
+    kinds: Mapping[str, int],
+    candidates: Callable[[str], Iterator[Question]],
+    rejection: Callable[[Question], str],
+    yes_no: Collection[str] = (),
+) -> list[Question]:
+    """Collect the wanted number of questions of each kind, proved one by one, none about the same facts twice.
+
+    Args:
+        kinds: kind -> how many; of a kind in ``yes_no`` half of them (rounded down) for each answer.
+        candidates: kind -> questions, at best without end.
+        rejection: why a question may not be taken, "" if it may.
+        yes_no: the kinds that ask for yes or no.
+
+    Raises:
+        ProofFailed: too few candidates are fit.
+    """
+    chosen: list[Question] = []
+    for kind, wanted in kinds.items():
+        seen: set[object] = set()
+        kept = {"yes": 0, "no": 0, "other": 0}
+        goal = wanted // 2 * 2 if kind in yes_no else wanted
+        for question in itertools.islice(candidates(kind), 200 * wanted):
+            facts = (kind, *sorted((h.passage, h.relation) for h in question.hops))
+            side = question.answer if question.answer in kept else "other"
+            full = side != "other" and kept[side] >= wanted // 2
+            if full or facts in seen or rejection(question):
+                continue
+            seen.add(facts)
+            kept[side] += 1
+            chosen.append(question)
+            if sum(kept.values()) >= goal:
+                break
+        else:
+            raise ProofFailed(f"{kind}: only {sum(kept.values())} of {goal} questions are fit to ship")
+    return chosen
+
+
+def numbered(name: str, split: str, questions: Iterable[Question]) -> list[Task]:
+    """Questions as tasks of a set of the mini tier."""
+    return [
+        question.task(f"{name}-mini-{split}-{number:04d}", split) for number, question in enumerate(questions)
+    ]
+
+
+SIZES = {"train": 2000, "valid": 500, "test": 1000}
+
+# seed of the world -> the world and the tasks of every split, all proved; ProofFailed where they cannot be
+Build = Callable[[int], tuple[MiniWorld, dict[str, list[Task]]]]
+# (practice world, number, source of chance) -> about so many questions in the wordings of the train split
+Practice = Callable[[MiniWorld, int, StableRandom], list[Question]]
+
+
+@dataclass(frozen=True)
+class Generator:
+    """How the questions of a set are made.
+
+    Attributes:
+        question_set: the set.
+        build: its shipped questions.
+        practice: questions over a fresh world.
+    """
+
+    question_set: QuestionSet
+    build: Build
+    practice: Practice
+
 
 PATIENCE = 20_000  # draws in a row that give no question
 

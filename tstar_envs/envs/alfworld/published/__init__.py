@@ -1,1 +1,0 @@
-"""The published games: their files read and written, and the original engine, which plays them."""

@@ -1,1 +1,0 @@
-"""Proofs that what is made is fit to ship."""

@@ -1,1 +1,0 @@
-"""The two invented worlds: facts, names and passages."""

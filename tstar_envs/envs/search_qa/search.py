@@ -1,0 +1,254 @@
+"""Searching: the embedded index, and the searcher that the option ``retriever`` names."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tstar_envs.contents import digest_all
+from tstar_envs.data.files import parse_json, read_lines
+from tstar_envs.data.locate import Stamped, stamped
+from tstar_envs.envs.search_qa.tasks import State
+from tstar_envs.errors import (
+    BadData,
+    InfrastructureError,
+    MissingData,
+    MissingExtra,
+    RetrieverError,
+    UnknownOption,
+)
+
+
+class _Shown(NamedTuple):
+    id: str
+    title: str
+    text: str
+
+
+class Passage(_Shown):
+    """One search result.
+
+    Attributes:
+        id: unique in its corpus.
+        title: without quotes around it.
+        text: the rest.
+        heading: the title as the first line of the corpus has it, mostly in quotes; by default the title in quotes.
+    """
+
+    heading: str
+
+    def __new__(cls, id: str, title: str, text: str, heading: str | None = None) -> Passage:
+        """A passage of these texts."""
+        passage = super().__new__(cls, id, title, text)
+        passage.heading = f'"{title}"' if heading is None else heading
+        return passage
+
+
+class Searcher(Protocol):
+    """What the environment asks of a search engine.
+
+    One that distinguishes queries in its own way has a method ``query_key(query) -> str`` as well: two queries of one key have one
+    answer, and an episode asks for it once. Without it ``queries.query_key`` decides, which fits search by words.
+    """
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """Return at most ``topk`` passages for each query, best first."""
+
+
+def query_key(query: str) -> str:
+    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
+
+    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
+    and stop words stay, because they matter to a dense encoder.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
+    return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())
+
+
+def first_contents(corpus: Path, count: int = 3) -> tuple[str, ...]:
+    """The contents of the first passages of a shipped corpus."""
+    lines = itertools.islice(read_lines(corpus), count)
+    return tuple(str(parse_json(line, f"{corpus}, line {number}")["contents"]) for number, line in lines)
+
+
+def corpus_digest(corpus: Path) -> str:
+    """The digest that an ``EmbeddedSearcher`` over this file has, without an index; of a file that is not in the shipped form
+    (``{"id", "contents"}`` a line) one of its lines.
+    """
+    # Not parse_json: its look at the depth would double the time; whatever is wrong with a line, its text counts instead.
+    lines = [line for _, line in read_lines(corpus)]
+    try:
+        documents = [(record["id"], record["contents"].partition("\n")) for record in map(json.loads, lines)]
+        return digest_all(
+            text for id_, (heading, _, body) in documents for text in (id_, f"{heading}\n{body}")
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return digest_all(lines)
+
+
+EMBEDDED_BACKENDS = ("hashed", "bm25")
+
+
+class EmbeddedSearcher:
+    """The retriever package used in this process: no server, no torch.
+
+    Args:
+        corpus: Search-R1 corpus lines (``.jsonl`` or ``.jsonl.gz``), or the documents themselves as (id, contents).
+        backend: ``hashed`` (FAISS over hashed TF-IDF) or ``bm25``.
+    """
+
+    def __init__(self, corpus: Path | Sequence[tuple[str, str]], backend: str = "hashed") -> None:
+        try:
+            # The one lazy import of the retriever in this package: who brings a server needs neither it nor faiss.
+            import retriever
+        except ImportError as error:
+            raise MissingExtra("the embedded searcher", "retriever", "search") from error
+        if isinstance(corpus, Path):
+            try:
+                documents = retriever.read_corpus(corpus)
+            except retriever.BadCorpus as error:
+                raise BadData(str(error)) from error
+        else:
+            documents = [retriever.Document(id=id_, contents=contents) for id_, contents in corpus]
+        try:
+            index = retriever.HashedIndex if backend == "hashed" else retriever.Bm25Index
+            self._index: Any = index.build(documents)
+        except retriever.MissingDependency as error:
+            raise MissingExtra("the embedded searcher", error.name or "faiss", "search") from error
+        except retriever.BadCorpus as error:
+            raise BadData(f"{corpus}: {error}" if isinstance(corpus, Path) else str(error)) from error
+        self._source = (corpus, backend)
+        self._passages = {
+            d.id: Passage(d.id, d.title, d.text, d.contents.partition("\n")[0]) for d in documents
+        }
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """See ``Searcher``."""
+        return [
+            [self._passages[hit.document.id] for hit in hits]
+            for hits in self._index.search(list(queries), topk)
+        ]
+
+    def digest(self) -> str:
+        """A digest of all passages in their order, which decides between equally good ones; equal to ``corpus_digest`` of their file."""
+        return digest_all(text for p in self._passages.values() for text in (p.id, f"{p.heading}\n{p.text}"))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddedSearcher:
+        return self  # an index never changes, so copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        # An index holds foreign objects that no pickle takes; it is built again (once per process) from its corpus.
+        corpus, backend = self._source
+        return (
+            (open_index, (corpus, backend))
+            if isinstance(corpus, Path)
+            else (EmbeddedSearcher, (corpus, backend))
+        )
+
+
+def open_index(corpus: Path, backend: str) -> EmbeddedSearcher:
+    """The index over a file that all environments of this process share; one whose file has changed is built anew.
+
+    Raises:
+        MissingData: there is no such file.
+    """
+    if not corpus.is_file():
+        raise MissingData(f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl")
+    return _shared_index(stamped([corpus])[0], backend)
+
+
+@lru_cache(maxsize=8)
+def _shared_index(corpus: tuple[Path, int, int], backend: str) -> EmbeddedSearcher:
+    return EmbeddedSearcher(corpus[0], backend)
+
+
+class Lookup:
+    """One query at a time, with what was fetched ahead.
+
+    Args:
+        searcher: the search engine.
+        topk: how many passages a query brings at most.
+    """
+
+    def __init__(self, searcher: Searcher, topk: int) -> None:
+        self.searcher = searcher
+        self.topk = topk
+        self.ahead: dict[str, list[Passage]] = {}
+
+    def key(self, query: str) -> str:
+        """What two queries have in common that get one answer in an episode."""
+        key: Callable[[str], str] = getattr(self.searcher, "query_key", query_key)
+        return key(query)
+
+    def search(self, query: str) -> list[Passage]:
+        """The best passages, best first."""
+        if query in self.ahead:
+            return self.ahead.pop(query)
+        return self.searcher.search([query], self.topk)[0]
+
+
+class Wanted(NamedTuple):
+    """What a row of a group is about to search for."""
+
+    row: int
+    lookup: Lookup
+    state: State
+    query: str
+
+
+def fetch_ahead(wanted: Sequence[Wanted]) -> dict[int, InfrastructureError]:
+    """Send the new queries of all rows to the retriever in one request.
+
+    Returns:
+        Row -> error; if the request fails, every row that searches has failed.
+    """
+    rows: dict[str, list[Wanted]] = {}
+    try:
+        for each in wanted:
+            if each.state.cached(each.lookup.key(each.query)) is None:
+                rows.setdefault(each.query, []).append(each)
+    except RetrieverError as error:  # its keys are not known yet, so nothing is cached either
+        return {each.row: error for each in wanted}
+    if not rows:
+        return {}
+    first = next(iter(rows.values()))[0].lookup
+    try:
+        found = first.searcher.search(list(rows), first.topk)
+    except RetrieverError as error:  # tried often enough: no row asks again on its own
+        return {each.row: error for same in rows.values() for each in same}
+    for (query, same), passages in zip(rows.items(), found, strict=True):
+        for each in same:
+            each.lookup.ahead = {query: passages}
+    return {}
+
+
+def open_searcher(retriever: str, corpus: Path, invented: bool = False) -> Searcher:
+    """The searcher for an environment's ``retriever`` option, shared by all environments of the process.
+
+    Args:
+        retriever: a back end's name or an address.
+        corpus: the passages that the questions are asked over.
+        invented: they are of an invented world, so that a service with another corpus cannot have the answers: it is refused.
+
+    Raises:
+        UnknownOption: neither a back end's name nor an http(s) address.
+    """
+    if retriever in EMBEDDED_BACKENDS:
+        return open_index(corpus, retriever)
+    if retriever.startswith(("http://", "https://")):
+        return _shared_client(retriever, stamped([corpus] if invented else ()))
+    raise UnknownOption(
+        f"retriever must be 'hashed', 'bm25' or an address starting with http://, got {retriever!r}"
+    )
+
+
+@lru_cache(maxsize=8)
+def _shared_client(url: str, corpus: Stamped) -> Searcher:
+    from tstar_envs.envs.search_qa.service import HttpSearcher
+
+    return HttpSearcher(url, expected=first_contents(corpus[0][0]) if corpus else ())

@@ -1,1 +1,0 @@
-"""Makes the mini tier and practice shops. Nothing that plays loads this package; ``practice`` does, when it is called."""
