@@ -12,7 +12,7 @@ from tstar_envs.envs.alfworld import commands
 from tstar_envs.envs.alfworld.commands import situation
 from tstar_envs.envs.alfworld.expert import Errand
 from tstar_envs.envs.alfworld.game import NOTHING, Game, Household
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 INVALID = "invalid"
 HARD_TO_REACH = (commands.CLEAN, commands.HEAT, commands.COOL, commands.SLICE, commands.CLOSE, commands.USE)

@@ -16,7 +16,7 @@ from tstar_envs.envs.alfworld.engine import FEATURE, TextWorldGame
 from tstar_envs.envs.alfworld.game import Answer
 from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.errors import MissingExtra
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 try:
     from scripts.alfworld_explorer import INVALID, Explorer

@@ -35,7 +35,7 @@ from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.envs.alfworld.rooms import TASK_TYPES, Scene
 from tstar_envs.envs.alfworld.tasks import Task, task_set
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 OURS_PER_THEIRS = 200  # repetitions of ours for one of theirs, so that the clock can see them

@@ -28,7 +28,7 @@ import tyro
 from rich.console import Console
 
 from tstar_envs import UnknownOption, find_entry
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 from tstar_train.build import build, held_out_tasks, make_env
 from tstar_train.cli import for_choices
 from tstar_train.config import Config

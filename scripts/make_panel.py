@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 
 from tstar_envs import EnvEntry, StableRandom, TextEnv, list_envs, write_whole
-from tstar_envs.panel import SHORT, hash_of
+from tstar_envs.evalset import SHORT, hash_of
 
 TASKS, SPLIT = 200, "test"
 STRATA = ("kind", "task_type", "optimal_length")  # the first of these that an environment reports

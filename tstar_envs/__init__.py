@@ -24,19 +24,23 @@ from tstar_envs.errors import (
     UnknownTask,
     WriteFailed,
 )
-from tstar_envs.foreign import called
-from tstar_envs.group import GroupEnv, make_group
-from tstar_envs.hooks import progress_of, prompt_of, task_ids_of
-from tstar_envs.options import parse_options, refuse_repeats
-from tstar_envs.panel import Panel, panel
-from tstar_envs.playing import StepResult, new_episode, play_group
+from tstar_envs.evalset import Panel, TaskSet, panel, task_set
+from tstar_envs.foreign import called, progress_of, prompt_of, task_ids_of
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
-from tstar_envs.registry import EnvEntry, find_entry, list_envs, register, register_all
+from tstar_envs.registry import (
+    EnvEntry,
+    find_entry,
+    list_envs,
+    parse_options,
+    refuse_repeats,
+    register,
+    register_all,
+)
+from tstar_envs.rollout import GroupEnv, StepResult, make_group, new_episode, play_group
 from tstar_envs.snapshot import Snapshot
 from tstar_envs.spaces import Unicode
-from tstar_envs.stable_random import StableRandom
-from tstar_envs.task_set import TaskSet, task_set
+from tstar_envs.utils import StableRandom
 
 __version__ = "0.1.0"
 

@@ -13,20 +13,20 @@ from typing import Any, Generic, Self, TypeVar
 
 import gymnasium as gym
 
-from tstar_envs.choices import PROMPT_STYLES, check_option, is_whole
 from tstar_envs.declared import from_registry
 from tstar_envs.displayed import Displayed
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
-from tstar_envs.hooks import checked_actions, checked_extra, checked_pair, checked_text
+from tstar_envs.foreign import checked_actions, checked_extra, checked_pair, checked_text
 from tstar_envs.horizon import read_horizon, steps_of
 from tstar_envs.outcome import Outcome, checked, is_plain
 from tstar_envs.react import Reply, read_reply
 from tstar_envs.restorable import Restorable
+from tstar_envs.snapshot import hash_state, state_hasher
 from tstar_envs.spaces import Unicode
-from tstar_envs.state_hash import hash_state, state_hasher
 from tstar_envs.surveyed import Surveyed
 from tstar_envs.teaching import Teaching
 from tstar_envs.tools import Tool, tool, written_call
+from tstar_envs.utils import PROMPT_STYLES, check_option, is_whole
 
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 

@@ -1,8 +1,4 @@
-"""Calls of code that others wrote (environments, agents, loggers): whatever it raises becomes one sentence.
-
-Nothing of it may end a run with a traceback, or with success: ``sys.exit()`` in an agent, a ``StopIteration`` that ends somebody else's
-loop, a ``CancelledError`` that nobody asked for. Only Ctrl-C and the suite's own errors pass as they are.
-"""
+"""Foreign code: calls of environments, agents and loggers, and checks of what they return."""
 
 from __future__ import annotations
 
@@ -13,11 +9,14 @@ import os
 import reprlib
 import sysconfig
 import traceback
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, SupportsFloat, SupportsIndex, cast
+from typing import Any, NamedTuple, NoReturn, SupportsFloat, SupportsIndex, cast
 
-from tstar_envs.errors import EnvironmentFailed, TStarError
+from tstar_envs.errors import EnvironmentFailed, InfrastructureError, TStarError
+from tstar_envs.tools import Tool
+from tstar_envs.utils import is_whole
 
 _HERE = Path(__file__).parent
 # Beginnings of file names whose lines say little about what failed: Python's library, installed packages, frozen modules, and
@@ -152,3 +151,214 @@ def dismiss(value: object) -> None:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", ""))
+
+
+class StepResult(NamedTuple):
+    """What the environment answered to a reply.
+
+    Attributes:
+        observation: its text.
+        reward: of this step.
+        over: whether the episode is over, and
+        terminated: whether that is because the task is, rather than the turns.
+        info: as ``TextEnv.step`` gives it.
+    """
+
+    observation: str
+    reward: float
+    over: bool
+    terminated: bool
+    info: dict[str, Any]
+
+
+def checked_extra(method: str, extra: Any) -> Mapping[str, Any]:
+    """Further entries of ``info``, once it is known that they are some and hide none of the contract's own.
+
+    Raises:
+        EnvironmentFailed: they are not.
+    """
+    if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
+        raise wrong(method, "must give further entries of info as a mapping of names", extra)
+    return extra
+
+
+def checked_actions(method: str, actions: Any) -> list[str] | None:
+    """Admissible actions as a list of their own.
+
+    Raises:
+        EnvironmentFailed: they are no texts, or one text in place of several.
+    """
+    if actions is None:
+        return None
+    if isinstance(actions, str | bytes | Mapping) or not isinstance(actions, Sequence):
+        raise wrong(method, "must give the admissible actions as a list of texts, or None", actions)
+    found = list(actions)
+    try:
+        "".join(found)  # the fastest way to look at the type of each
+    except TypeError:
+        odd = next(action for action in found if not isinstance(action, str))
+        raise wrong(method, "must give the admissible actions as a list of texts", odd) from None
+    return found
+
+
+def checked_text(method: str, text: Any) -> str:
+    """A text that a hook of an environment gave.
+
+    Raises:
+        EnvironmentFailed: it is none.
+    """
+    if not isinstance(text, str):
+        raise wrong(method, "must give a text", text)
+    return text
+
+
+def checked_pair(method: str, names: str, pair: Any) -> tuple[Any, Any]:
+    """The two values that a hook of an environment gave together.
+
+    Raises:
+        EnvironmentFailed: it gave something else.
+    """
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise wrong(method, f"must give a pair ({names})", pair)
+    if pair[0] is None:
+        raise wrong(method, f"must give a pair ({names}), the first not None", pair)
+    return pair
+
+
+def check_attributes(env: Any) -> None:
+    """Require that what an environment says of itself is what records and settings can hold.
+
+    Raises:
+        EnvironmentFailed: reading an attribute raised something, or it is something else.
+    """
+    for name, (must, holds) in _ATTRIBUTES.items():
+        value = called("the environment", EnvironmentFailed, getattr, env, name)
+        if not holds(value):
+            raise wrong(name, f"must be {must}", value)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+
+
+_ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "tier": ("a text", lambda value: isinstance(value, str)),
+    "split": ("a text", lambda value: isinstance(value, str)),
+    "splits": ("a tuple of texts", _are_texts),
+    "prompt_styles": ("a tuple of texts", _are_texts),
+    "horizon": ("a whole number of at least 1", lambda value: is_whole(value) and value >= 1),
+    "tools": (
+        "a tuple of tools (tstar_envs.tools.tool)",
+        lambda value: isinstance(value, tuple | list) and all(isinstance(one, Tool) for one in value),
+    ),
+}
+
+
+def prompt_of(env: Any, style: str | None = None) -> str:
+    """The rules of an environment that may be anybody's code, once it is known that they are a text.
+
+    Raises:
+        EnvironmentFailed: ``prompt`` raises, or gives something else.
+    """
+    called_as = "prompt" if style is None else f"prompt({style!r})"
+    given = called("the environment", EnvironmentFailed, env.prompt, *([] if style is None else [style]))
+    return checked_text(called_as, given)
+
+
+def progress_of(env: Any) -> float:
+    """How far an environment that may be anybody's code is, once it is known that this is a number from 0 to 1.
+
+    Raises:
+        EnvironmentFailed: ``progress`` raises, or gives something else.
+    """
+    given = called("the environment", EnvironmentFailed, env.progress)
+    number = as_number(given)
+    if number is None or not 0 <= number <= 1:
+        raise wrong("progress", "must give a number from 0 to 1", given)
+    return number
+
+
+def task_ids_of(env: Any, split: str) -> list[str]:
+    """The ids of a split as a list of their own, once it is known that they are texts and each is there once.
+
+    Args:
+        env: an environment; ``task_ids`` may be anybody's code.
+        split: the split.
+
+    Raises:
+        EnvironmentFailed: ``task_ids`` raises, or gives something else.
+    """
+    method = f"task_ids({split!r})"
+    given = called("the environment", EnvironmentFailed, env.task_ids, split)
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
+        raise wrong(method, "must give a list of ids", given)
+    ids: list[Any] = called("the environment", EnvironmentFailed, list, given)
+    for task in ids:
+        if not isinstance(task, str):
+            raise wrong(method, "must give ids that are texts", task)
+    if len(set(ids)) < len(ids):
+        twice = next(task for task, count in Counter(ids).items() if count > 1)
+        raise wrong(method, "must give every id once", twice)
+    return ids
+
+
+def prepared(envs: Sequence[Any], replies: Sequence[str]) -> dict[int, InfrastructureError]:
+    """What ``prepare_group_step`` of environments of one class says of the rows that cannot step now.
+
+    Raises:
+        EnvironmentFailed: it raises, or returns something else than errors by row.
+    """
+    failed = called("the environment", EnvironmentFailed, type(envs[0]).prepare_group_step, envs, replies)
+    if not isinstance(failed, dict) or not all(
+        type(row) is int and 0 <= row < len(envs) and isinstance(error, InfrastructureError)
+        for row, error in failed.items()
+    ):
+        raise wrong(
+            "prepare_group_step", "must return an InfrastructureError by row, of those that failed", failed
+        )
+    return failed
+
+
+def step_result(env: Any, reply: str) -> StepResult:
+    """What ``stepped`` gives, as who plays an episode needs it."""
+    observation, reward, terminated, truncated, info = stepped(env, reply)
+    return StepResult(observation, reward, terminated or truncated, terminated, info)
+
+
+def stepped(env: Any, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    """Play a reply in an environment that may be anybody's code.
+
+    Raises:
+        EnvironmentFailed: ``step`` raises, or returns something else than Gymnasium's five values.
+        TStarError: what the environment raised for a reason of its own, such as an InfrastructureError.
+    """
+    given = called("the environment", EnvironmentFailed, env.step, reply)
+    if type(given) is not tuple or len(given) != 5:
+        raise wrong("step", "must return (observation, reward, terminated, truncated, info)", given)
+    observation, reward, terminated, truncated, info = given
+    if type(reward) is not float or not math.isfinite(reward):
+        reward = as_number(reward)
+        if reward is None:
+            raise wrong("step", "must return a finite number as reward", given[1])
+    ended, cut = as_bool(terminated), as_bool(truncated)
+    if ended is None or cut is None:
+        raise wrong("step", "must return terminated and truncated as True or False", given[2:4])
+    if not isinstance(observation, str):
+        raise wrong("step", "must return a text as observation", observation)
+    if not isinstance(info, dict):
+        raise wrong("step", "must return a dict as info", info)
+    return observation, reward, ended, cut, info
+
+
+def reset_result(env: Any, task: str | int) -> tuple[str, dict[str, Any]]:
+    """Begin an episode in an environment that may be anybody's code.
+
+    Raises:
+        EnvironmentFailed: ``reset`` raises, or returns something else than a text and a dict.
+        TStarError: what the environment raised for a reason of its own, such as an UnknownTask.
+    """
+    given = called("the environment", EnvironmentFailed, env.reset, options={"task": task})
+    observation, info = checked_pair("reset", "observation, info", given)
+    if not isinstance(info, dict):
+        raise wrong("reset", "must return a dict as info", info)
+    return checked_text("reset", observation), info

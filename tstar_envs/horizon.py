@@ -14,8 +14,8 @@ from fractions import Fraction
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from tstar_envs.choices import is_whole
 from tstar_envs.errors import UnknownOption
+from tstar_envs.utils import is_whole
 
 _FACTOR = re.compile(r"optimal(?:\s*\*\s*([0-9]{1,4}(?:\.[0-9]{1,4})?))?")
 _LOG = logging.getLogger("tstar_envs")

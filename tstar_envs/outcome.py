@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from tstar_envs.foreign import as_bool, as_number, wrong
-from tstar_envs.hooks import checked_actions, checked_extra
+from tstar_envs.foreign import as_bool, as_number, checked_actions, checked_extra, wrong
 
 State = TypeVar("State")
 

@@ -1,15 +1,4 @@
-"""Take the thought and the action out of an agent's reply: one reader for all environments.
-
-Accepted are ``Thought: ... Action: ...`` (with numbers, bold and list marks, a full-width colon, any case),
-``<think>...</think><action>...</action>``, Search-R1's ``<search>`` and ``<answer>``, ``{"thought": ..., "action": ...}``,
-LangChain's ``Action: search`` with ``Action Input: Oslo``, and a bare action. After a closed thought only what follows it is read,
-and of a thought that is never closed nothing (``reply_thoughts``). Of several action cues the first counts, and what follows its
-line (or closing tag) is ignored: models like to write the observation themselves. What they put around an action without meaning
-anything by it (a full stop, backticks, a fenced block, quotes, the token that ends a turn) is taken off.
-
-Nothing here raises, and every expression is linear in the length of the reply: quantifiers that stand next to one another are
-possessive (``*+``), or a long row of spaces would be tried in every way of dividing it.
-"""
+"""Replies: the thought and the action of an agent's reply, in every form that models write."""
 
 from __future__ import annotations
 
@@ -20,8 +9,155 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tstar_envs.reply_marks import END_OF_TURN, INVISIBLE, unwrapped
-from tstar_envs.reply_thoughts import TAG, spoken, without_marks
+INVISIBLE = (
+    "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060"  # a byte order mark, blanks without width, directions
+)
+# The token that ends a turn or begins the next, where a server leaves it in the text: of the chat forms of Qwen, Llama, Mistral, Gemma,
+# Phi, GLM, DeepSeek, Command A, Sky-T1, Seed, MiniMax, Nemotron, EXAONE, Granite, Apertus and Kimi.
+END_OF_TURN = re.compile(
+    r"<\|(?:im_end|im_start|im_user|end|endoftext|end_of_text|end_of_turn|eot_id|eom_id|eot|eom|return|user|observation|end_response|"
+    r"end_text|end_of_solution|end_of_turn_token|start_of_role|assistant_end|user_start)\|>|</s>|<eos>|<end_of_turn>|<seed:eos>|"
+    r"<\uff5c(?:end\u2581of\u2581sentence|user)\uff5c>|<special_1[0-2]>|\[e~\[|\[\|(?:endofturn|user)\|\]",
+    re.IGNORECASE,
+)
+_WRAPPER = re.compile(
+    r"<\|(?:begin_of_box|end_of_box|begin_of_solution|start_response|start_text|assistant)\|>|</?tool_call>|</?response>",
+    re.IGNORECASE,
+)
+_ROLE = re.compile(
+    r"\s*+(?:<s>|<bos>|<seed:bos>|<\|begin_of_text\|>|<\uff5cbegin\u2581of\u2581sentence\uff5c>|\]~!b\[|\[gMASK\]|<sop>)?+\s*+"
+    r"(?:<\uff5cassistant\uff5c>|\[\|assistant\|\]|(?:<\|start_of_turn_token\|>)?+<\|chatbot_token\|>|<\|assistant_start\|>|"
+    r"(?:<\|im_start\|>|<\|(?:start_header_id|header_start)\|>|<\|start_of_role\|>|<\|im_assistant\|>|<\|start\|>|<start_of_turn>|\]~b\])?+"
+    r"(?:assistant|model|ai)(?:<\|(?:end_header_id|header_end|end_of_role|im_middle)\|>[ \t]*+[\n:]?|[ \t]*+[\n:]))",
+    re.IGNORECASE,
+)
+_BEGINNING = re.compile(
+    r"\s*+(?:<s>|<bos>|<seed:bos>|<\|begin_of_text\|>|<\uff5cbegin\u2581of\u2581sentence\uff5c>)"
+)
+
+
+def unwrapped(reply: str) -> str:
+    """A reply without what a chat template leaves in front of it and a model puts around it."""
+    if reply[:1] in INVISIBLE:
+        reply = reply.lstrip(INVISIBLE)
+    if (role := _ROLE.match(reply) or _BEGINNING.match(reply)) is not None:
+        reply = reply[role.end() :]
+    marked = "<|" in reply or "tool_call>" in reply or "esponse>" in reply
+    return _WRAPPER.sub("", reply) if marked else reply
+
+
+# Alone, or as a part of a name: `seed:think`, `inner_monologue`, `thought_process`, `chain_of_thought`. Bounds keep all linear.
+_NAMES = (
+    r"(?:think|thinking|thought|thoughts|reasoning|reason|reflection|analysis|scratchpad|antthinking|plan|planning)|"
+    r"(?:\w{1,20}[_:\-])?(?:think|thinking|thoughts?|reasoning|monologue)(?:_process)?"
+)
+_BLANKS = r"\s{0,8}"  # `<think >`
+_ATTRIBUTES = r"(?:\s{1,8}[\w\-]{1,20}=[^<>]{0,80})?"
+_OPEN = rf"<(?:{_NAMES}){_ATTRIBUTES}{_BLANKS}>|\[think\]|\u25c1think\u25b7|<\|start_thinking\|>|<\|begin_of_thought\|>|<\|inner_prefix\|>"
+_CLOSE = rf"</(?:{_NAMES}){_BLANKS}>|\[/think\]|\u25c1/think\u25b7|<\|end_thinking\|>|<\|end_of_thought\|>|<\|inner_suffix\|>"
+OPEN = re.compile(_OPEN, re.IGNORECASE)
+CLOSE = re.compile(_CLOSE, re.IGNORECASE)
+TAG = re.compile(f"{_OPEN}|{_CLOSE}", re.IGNORECASE)
+# Of a thought that is never closed: a tag counts at the beginning or end of a line alone, since elsewhere it may be mentioned.
+_LEFT_OPEN = re.compile(
+    rf"^[ \t]*+(?:{_OPEN})|(?:{_OPEN})(?=[ \t]*\n)|\u25c1think\u25b7|<\|(?:start_thinking|begin_of_thought|inner_prefix)\|>",
+    re.IGNORECASE | re.MULTILINE,
+)
+# gpt-oss: `<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>`.
+_CHANNEL = "<|channel|>"
+_IN_CHANNELS = re.compile(r"\s*+(?:<\|start\|>\w{0,40})?<\|channel\|>")
+_FINAL = re.compile(
+    r"<\|channel\|>\s{0,8}final\b[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>", re.IGNORECASE
+)
+_CHANNEL_MARK = re.compile(
+    r"<\|channel\|>[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>|<\|start\|>[^<]{0,40}|<\|(?:end|return|call)\|>",
+    re.IGNORECASE,
+)
+# The same where the server has left out its special tokens, or the template has written the first.
+_PLAIN_FINAL = "assistantfinal"
+_PLAIN_ANALYSIS = re.compile(r"\s*+(?:assistant)?+(?:analysis|commentary)(?=[A-Z\"'\u201c(]|<\|message\|>)")
+# Thoughts that whole lines mark at the beginning of a reply, and what closes them: Granite 3.2, Open WebUI, a block of its own.
+_FRAMES = (
+    (r"here(?: is|'s) my thought process:", r"here(?: is|'s) my response:"),
+    (r"<details type=\"?reasoning\b[^<>]{0,200}>", r"</details>"),
+    (r"(?:`{3}|~{3})(?:think|thinking|thoughts?|reasoning|scratchpad)[ \t]*\n", r"^(?:`{3}|~{3})[ \t]*$"),
+)
+_FRAMED = tuple(
+    (re.compile(opening, re.IGNORECASE), re.compile(closing, re.IGNORECASE | re.MULTILINE))
+    for opening, closing in _FRAMES
+)
+
+
+def after_thoughts(reply: str, cues: re.Pattern[str]) -> int:
+    """Where the closed thoughts before the first cue end; 0 where none is closed, or all are behind an action.
+
+    Args:
+        reply: any string.
+        cues: finds the next mark of an action.
+    """
+    closed = CLOSE.search(reply)
+    if closed is None:
+        return 0
+    end = closed.end()
+    opened = OPEN.search(reply)
+    if opened is not None and opened.start() < closed.start():
+        before = cues.search(reply, 0, opened.start())
+        played = before is not None and bool(reply[before.end() : opened.start()].strip())
+        if played or (not reply[end:].strip() and reply[: opened.start()].strip()):
+            return 0
+    cue = cues.search(reply, end)
+    while (opened := OPEN.search(reply, end)) is not None:
+        played = (
+            cue.start() < opened.start() if cue is not None else bool(reply[end : opened.start()].strip())
+        )
+        if played or (closed := CLOSE.search(reply, opened.end())) is None:
+            break
+        end = closed.end()
+        if cue is not None and cue.start() < end:
+            cue = cues.search(reply, end)
+    return end
+
+
+def spoken(reply: str, cues: re.Pattern[str]) -> tuple[int, int]:
+    """The part of a reply that is not thought: all that may be played.
+
+    Of channels the last ``final`` alone is spoken. A thought that is opened at the beginning of a line and never closed goes on to
+    the end of the reply (the limit of tokens cut it).
+
+    Args:
+        reply: any string.
+        cues: finds the next mark of an action.
+
+    Returns:
+        Where it starts and ends in the reply.
+    """
+    if _CHANNEL in reply:
+        finals = [final.end() for final in _FINAL.finditer(reply)]
+        if finals or _IN_CHANNELS.match(reply) is not None:
+            return (finals or [len(reply)])[-1], len(reply)
+    if _PLAIN_ANALYSIS.match(reply) is not None:
+        final_at = reply.rfind(_PLAIN_FINAL)
+        return (len(reply) if final_at < 0 else final_at + len(_PLAIN_FINAL)), len(reply)
+    first = len(reply) - len(reply.lstrip())
+    for opening, closing in _FRAMED:
+        if (framed := opening.match(reply, first)) is not None:
+            closed = closing.search(reply, framed.end())
+            return (len(reply) if closed is None else closed.end()), len(reply)
+    start = after_thoughts(reply, cues)
+    opened = _LEFT_OPEN.search(reply, start)
+    end = len(reply) if opened is None else opened.start()
+    # One that is opened behind an action and closed is none of it, on the same line too.
+    later = OPEN.search(reply, start, end)
+    if later is not None and reply[start : later.start()].strip() and CLOSE.search(reply, later.end()):
+        end = later.start()
+    return start, end
+
+
+def without_marks(thought: str) -> str:
+    """A thought without the tags and channels that mark it."""
+    if _CHANNEL in thought:
+        thought = _CHANNEL_MARK.sub("", thought)
+    return TAG.sub("", thought)
 
 
 class Reply(NamedTuple):

@@ -1,4 +1,4 @@
-"""A point of an episode to go back to, and the check that it fits the data and options at hand and is undamaged."""
+"""Snapshots of an episode, keys of states, and the checks that both fit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tstar_envs.choices import is_whole
 from tstar_envs.errors import UnknownOption
+from tstar_envs.utils import is_whole
+
+
+def state_hasher(task_id: str) -> hashlib.blake2b:
+    """What the keys of all states of a task start from."""
+    return hashlib.blake2b(f"{task_id}\0".encode("utf-8", "surrogatepass"), digest_size=16)
+
+
+def hash_state(hasher: hashlib.blake2b, fingerprint: bytes) -> str:
+    """The key of a state, from its task's ``state_hasher`` and what is equal exactly for equal states of the task."""
+    own = hasher.copy()
+    own.update(fingerprint)
+    return own.hexdigest()
+
 
 State = TypeVar("State")
 # Options that a state does not depend on: where tasks come from (their contents count), how long an episode is, how it is worded.

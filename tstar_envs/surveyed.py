@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.data.locate import Published
+from tstar_envs.utils import SPLITS
 
 
 class Surveyed:

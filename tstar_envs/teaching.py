@@ -10,12 +10,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from tstar_envs.choices import check_option, is_whole
 from tstar_envs.errors import UnknownOption
 from tstar_envs.react import render_reply
 from tstar_envs.snapshot import Snapshot
-from tstar_envs.stable_random import StableRandom
-from tstar_envs.wording import counted
+from tstar_envs.utils import StableRandom, check_option, counted, is_whole
 
 Task = TypeVar("Task")
 State = TypeVar("State")

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from tstar_envs import MissingData, find_entry
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.base import Algorithm
 from tstar_train.build import (

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tstar_envs import find_entry
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, paired_difference

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from tstar_envs import BadData, EnvironmentFailed, InfrastructureError, MissingExtra, UnknownOption
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks, validation_tasks
 from tstar_train.checkpoint import Progress, latest_checkpoint, read_state
 from tstar_train.claim import claimed

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from tstar_envs import BadData, UnknownOption, find_entry
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 from tstar_train.best import best_folder, keep_best, restore_best, verified_best
 from tstar_train.build import VALIDATION
 from tstar_train.config import Config

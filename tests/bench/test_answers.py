@@ -21,7 +21,7 @@ from tstar_envs.bench.agents.refusals import Dialect, Refusal
 from tstar_envs.bench.agents.written_calls import written_calls
 from tstar_envs.bench.failures import ENDPOINT, UNPARSED, EndpointError
 from tstar_envs.cli.options import make_env
-from tstar_envs.foreign_text import encodable, encodable_parts, printable
+from tstar_envs.redaction import encodable, encodable_parts, printable
 from tstar_envs.tools import inert, reply_to_call
 
 pytest.importorskip("openai")

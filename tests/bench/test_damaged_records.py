@@ -23,7 +23,7 @@ from tstar_envs.bench.results import ResultFile
 from tstar_envs.bench.runner import play_episode
 from tstar_envs.bench.usage import Call
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.record_fields import FAILURES
+from tstar_envs.record import FAILURES
 
 ENTRY = find_entry("sokoban-easy")
 PRICES = read_prices(None)

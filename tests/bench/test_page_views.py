@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_files import LONG, episode, panel_name, step, tasks, write
 
-from tstar_envs import BadData, MissingData, MissingExtra, UnknownOption, panel
+from tstar_envs import BadData, MissingData, MissingExtra, UnknownOption, evalset
 from tstar_envs.bench.prices import Price, PriceTable
 from tstar_envs.bench.report import text, write_report
 from tstar_envs.bench.report.boards import Board, make_boards, notices
@@ -27,7 +27,7 @@ from tstar_envs.bench.report.paper import TABLES, Part, household_type, parts, r
 from tstar_envs.bench.report.paper_view import paper_views
 from tstar_envs.bench.report.progress import counts
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
-from tstar_envs.self_contained_page import script_json
+from tstar_envs.utils import script_json
 
 NO_PRICES = PriceTable("USD", "", {})
 EASY, HOTPOT, ALFWORLD = "tstar/Sokoban-easy", "tstar/HotpotQA", "tstar/ALFWorld"
@@ -87,7 +87,7 @@ def test_other_options_and_errors_are_named(tmp_path: Path) -> None:
 
 
 def test_what_panel_it_is(tmp_path: Path) -> None:
-    ids = panel("v1")[EASY].tasks
+    ids = evalset("v1")[EASY].tasks
     whole = write(tmp_path / "a.jsonl", [episode(task, True, panel=panel_name(EASY)) for task in ids])
     part = write(
         tmp_path / "b.jsonl", [episode(task, True, agent="b", panel=panel_name(EASY)) for task in ids[:7]]
@@ -95,7 +95,7 @@ def test_what_panel_it_is(tmp_path: Path) -> None:
     strange = write(tmp_path / "c.jsonl", [episode(task, agent="c", panel="v1 0123") for task in ids])
     unknown = write(tmp_path / "d.jsonl", [episode(task, agent="d", panel="v99 ff") for task in ids])
     boards = {players(board)[0]: board for board in boards_of(whole, part, strange, unknown)}
-    assert boards["a"].of == f"all 200 tasks of panel v1 ({panel('v1')[EASY].hash})" and boards["a"].whole
+    assert boards["a"].of == f"all 200 tasks of panel v1 ({evalset('v1')[EASY].hash})" and boards["a"].whole
     assert boards["b"].of.startswith("7 of 200 tasks of panel v1") and not boards["b"].whole
     assert boards["c"].of == "panel v1 (0123), which is not the v1 that this version of tstar has"
     assert boards["d"].of == "panel v99 (ff), which this version of tstar does not have"

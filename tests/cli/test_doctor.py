@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tstar_envs import list_envs
-from tstar_envs.doctor.data import examine_data
-from tstar_envs.doctor.packages import Requirement, does, expanded, read_requirement, requirements
+from tstar_envs.doctor import Requirement, does, examine_data, expanded, read_requirement, requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 # Whoever connects or resolves a name ends the program.
@@ -241,7 +240,7 @@ def test_requirements_of_the_clone_and_of_an_installed_distribution_are_the_same
     shutil.copytree(
         ROOT / "tstar_envs", tmp_path / "tstar_envs", ignore=shutil.ignore_patterns("__pycache__")
     )
-    script = "from tstar_envs.doctor.packages import requirements; print(requirements())"
+    script = "from tstar_envs.doctor import requirements; print(requirements())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     metadata = [f"Requires-Dist: {r.name}{r.bounds}" for r in asked[""]]
     for extra, of in asked.items():

@@ -11,8 +11,8 @@ from typing import Any
 import tstar_envs
 from tstar_envs import EnvEntry, TextEnv
 from tstar_envs.outcome import Outcome
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
+from tstar_envs.utils import StableRandom
 
 LAMPS = 6
 SPLITS = {"train": range(1, 40), "valid": range(40, 50), "test": range(50, 63)}

@@ -6,7 +6,7 @@ import pytest
 from contract_walk import FOR_EVERY_ENV, make, reply_for
 
 from tstar_envs import EnvEntry, TextEnv
-from tstar_envs.hooks import check_attributes, reset_result, stepped, task_ids_of
+from tstar_envs.foreign import check_attributes, reset_result, stepped, task_ids_of
 from tstar_envs.outcome import checked, is_plain
 from tstar_envs.record import Step
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tstar_envs.self_contained_page import content_policy, script_json
+from tstar_envs.utils import content_policy, script_json
 
 JSON = st.recursive(
     st.text() | st.floats(allow_nan=False, allow_infinity=False),

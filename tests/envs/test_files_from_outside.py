@@ -21,8 +21,18 @@ from tstar_envs import (
     read_json,
     write_whole,
 )
-from tstar_envs.data.files import find_files, read_bytes, read_lines, read_text, regular_file, whole_file
-from tstar_envs.data.limits import FILES, JSON_DEPTH, LINES, TEXT_BYTES
+from tstar_envs.data.files import (
+    FILES,
+    JSON_DEPTH,
+    LINES,
+    TEXT_BYTES,
+    find_files,
+    read_bytes,
+    read_lines,
+    read_text,
+    regular_file,
+    whole_file,
+)
 
 
 def test_only_regular_files(tmp_path: Path) -> None:

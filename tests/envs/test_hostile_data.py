@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from tstar_envs import BadData, MissingData, SolverLimit, TStarError, UnknownOption
-from tstar_envs.data.files import read_bytes, read_lines
-from tstar_envs.data.limits import FILES, LEVEL_CELLS, LEVEL_LINES, PROBLEM_BYTES, PROBLEM_OBJECTS, TEXT_BYTES
+from tstar_envs.data.files import (
+    FILES,
+    LEVEL_CELLS,
+    LEVEL_LINES,
+    PROBLEM_BYTES,
+    PROBLEM_OBJECTS,
+    TEXT_BYTES,
+    read_bytes,
+    read_lines,
+)
 from tstar_envs.envs.blocksworld import plan
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.sokoban import solve

@@ -16,7 +16,7 @@ from typing import Any
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, MissingExtra
-from tstar_envs.task_set import TaskSet, task_set
+from tstar_envs.evalset import TaskSet, task_set
 from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, Tool, reply_to_call
 
 try:

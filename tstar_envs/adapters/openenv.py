@@ -26,15 +26,13 @@ from tstar_envs.adapters.openenv_messages import (
     errors_for_client,
     missing,
 )
-from tstar_envs.choices import is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import PanelMismatch, ResetNeeded, UnknownOption, UnknownTask
-from tstar_envs.foreign_text import encodable, encodable_parts
-from tstar_envs.panel import panel
+from tstar_envs.evalset import TaskSet, panel, task_set
+from tstar_envs.redaction import encodable, encodable_parts
 from tstar_envs.registry import EnvEntry, find_entry
-from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import reply_to_call
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted, is_whole
 
 try:
     from fastapi import FastAPI, Request

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tstar_envs.errors import InfrastructureError, MissingExtra, TStarError
-from tstar_envs.foreign_text import encodable_parts
+from tstar_envs.redaction import encodable_parts
 
 
 def missing(error: ImportError) -> MissingExtra:

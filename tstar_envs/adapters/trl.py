@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, MissingExtra
+from tstar_envs.evalset import TaskSet, task_set
 from tstar_envs.react import render_reply
 from tstar_envs.registry import EnvEntry, find_entry
-from tstar_envs.task_set import TaskSet, task_set
 from tstar_envs.tools import TOOLS_NOTE, BadCall, Tool
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tstar_envs.errors import MissingExtra
-from tstar_envs.task_set import TaskSet, task_set
+from tstar_envs.evalset import TaskSet, task_set
 
 try:
     import verifiers.v1 as vf

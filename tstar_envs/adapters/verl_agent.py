@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from tstar_envs.choices import check_option, is_whole
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import ResetNeeded, UnknownOption
-from tstar_envs.group import GroupEnv, make_group
 from tstar_envs.react import parse_reply
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.rollout import GroupEnv, make_group
+from tstar_envs.utils import StableRandom, check_option, is_whole
 
 Infos = list[dict[str, Any]]
 Observations = dict[str, Any]

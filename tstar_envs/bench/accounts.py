@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tstar_envs.bench.prices import PriceTable
 from tstar_envs.bench.usage import Usage, percentile, total
 from tstar_envs.record import Episode
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 
 @dataclass(frozen=True)

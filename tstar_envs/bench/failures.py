@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tstar_envs.errors import TStarError
-from tstar_envs.record import Episode
-from tstar_envs.record_fields import FAILURES
+from tstar_envs.record import FAILURES, Episode
 
 MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = FAILURES
 # How tables name each kind, in their order; the first two are results of the agent, the others are in no rate.

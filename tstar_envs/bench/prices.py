@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.bench.usage import tokens_of
-from tstar_envs.data.files import read_text
-from tstar_envs.data.limits import PRICES_BYTES
+from tstar_envs.data.files import PRICES_BYTES, read_text
 from tstar_envs.errors import BadData
 
 MILLION = 1_000_000

@@ -24,12 +24,10 @@ from tstar_envs.bench.usage import Call
 from tstar_envs.bench.workers import Workers
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
-from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, said, shown
-from tstar_envs.hooks import reset_result
-from tstar_envs.playing import new_episode, write_step
-from tstar_envs.record import Episode
-from tstar_envs.record_fields import CALL, fault
+from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, reset_result, said, shown
+from tstar_envs.record import CALL, Episode, fault
 from tstar_envs.registry import EnvEntry
+from tstar_envs.rollout import new_episode, write_step
 
 LONGEST_REPLY = 4_000_000  # characters, as many as a program may answer
 MOST_ATTEMPTS = (

@@ -8,7 +8,7 @@ from typing import Any
 from tstar_envs.bench.workers import Workers
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
-from tstar_envs.hooks import StepResult, prepared, step_result
+from tstar_envs.foreign import StepResult, prepared, step_result
 
 Env = TextEnv[Any, Any]
 Waiting = list[tuple[Env, str, "asyncio.Future[StepResult]"]]

@@ -13,8 +13,7 @@ from typing import Any
 from tstar_envs.bench.failures import AgentError
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
-from tstar_envs.foreign import called, dismiss
-from tstar_envs.hooks import prompt_of
+from tstar_envs.foreign import called, dismiss, prompt_of
 from tstar_envs.registry import find_entry
 
 

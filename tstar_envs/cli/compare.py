@@ -19,7 +19,7 @@ from tstar_envs.bench.sign_flip import EXACT
 from tstar_envs.cli.console import plain, say
 from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import list_envs
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 FORMAT = 1  # of --json
 COLUMNS = (

@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-from tstar_envs.foreign_text import printable
+from tstar_envs.redaction import printable
 
 _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 

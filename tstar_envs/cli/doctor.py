@@ -10,10 +10,15 @@ from typing import Any
 from rich.console import Console
 
 from tstar_envs.cli.console import say
-from tstar_envs.doctor.data import examine_data
-from tstar_envs.doctor.episodes import examine_environments
-from tstar_envs.doctor.finding import BROKEN, MISSING, OK, Finding
-from tstar_envs.doctor.packages import examine_packages
+from tstar_envs.doctor import (
+    BROKEN,
+    MISSING,
+    OK,
+    Finding,
+    examine_data,
+    examine_environments,
+    examine_packages,
+)
 
 FORMAT = 1  # of --json
 SECTIONS = {

@@ -20,10 +20,10 @@ from tstar_envs.cli.evaluation import Evaluation, prepare
 from tstar_envs.cli.figures import Row, estimate_table, figures_table, suite_table
 from tstar_envs.cli.live import Live
 from tstar_envs.errors import TStarError, UnknownOption
-from tstar_envs.panel import panel
+from tstar_envs.evalset import panel
 from tstar_envs.record import Episode
 from tstar_envs.registry import find_entry
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 __all__ = ["EvalCommand", "run"]
 

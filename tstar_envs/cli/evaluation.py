@@ -15,8 +15,8 @@ from tstar_envs.cli.eval_command import EvalCommand
 from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import UnknownOption, UnknownTask
-from tstar_envs.hooks import task_ids_of
-from tstar_envs.panel import panel
+from tstar_envs.evalset import panel
+from tstar_envs.foreign import task_ids_of
 from tstar_envs.redaction import redacted_fields
 from tstar_envs.registry import EnvEntry
 

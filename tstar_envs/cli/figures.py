@@ -13,7 +13,7 @@ from tstar_envs.bench.failures import AGENT, ENDPOINT, ENVIRONMENT, KINDS, MODEL
 from tstar_envs.bench.prices import Price, PriceTable, money
 from tstar_envs.bench.stats import Summary
 from tstar_envs.cli.console import plain
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 
 def figures_table(summary: Summary, wanted: int, accounts: Accounts, panel: str) -> Table:

@@ -13,7 +13,7 @@ from tstar_envs.bench.prices import Price, money
 from tstar_envs.bench.usage import total
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.record import Episode
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
 

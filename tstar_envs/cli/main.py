@@ -15,9 +15,8 @@ import tyro
 from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, serve, validate
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
-from tstar_envs.foreign_text import printable
-from tstar_envs.options import refuse_repeats
-from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
+from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets, printable
+from tstar_envs.registry import refuse_repeats
 
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tstar_envs.core import TextEnv
-from tstar_envs.options import parse_options
-from tstar_envs.registry import EnvEntry
+from tstar_envs.registry import EnvEntry, parse_options
 
 __all__ = ["make_env", "parse_options"]
 

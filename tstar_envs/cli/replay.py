@@ -19,10 +19,10 @@ from tstar_envs.cli.options import make_env, parse_options
 from tstar_envs.core import TextEnv
 from tstar_envs.data.files import read_json
 from tstar_envs.errors import BadData, UnknownOption
-from tstar_envs.panel import panel, panel_versions
+from tstar_envs.evalset import panel, panel_versions
 from tstar_envs.record import Episode, read_episodes
 from tstar_envs.registry import EnvEntry, find_entry
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 FORMAT = 1  # of --json
 SIDE_BY_SIDE = 32  # episodes, so that a search service gets few requests

@@ -15,10 +15,10 @@ from tstar_envs.cli.options import parse_options
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import UnknownOption
 from tstar_envs.registry import find_entry, list_envs
+from tstar_envs.utils import counted
 from tstar_envs.validation import CHECKS, Grade, openenv_report
-from tstar_envs.validation.finding import ERROR, FAIL, PASS
 from tstar_envs.validation.grade import Result, results_of, subject_of
-from tstar_envs.wording import counted
+from tstar_envs.validation.subject import ERROR, FAIL, PASS
 
 _COLOURS = {PASS: "green", FAIL: "red", ERROR: "red"}
 

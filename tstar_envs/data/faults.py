@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tstar_envs.errors import BadData, MissingData, UnknownOption
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 MOST_LISTED = 20  # faults that a message lists one by one
 MOST_KINDS = 100

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.data.files import read_lines, read_text, write_whole
-from tstar_envs.data.limits import FILE_BYTES
+from tstar_envs.data.files import FILE_BYTES, read_lines, read_text, write_whole
 from tstar_envs.errors import BadData, MissingData
 
 MANIFEST = "MANIFEST.json"

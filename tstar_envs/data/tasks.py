@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
 from tstar_envs.errors import UnknownTask
+from tstar_envs.utils import SPLITS
 
 Task = TypeVar("Task")
 Text = TypeVar("Text")

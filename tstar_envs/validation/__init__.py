@@ -1,6 +1,5 @@
 """Grading an environment: the expert reaches the maximum, blind play stays below it, tasks are pinned, episodes can be replayed."""
 
-from tstar_envs.validation.grade import CHECKS, Grade, grade
-from tstar_envs.validation.openenv_form import openenv_report
+from tstar_envs.validation.grade import CHECKS, Grade, grade, openenv_report
 
 __all__ = ["CHECKS", "Grade", "grade", "openenv_report"]

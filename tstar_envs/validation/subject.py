@@ -1,4 +1,4 @@
-"""What is graded, and the episodes that several checks look at."""
+"""Subject of a grade: the environment, the episodes that several checks look at, and findings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,35 @@ from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
+
+PASS, FAIL, SKIP, ERROR = "pass", "fail", "skip", "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of a check.
+
+    Attributes:
+        status: ``pass``, ``fail``; ``skip``, where the environment has nothing that could be checked; ``error``, where the check
+            itself could not be made, because the environment raised.
+        figures: what was measured.
+        evidence: sentences; of a failure what went wrong, with the task.
+        mend: what the author of the environment changes, "" where there is nothing to do.
+    """
+
+    status: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    evidence: list[str] = field(default_factory=list)
+    mend: str = ""
+
+
+def verdict_of(problems: list[str], figures: dict[str, Any], mend: str) -> Finding:
+    """A pass where there is no problem, else a failure that says the first of them."""
+    if not problems:
+        return Finding(PASS, figures)
+    more = [f"and {len(problems) - 3} more"] if len(problems) > 3 else []
+    return Finding(FAIL, figures, problems[:3] + more, mend)
+
 
 # Replies that know nothing of a task, by what a policy that looks for an easy reward may try: those that play nothing,
 IDLE = {

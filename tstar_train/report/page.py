@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from tstar_envs import write_whole
 from tstar_envs.redaction import redacted
-from tstar_envs.self_contained_page import content_policy, script_json
-from tstar_envs.wording import counted
+from tstar_envs.utils import content_policy, counted, script_json
 from tstar_train.report.axis import MINUS, NONE, text
 from tstar_train.report.diagrams import diagrams, dropped
 from tstar_train.report.embed import clipped, evenly

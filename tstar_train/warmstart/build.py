@@ -20,7 +20,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tstar_envs import EnvEntry, TextEnv, find_entry, write_whole
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 from tstar_train.claim import claimed
 from tstar_train.display import Ticker
 from tstar_train.finite import NotFinite

@@ -9,8 +9,8 @@ from openenv.validation.report import ValidationReport
 from openenv.validation.types import Lane
 
 from tstar_envs.validation import grade, openenv_report
-from tstar_envs.validation.finding import FAIL, SKIP, Finding
 from tstar_envs.validation.grade import Grade, Result, subject_of
+from tstar_envs.validation.subject import FAIL, SKIP, Finding
 
 
 @pytest.mark.parametrize("env", ["Sokoban-easy", "HotpotQA", "ALFWorld", "Bamboogle"])

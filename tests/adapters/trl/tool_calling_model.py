@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import get_json_schema
 
 from tstar_envs.adapters.trl import Rollout, task_rows
-from tstar_envs.task_set import TaskSet
+from tstar_envs.evalset import TaskSet
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKS = ("<tool_call>", "</tool_call>")

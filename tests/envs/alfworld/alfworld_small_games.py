@@ -13,7 +13,7 @@ from tstar_envs.envs.alfworld import commands
 from tstar_envs.envs.alfworld.commands import transition
 from tstar_envs.envs.alfworld.engine import alfworld_file, write_problem
 from tstar_envs.envs.alfworld.game import Facts, Game, Goal, Household, Wording, build_game
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # ALFWorld's own, with another help and another way to put an object down.
 GRAMMAR = alfworld_file("data/alfred.twl2", "the tests")

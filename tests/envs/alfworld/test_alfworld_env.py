@@ -12,7 +12,7 @@ from tstar_envs.envs.alfworld import text
 from tstar_envs.envs.alfworld.commands import parse_command, situation, transition
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.tasks import load_game, load_tasks
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 def make(env_id: str, **options: Any) -> TextEnv[Any, Any]:

@@ -11,7 +11,7 @@ from tstar_envs.envs.alfworld.game import Game, Goal, Household, demangle
 from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.envs.alfworld.text import intro, render
 from tstar_envs.errors import BadData
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 PICK = Goal("mug", "cabinet")
 GOALS = (

@@ -23,7 +23,7 @@ from tstar_envs.envs.alfworld.game import Mirrored
 from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
 from tstar_envs.envs.alfworld.rooms import CLEAN, COOL, HEAT, LOOK, TASK_TYPES, Scene
 from tstar_envs.envs.alfworld.tasks import Task, load_tasks, task_set
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 if any(find_spec(package) is None for package in ("alfworld", "textworld", "fast_downward")):
     pytest.skip("the extra alfworld is not installed", allow_module_level=True)

@@ -37,8 +37,8 @@ from tstar_envs.envs.blocksworld.rules import TaskView, ViewOptions, view_of
 from tstar_envs.envs.blocksworld.solver import Step
 from tstar_envs.envs.blocksworld.tasks import task_set
 from tstar_envs.envs.blocksworld.text import picture
-from tstar_envs.stable_random import StableRandom
-from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.snapshot import hash_state, state_hasher
+from tstar_envs.utils import StableRandom
 
 # red on blue, green and gold alone; wanted: blue on red, and gold on the table
 PROBLEM = read_problem("blue red / green / gold", "red blue / table gold")

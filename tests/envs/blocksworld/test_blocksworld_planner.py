@@ -17,7 +17,7 @@ from tstar_envs.envs.blocksworld.generate import random_problem
 from tstar_envs.envs.blocksworld.language import MYSTERY
 from tstar_envs.envs.blocksworld.problem import Goal, State, transition, violated
 from tstar_envs.envs.blocksworld.solver import optimal_plan
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # 40 problems of 3 to 8 blocks with plans by Fast Downward (A* with LM-cut), made for this project.
 SAMPLE = json.loads(

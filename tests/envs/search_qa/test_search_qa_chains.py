@@ -28,7 +28,7 @@ from tstar_envs.envs.search_qa.generate.worlds import RICH, MiniWorld
 from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, Hop, QASet, Task, load_set
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 RECIPES = {
     recipe.question_set.name: recipe

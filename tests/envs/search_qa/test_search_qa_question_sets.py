@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tstar_envs import find_entry
-from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.generate.files import GENERATORS, NAMES
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, QuestionSet, question_set
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, WORLD_FOLDERS, load_set
+from tstar_envs.utils import SPLITS
 
 
 @pytest.mark.parametrize("row", QUESTION_SETS, ids=lambda row: row.name)

@@ -14,7 +14,7 @@ from tstar_envs.envs.search_qa.generate.graph import Names, World
 from tstar_envs.envs.search_qa.generate.questions import ProofFailed, check_aliases, check_world
 from tstar_envs.envs.search_qa.generate.worlds import MAKER_AGES, MOST_POPULAR, PARENT_AGES, RICH, MiniWorld
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from tstar_envs.envs.sokoban.level import (
 )
 from tstar_envs.envs.sokoban.solver import ALONE, solve_state
 from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, load_shipped
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 FOUR_BOXES = """\
 ##########

@@ -31,7 +31,7 @@ from tstar_envs.envs.webshop.pages import parse_action
 from tstar_envs.envs.webshop.practice import practice_shop
 from tstar_envs.envs.webshop.tasks import MINI_FOLDER, PRODUCTS, load_shop
 from tstar_envs.envs.webshop.text import OBSERVATIONS
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 def test_parse_action_takes_the_last_brackets() -> None:

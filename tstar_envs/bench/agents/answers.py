@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from tstar_envs.bench.usage import Call, plausible_count
 from tstar_envs.data.files import parse_json
 from tstar_envs.errors import BadData
-from tstar_envs.foreign_text import encodable_parts
-from tstar_envs.redaction import redacted
+from tstar_envs.redaction import encodable_parts, redacted
 
 _THOUGHT_PARTS = ("thinking", "reasoning", "reasoning_content")
 _LINE_END = re.compile(

@@ -16,9 +16,8 @@ from tstar_envs.bench.failures import EndpointError
 from tstar_envs.bench.usage import ACT, Call
 from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
-from tstar_envs.react import ANY_CUE
+from tstar_envs.react import ANY_CUE, spoken
 from tstar_envs.redaction import redacted_fields
-from tstar_envs.reply_thoughts import spoken
 from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, inert, reply_to_call
 
 DEFAULT_CONCURRENCY = 8  # episodes

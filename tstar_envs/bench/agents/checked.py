@@ -8,10 +8,10 @@ from typing import Any
 
 from tstar_envs.bench.agents.protocol import Agent
 from tstar_envs.bench.failures import AgentError
-from tstar_envs.choices import is_whole
 from tstar_envs.errors import UnknownOption
 from tstar_envs.foreign import called, shown
 from tstar_envs.redaction import keep_named_secret
+from tstar_envs.utils import is_whole
 
 METHODS = ("bind", "another", "again", "close")
 MOST_AT_ONCE = 100_000

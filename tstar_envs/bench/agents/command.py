@@ -29,7 +29,7 @@ from tstar_envs.bench.failures import AgentError
 from tstar_envs.bench.usage import ACT, Call
 from tstar_envs.bench.what_agents_see import EnvironmentView
 from tstar_envs.errors import UnknownOption
-from tstar_envs.record_fields import COUNT_OR_NONE
+from tstar_envs.record import COUNT_OR_NONE
 
 LONGEST_LINE = 4_000_000  # characters
 _TAIL = 5  # lines of stderr that an error quotes

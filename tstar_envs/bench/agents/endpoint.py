@@ -22,10 +22,10 @@ from tstar_envs.bench.agents.answers import Answer, Unreadable, error_in, parse_
 from tstar_envs.bench.agents.pauses import Pauses
 from tstar_envs.bench.agents.refusals import Dialect, Refusal
 from tstar_envs.bench.failures import EndpointError
-from tstar_envs.data.limits import MODEL_REPLY_BYTES
+from tstar_envs.data.files import MODEL_REPLY_BYTES
 from tstar_envs.errors import BadData, MissingExtra, TStarError, UnknownOption
-from tstar_envs.foreign_text import encodable_parts
 from tstar_envs.redaction import (
+    encodable_parts,
     keep_address_secrets,
     keep_environment_secrets,
     keep_named_secret,

@@ -7,7 +7,7 @@ import sys
 from tstar_envs.bench.agents.protocol import Info
 from tstar_envs.bench.failures import AgentError
 from tstar_envs.bench.what_agents_see import EnvironmentView
-from tstar_envs.foreign_text import printable
+from tstar_envs.redaction import printable
 
 
 class HumanAgent:

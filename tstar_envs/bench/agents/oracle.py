@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tstar_envs.bench.agents.protocol import Info
-from tstar_envs.choices import check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
+from tstar_envs.utils import check_option
 
 
 class NoExpert(TStarError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from tstar_envs.bench.agents.protocol import Info
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 ANSWER_CHANCE = 0.25
 _WORD = re.compile(r"\w[\w'-]*")

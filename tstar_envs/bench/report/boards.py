@@ -11,9 +11,9 @@ from tstar_envs.bench.recorded import SAME
 from tstar_envs.bench.report.read import Evaluation
 from tstar_envs.bench.report.text import clean, short_id
 from tstar_envs.errors import UnknownOption
-from tstar_envs.panel import panel
+from tstar_envs.evalset import panel
 from tstar_envs.registry import ENTRIES
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 
 @dataclass(frozen=True)

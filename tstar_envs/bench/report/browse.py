@@ -14,7 +14,7 @@ from tstar_envs.bench.report.text import clean, short_id
 from tstar_envs.bench.results import latest
 from tstar_envs.bench.usage import ACT
 from tstar_envs.record import Episode, read_episodes
-from tstar_envs.self_contained_page import script_json
+from tstar_envs.utils import script_json
 
 MOST_DATA = 8_000_000  # characters of all episodes together
 MOST_STEPS = 200  # of an attempt

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tstar_envs.bench.paired import Comparison, compare
 from tstar_envs.bench.report.boards import Board, BoardEntry, comparable
 from tstar_envs.bench.report.text import short_id
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 METRICS = ("success", "score")
 

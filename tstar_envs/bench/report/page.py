@@ -22,10 +22,8 @@ from tstar_envs.bench.report.published import SOURCE
 from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import BadData, MissingExtra, WriteFailed
-from tstar_envs.foreign_text import encodable
-from tstar_envs.redaction import redacted
-from tstar_envs.self_contained_page import content_policy, script_json
-from tstar_envs.wording import counted
+from tstar_envs.redaction import encodable, redacted
+from tstar_envs.utils import content_policy, counted, script_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -9,7 +9,7 @@ from itertools import groupby
 from tstar_envs.bench.report.boards import Board
 from tstar_envs.bench.report.paper import TABLES, PaperTable, Part, row
 from tstar_envs.bench.report.published import PublishedRow
-from tstar_envs.wording import counted
+from tstar_envs.utils import counted
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tstar_envs.foreign_text import printable
-from tstar_envs.redaction import redacted
+from tstar_envs.redaction import printable, redacted
 
 MOST_TEXT = 4_000
 NONE = "\N{EN DASH}"

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.choices import check_option
 from tstar_envs.data.files import parse_json, read_text
 from tstar_envs.envs.alfworld.game import NEEDED_ABILITY, Answer, Facts, Goal, Mirrored
 from tstar_envs.envs.alfworld.rooms import LOOK, TASK_TYPES, Scene, scene_facts, spelling
@@ -29,6 +28,7 @@ from tstar_envs.envs.alfworld.tasks import (
     scene_of,
 )
 from tstar_envs.errors import BadData, MissingExtra, TStarError, UnknownOption
+from tstar_envs.utils import check_option
 
 FEATURE = "backend='textworld'"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import check_option
-from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.data.tasks import LoadedTasks
@@ -26,9 +24,9 @@ from tstar_envs.envs.alfworld.tasks import (
 )
 from tstar_envs.errors import UnknownOption
 from tstar_envs.outcome import Outcome
-from tstar_envs.stable_random import StableRandom
-from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.snapshot import hash_state, state_hasher
 from tstar_envs.tools import Tool, tool
+from tstar_envs.utils import StableRandom, canonical, check_option
 
 VARIANTS = ("all", *TASK_TYPES)
 BACKENDS = ("own", "textworld")

@@ -26,7 +26,7 @@ from tstar_envs.envs.alfworld.commands import (
     transition,
 )
 from tstar_envs.envs.alfworld.game import NOTHING, Game, Household, Seen, marked_objects
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 _TREATMENT = {"isclean": CLEAN, "ishot": HEAT, "iscool": COOL}
 

@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from tstar_envs.data.expressions import Expressions, Unbalanced, read_expressions
-from tstar_envs.data.files import parse_json
-from tstar_envs.data.limits import GAME_OBJECTS, JSON_DEPTH
+from tstar_envs.data.files import GAME_OBJECTS, JSON_DEPTH, parse_json
 from tstar_envs.envs.alfworld.game import (
     ABILITIES,
     MARKS,

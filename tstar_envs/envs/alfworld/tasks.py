@@ -27,7 +27,7 @@ from tstar_envs.data.tasks import LoadedTasks, ids_by_split
 from tstar_envs.envs.alfworld.game import Game
 from tstar_envs.envs.alfworld.rooms import TASK_TYPES, House, Scene, read_house, read_scene, scene_game
 from tstar_envs.errors import BadData, MissingData
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # As the field reports it, the test split is ALFWorld's valid_seen; both names are accepted wherever a split is asked for.
 SHIPPED_SPLITS = ("train", "valid", "test", "valid_unseen")

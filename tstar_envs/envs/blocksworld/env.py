@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import check_option
-from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, chosen_path
@@ -19,8 +17,8 @@ from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped
 from tstar_envs.errors import ResetNeeded, SolverLimit
 from tstar_envs.horizon import check_seconds, warn_if_horizon_is_short
 from tstar_envs.outcome import Outcome
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import Tool, tool
+from tstar_envs.utils import StableRandom, canonical, check_option
 
 
 class BlocksworldEnv(TextEnv[TaskView, State]):

@@ -32,7 +32,7 @@ from tstar_envs.envs.blocksworld.problem import (
     transition,
 )
 from tstar_envs.envs.blocksworld.solver import Step, blocks_to_move, optimal_plan
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 def tower_progress(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:

@@ -10,11 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.expressions import Expressions, Unbalanced, read_expressions, without_comments
 from tstar_envs.data.faults import Faults, check_skip_bad
-from tstar_envs.data.files import find_files, read_text
-from tstar_envs.data.limits import PROBLEM_BYTES, PROBLEM_OBJECTS
+from tstar_envs.data.files import PROBLEM_BYTES, PROBLEM_OBJECTS, find_files, read_text
 from tstar_envs.data.locate import PathLike, Stamped, existing, stamped
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld.language import MYSTERY, PLAIN, Vocabulary
@@ -41,6 +39,7 @@ from tstar_envs.envs.blocksworld.problem import (
 )
 from tstar_envs.envs.blocksworld.tasks import task_set
 from tstar_envs.errors import BadData, MissingData
+from tstar_envs.utils import SPLITS
 
 EXPECTED = "expected a problem of the 4-operator Blocksworld domain (tstar_envs.envs.blocksworld.domain_pddl() writes it)"
 _DOMAIN_START = re.compile(r"\(\s*+define\s*+\(\s*+domain\b", re.IGNORECASE)

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.generator_command import generator_command
 from tstar_envs.data.shipped import write_shipped
 from tstar_envs.envs.blocksworld.language import COLOURS, read_problem, write_goal, write_towers
@@ -24,7 +23,7 @@ from tstar_envs.envs.blocksworld.problem import (
 )
 from tstar_envs.envs.blocksworld.solver import optimal_plan
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, shipped_file, write_task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import SPLITS, StableRandom
 
 CanonicalForm = tuple[Any, ...]
 

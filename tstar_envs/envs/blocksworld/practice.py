@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tstar_envs.choices import check_option
 from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld.generate import CanonicalForm, canonical_form, fresh_problems
 from tstar_envs.envs.blocksworld.problem import Task
 from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped, task_set
 from tstar_envs.errors import UnknownOption
+from tstar_envs.utils import check_option
 
 TASKS = 160
 

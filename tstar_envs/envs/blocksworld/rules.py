@@ -22,7 +22,7 @@ from tstar_envs.envs.blocksworld.problem import (
 )
 from tstar_envs.errors import SolverLimit
 from tstar_envs.outcome import Outcome
-from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.snapshot import hash_state, state_hasher
 
 if TYPE_CHECKING:
     from tstar_envs.envs.blocksworld.expert import Expert

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.shipped import read_shipped
 from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked, ids_by_split
 from tstar_envs.envs.blocksworld.language import read_problem
 from tstar_envs.envs.blocksworld.problem import Task
+from tstar_envs.utils import SPLITS
 
 VARIANTS = ("stack", "unstack")
 DATA = Path(__file__).parent / "data"

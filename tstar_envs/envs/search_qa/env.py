@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import PROMPT_STYLES, SPLITS, check_option, is_whole
-from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, Published, with_mini_named
@@ -25,8 +23,8 @@ from tstar_envs.envs.search_qa.tasks import QASet, State, Task, load_set, publis
 from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
+from tstar_envs.utils import PROMPT_STYLES, SPLITS, StableRandom, canonical, check_option, is_whole
 
 MOST_PASSAGES = 100
 

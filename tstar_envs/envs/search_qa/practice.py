@@ -13,7 +13,7 @@ from tstar_envs.envs.search_qa.generate.files import GENERATORS
 from tstar_envs.envs.search_qa.generate.worlds import WORLDS
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, RICH_WORLD, question_set
 from tstar_envs.envs.search_qa.tasks import QASet, load_set
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 QUESTIONS = 160
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tstar_envs.data.faults import Faults
-from tstar_envs.data.files import parse_json, read_lines, read_text, regular_file
-from tstar_envs.data.limits import FILE_BYTES, QUESTIONS
+from tstar_envs.data.files import FILE_BYTES, QUESTIONS, parse_json, read_lines, read_text, regular_file
 from tstar_envs.errors import BadData, MissingExtra
 
 _LONGEST_FIELD = 10_000_000  # characters; the csv module's own limit is too low for long alias lists

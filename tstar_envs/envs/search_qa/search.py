@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tstar_envs.contents import digest_all
 from tstar_envs.data.files import parse_json, read_lines
 from tstar_envs.data.locate import Stamped, stamped
 from tstar_envs.envs.search_qa.tasks import State
@@ -22,6 +21,7 @@ from tstar_envs.errors import (
     RetrieverError,
     UnknownOption,
 )
+from tstar_envs.utils import digest_all
 
 
 class _Shown(NamedTuple):

@@ -14,13 +14,11 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tstar_envs.data.files import parse_json
-from tstar_envs.data.limits import REPLY_BYTES, REPLY_SECONDS
+from tstar_envs.data.files import REPLY_BYTES, REPLY_SECONDS, parse_json
 from tstar_envs.envs.search_qa import search
 from tstar_envs.envs.search_qa.search import Passage
 from tstar_envs.errors import BadData, MissingExtra, RetrieverError, UnknownOption
-from tstar_envs.foreign_text import encodable
-from tstar_envs.redaction import keep_address_secrets, redacted
+from tstar_envs.redaction import encodable, keep_address_secrets, redacted
 
 _SILENCE_SECONDS = 60.0
 _PIECE = 1 << 16

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.files import parse_json, read_lines
 from tstar_envs.data.locate import (
@@ -23,6 +22,7 @@ from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD, question_set
 from tstar_envs.envs.search_qa.readers import SUFFIXES, Entry, read_aliases, read_entries
 from tstar_envs.errors import BadData, MissingData
+from tstar_envs.utils import SPLITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.search import Passage
-from tstar_envs.react import ANY_CUE, Reply, parse_reply, thought_text
-from tstar_envs.reply_thoughts import after_thoughts
+from tstar_envs.react import ANY_CUE, Reply, after_thoughts, parse_reply, thought_text
 
 
 class Style(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tstar_envs.choices import check_option
 from tstar_envs.core import TextEnv
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.locate import PathLike, chosen_path
@@ -25,8 +24,8 @@ from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, load_path, load_shipped
 from tstar_envs.errors import SolverLimit, UnknownOption
 from tstar_envs.horizon import warn_if_horizon_is_short
 from tstar_envs.outcome import Outcome
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
+from tstar_envs.utils import StableRandom, check_option
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")

@@ -16,7 +16,7 @@ from tstar_envs.envs.sokoban.level import (
     transition,
 )
 from tstar_envs.envs.sokoban.solver import push_distances, solve_state
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 NOTHING_LEFT = "Every box is on a target already, so any move ends the game."
 # {box}, {stand}, {player} and {target} are cells, {way} is the push and {step} the move now.

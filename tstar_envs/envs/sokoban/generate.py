@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations, count, islice
 from pathlib import Path
 
-from tstar_envs.choices import SPLITS, check_option
 from tstar_envs.data.generator_command import generator_command
 from tstar_envs.data.shipped import write_shipped
 from tstar_envs.envs.sokoban.level import (
@@ -23,7 +22,7 @@ from tstar_envs.envs.sokoban.level import (
 )
 from tstar_envs.envs.sokoban.solver import solution
 from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, Difficulty, write_task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import SPLITS, StableRandom, check_option
 
 # Of 6,501 rooms so many go to each split: the sizes of the shipped set.
 SHARES = (("train", 5000), ("valid", 501), ("test", 1000))

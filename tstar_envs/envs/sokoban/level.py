@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from tstar_envs.choices import is_whole
-from tstar_envs.data.limits import LEVEL_CELLS
+from tstar_envs.data.files import LEVEL_CELLS
 from tstar_envs.errors import BadData, UnknownOption
 from tstar_envs.horizon import check_seconds
 from tstar_envs.react import AROUND_ACTION
+from tstar_envs.utils import is_whole
 
 # The boxes as a bit set of cells, and the player's cell. A plain tuple, since many states are remembered: the garbage
 # collector leaves plain tuples of numbers alone, and walks over objects of any class of our own again and again.

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from xml.parsers import expat
 
-from tstar_envs.data.limits import LEVEL_CELLS
+from tstar_envs.data.files import LEVEL_CELLS
 from tstar_envs.envs.sokoban.level import (
     FLOOR_SYMBOLS,
     VALID_SYMBOLS,

@@ -23,7 +23,7 @@ from tstar_envs.envs.sokoban.level import (
     transition,
 )
 from tstar_envs.outcome import Outcome
-from tstar_envs.state_hash import hash_state, state_hasher
+from tstar_envs.snapshot import hash_state, state_hasher
 
 if TYPE_CHECKING:
     from tstar_envs.envs.sokoban.expert import Expert

@@ -11,15 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import Faults, check_skip_bad
-from tstar_envs.data.files import decode, find_files, read_bytes
-from tstar_envs.data.limits import LEVEL_LINES
+from tstar_envs.data.files import LEVEL_LINES, decode, find_files, read_bytes
 from tstar_envs.data.locate import PathLike, Stamped, existing, stamped
 from tstar_envs.data.shipped import read_shipped_records
 from tstar_envs.data.tasks import LoadedTasks, ReadWhenAsked, ids_by_split
 from tstar_envs.envs.sokoban.level import Task, is_solved, level_rows, parse_level, read_level
 from tstar_envs.errors import MissingData
+from tstar_envs.utils import SPLITS
 
 if TYPE_CHECKING:
     from tstar_envs.envs.sokoban.level_files import FoundLevel

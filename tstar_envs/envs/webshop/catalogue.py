@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tstar_envs.contents import digest_all
 from tstar_envs.envs.webshop.search import Array, Postings, analyze
+from tstar_envs.utils import digest_all
 
 Product = dict[str, Any]
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tstar_envs.choices import check_option, is_whole
-from tstar_envs.contents import canonical
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import PathLike, Published
 from tstar_envs.envs.webshop import expert, pages, rules, text
@@ -17,8 +15,8 @@ from tstar_envs.envs.webshop.shop import Shop, Task
 from tstar_envs.envs.webshop.tasks import find_tier, load_shop, published_products, survey_mini
 from tstar_envs.errors import MissingExtra, UnknownOption
 from tstar_envs.outcome import Outcome
-from tstar_envs.stable_random import StableRandom
 from tstar_envs.tools import tool
+from tstar_envs.utils import StableRandom, canonical, check_option, is_whole
 
 
 class WebShopEnv(TextEnv[Task, State]):

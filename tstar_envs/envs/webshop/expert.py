@@ -18,7 +18,7 @@ from tstar_envs.envs.webshop.pages import (
 from tstar_envs.envs.webshop.pages import click as clicked
 from tstar_envs.envs.webshop.reward import has_attribute, option_matches
 from tstar_envs.envs.webshop.shop import Task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 def wanted_options(product: Product, task: Task) -> dict[str, str]:

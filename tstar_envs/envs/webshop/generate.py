@@ -16,7 +16,7 @@ from tstar_envs.envs.webshop.original import draw_bound
 from tstar_envs.envs.webshop.reward import PATH_MARK, has_attribute, option_matches, score, type_score
 from tstar_envs.envs.webshop.shop import Task, task_to_record
 from tstar_envs.envs.webshop.stores import LEXICON
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 class Family(NamedTuple):

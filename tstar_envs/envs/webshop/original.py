@@ -16,13 +16,12 @@ from random import Random
 from typing import Any, TextIO
 
 from tstar_envs.data.faults import Faults
-from tstar_envs.data.files import read_json, regular_file
-from tstar_envs.data.limits import FILE_BYTES
+from tstar_envs.data.files import FILE_BYTES, read_json, regular_file
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, Records
 from tstar_envs.envs.webshop.shop import Task
 from tstar_envs.envs.webshop.stores import Plan, best_tagger, store_folder
 from tstar_envs.errors import BadData, MissingData
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 CHUNK = 1 << 22  # characters read at a time
 _MOST = 1 << 28  # characters of one product: beyond this the file is broken

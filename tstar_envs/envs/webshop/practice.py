@@ -17,7 +17,7 @@ from tstar_envs.envs.webshop.generate import (
 )
 from tstar_envs.envs.webshop.shop import Shop, Task, make_shop
 from tstar_envs.envs.webshop.stores import LEXICON
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 FAMILIES_OF_A_SHOP, GOALS, TRIES = 3, 3, 300
 RENAMED = 0.75  # share of families with another name

@@ -6,7 +6,6 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.data.faults import check_skip_bad
 from tstar_envs.data.files import read_json
 from tstar_envs.data.locate import (
@@ -21,6 +20,7 @@ from tstar_envs.data.locate import (
 from tstar_envs.data.shipped import MANIFEST, read_shipped_records
 from tstar_envs.envs.webshop.shop import Shop, make_shop, task_from_record
 from tstar_envs.envs.webshop.stores import LEXICON, Plan, open_plan, store_folder, webshop_home
+from tstar_envs.utils import SPLITS
 
 MINI_FOLDER = Path(__file__).parent / "data"
 PRODUCTS, GOALS = MINI_FOLDER / "products.jsonl.gz", MINI_FOLDER / "goals.jsonl.gz"

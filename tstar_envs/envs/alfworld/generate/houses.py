@@ -7,7 +7,7 @@ public household world. Some neighbours share the point that the agent looks at 
 from __future__ import annotations
 
 from tstar_envs.envs.alfworld.rooms import House, Receptacle
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # Numbers of the scenes: K kitchens, L living rooms, B bedrooms, W bathrooms.
 SCENES = {"K": range(1, 31), "L": range(201, 231), "B": range(301, 331), "W": range(401, 431)}

@@ -24,7 +24,7 @@ from tstar_envs.envs.alfworld.rooms import (
     write_house,
     write_scene,
 )
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 SEED = 20260101
 # Of how many rooms that can have a kind of object a game has it, how many copies there are, and how much likelier things lie open.

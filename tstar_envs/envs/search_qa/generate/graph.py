@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 FIRST_WORDS: tuple[str, ...] = tuple(  # given names
     """

@@ -19,7 +19,7 @@ from tstar_envs.envs.search_qa.generate.questions import (
 from tstar_envs.envs.search_qa.generate.recipe import Generator, Recipe
 from tstar_envs.envs.search_qa.generate.templates import PHRASES, RICH_FRAMES, deal
 from tstar_envs.envs.search_qa.question_sets import BAMBOOGLE, MUSIQUE
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # type of the joined entity -> (two relations, phrases, second query); {D} and {E} describe their objects, {k} the entity's kind
 JOINS: dict[str, tuple[tuple[tuple[str, str], tuple[str, ...], str], ...]] = {

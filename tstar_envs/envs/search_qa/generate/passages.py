@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tstar_envs.envs.search_qa.expert import with_article
 from tstar_envs.envs.search_qa.generate.graph import PARTICIPLES, WORK_KINDS, Entity, World
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # relation -> wordings; {s} subject, {o} object, {d} object with its article, {a} maker, {v} past tense, {p} participle
 WORDINGS_OF_PEOPLE: dict[tuple[str, str], tuple[str, ...]] = {

@@ -14,7 +14,7 @@ from tstar_envs.envs.search_qa.generate.worlds import MiniWorld
 from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher, Searcher
 from tstar_envs.envs.search_qa.tasks import Hop, Task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 SMALLEST_MARGIN = 2  # years between compared values: a difference of one may be a matter of the calendar
 

@@ -18,7 +18,7 @@ from tstar_envs.envs.search_qa.generate.questions import (
 from tstar_envs.envs.search_qa.generate.worlds import WORLDS, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import QuestionSet
 from tstar_envs.envs.search_qa.tasks import Task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 
 def collect(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa.generate import templates
 from tstar_envs.envs.search_qa.generate.graph import WORK_KINDS, Entity, World
 from tstar_envs.envs.search_qa.generate.questions import (
@@ -23,7 +22,7 @@ from tstar_envs.envs.search_qa.generate.templates import deal
 from tstar_envs.envs.search_qa.generate.worlds import PLAIN, RICH, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import NQ, POPQA, normalize_answer
 from tstar_envs.envs.search_qa.tasks import Task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import SPLITS, StableRandom
 
 # relation -> frames; {D} is the entity, {a} maker noun, {v} what the maker did. The rest as in two-hop questions.
 FRAMES: dict[str, tuple[str, ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 # What is asked of the second entity: relation -> frames; {D} is the description of that entity.
 FRAMES: dict[str, tuple[str, ...]] = {

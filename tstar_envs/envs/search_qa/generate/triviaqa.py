@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tstar_envs.choices import SPLITS
 from tstar_envs.envs.search_qa.expert import with_article
 from tstar_envs.envs.search_qa.generate import questions
 from tstar_envs.envs.search_qa.generate.graph import World
@@ -17,7 +16,7 @@ from tstar_envs.envs.search_qa.generate.templates import deal
 from tstar_envs.envs.search_qa.generate.worlds import RICH, MiniWorld
 from tstar_envs.envs.search_qa.question_sets import TRIVIAQA, normalize_answer
 from tstar_envs.envs.search_qa.tasks import Hop, Task
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import SPLITS, StableRandom
 
 # type -> relation -> three ways to put a clue; {o} is the object. All clues of a question are put in the same way.
 CLUES: dict[str, dict[str, tuple[str, str, str]]] = {

@@ -18,7 +18,7 @@ from tstar_envs.envs.search_qa.generate.questions import (
 from tstar_envs.envs.search_qa.generate.recipe import Generator, Recipe
 from tstar_envs.envs.search_qa.generate.templates import deal
 from tstar_envs.envs.search_qa.question_sets import TWO_WIKI
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 _LIFE = ("birthplace", "birth_year", "death_year", "school", "employer", "award")
 # type of the first entity -> its relation -> what is asked of its object

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tstar_envs.envs.search_qa.generate import graph, passages
 from tstar_envs.envs.search_qa.generate.graph import Names, RegionSize, World, add_entities, dealt
 from tstar_envs.envs.search_qa.question_sets import PLAIN_WORLD, RICH_WORLD
-from tstar_envs.stable_random import StableRandom
+from tstar_envs.utils import StableRandom
 
 GENERATIONS = 4
 FIRST_BIRTHS = range(1800, 1830)

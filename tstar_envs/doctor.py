@@ -1,18 +1,144 @@
-"""Which packages this project and its extras ask for, and which of them are installed here."""
+"""Doctor: packages, data and one expert episode of each environment."""
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import time
 import tomllib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium as gym
+
 import tstar_envs
-from tstar_envs.doctor.finding import BROKEN, MISSING, OK, Finding
-from tstar_envs.errors import install
+from tstar_envs.bench.agents.oracle import OracleAgent
+from tstar_envs.bench.runner import play_episode
+from tstar_envs.core import TextEnv
+from tstar_envs.data.locate import Published, data_home
+from tstar_envs.errors import MissingExtra, TStarError, install
+from tstar_envs.evalset import panel
+from tstar_envs.registry import EnvEntry, list_envs
+from tstar_envs.utils import counted
+
+OK, MISSING, BROKEN = "ok", "missing", "broken"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found out about one thing.
+
+    Attributes:
+        what: the thing.
+        status: ``ok``; ``missing``, which is a choice and no fault; or ``broken``: something that is promised does not work.
+        detail: versions, a path, or the reason.
+        mend: what to run to change that, "" where there is nothing to do.
+        seconds: how long it took to find out, where that is of interest.
+    """
+
+    what: str
+    status: str
+    detail: str = ""
+    mend: str = ""
+    seconds: float | None = None
+
+
+def examine_data() -> Iterator[Finding]:
+    """The folder for data, and each set of public data, once."""
+    home = data_home()
+    set_by = "$TSTAR_DATA" if "TSTAR_DATA" in os.environ else "the default, since $TSTAR_DATA is not set"
+    if writable(home):
+        yield Finding("data folder", OK, f"{home} ({set_by})")
+    else:
+        detail = f"{home} ({set_by}) cannot be written: WebShop's catalogue is then built by every process for itself"
+        yield Finding("data folder", MISSING, detail, "set TSTAR_DATA to a folder that can be written")
+    seen = set()
+    for entry in list_envs():
+        for published in entry.load_class().published(**entry.kwargs):
+            if published.what in seen:
+                continue
+            seen.add(published.what)
+            if published.found is not None:
+                yield _look(published, published.found)
+            else:
+                looked = " or ".join(map(str, published.looked_in))
+                yield Finding(
+                    published.what, MISSING, f"not in {looked}", f"in a clone run: {published.fetch}"
+                )
+
+
+def _look(published: Published, found: Path) -> Finding:
+    """Read a little of public data: what is there but cannot be used ends whatever takes it by default."""
+    try:
+        published.look(found)
+    except TStarError as error:
+        return Finding(
+            published.what,
+            BROKEN,
+            f"in {found}, but cannot be used: {error}",
+            f"move them away and run {published.fetch}, or play the shipped data with data='mini' (eval: --option data=mini)",
+        )
+    return Finding(published.what, OK, f"{found}")
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, or the folder itself where it is not there yet."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def examine_environments() -> Iterator[Finding]:
+    """Every environment in turn, one finding each as it is done."""
+    for entry in list_envs():
+        began = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                status, detail, mend = *_play(entry), ""
+            except MissingExtra as error:
+                status, detail, mend = MISSING, f"needs the package {error.package}", install(error.extra)
+            except Exception as error:  # noqa: BLE001 - the finding reports whatever keeps an environment from playing
+                status, detail, mend = BROKEN, f"{type(error).__name__}: {error}", ""
+        detail += "".join(dict.fromkeys(f"; warning: {warning.message}" for warning in caught))
+        yield Finding(
+            entry.id,
+            status,
+            detail,
+            mend or ("" if status != BROKEN else _ADVICE),
+            round(time.perf_counter() - began, 3),
+        )
+
+
+_ADVICE = "install this project again; if that changes nothing, report this line"
+
+
+def _play(entry: EnvEntry) -> tuple[str, str]:
+    env = gym.make(entry.id, data="mini", disable_env_checker=True).unwrapped
+    if not isinstance(env, TextEnv):
+        return BROKEN, f"gym.make gives a {type(env).__name__}; another package has registered this id"
+    fixed = panel("v1")
+    fixed.check(env)
+    task = fixed[entry.id].tasks[0]
+    agent = OracleAgent()
+    agent.bind(env)
+    episode = play_episode(env, entry, agent, name="oracle", task=task)
+    if episode.ended == "error":
+        return BROKEN, f"the expert's episode of task {task!r} ended in an error: {episode.error}"
+    if not episode.success:
+        return (
+            BROKEN,
+            f"the expert does not solve task {task!r} in {counted(len(episode.steps), 'step')} (reward {episode.reward:g})",
+        )
+    return (
+        OK,
+        f"the expert solves task {task!r} in {counted(len(episode.steps), 'step')}; the panel's tasks are as they should be",
+    )
+
 
 PROJECT = "tstar"
 OLDEST_PYTHON = (3, 11)
