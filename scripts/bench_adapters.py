@@ -26,7 +26,7 @@ from spread import spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tstar_envs import evalset, find_entry
-from tstar_envs.bench.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.runner import Seat, Setting, play_all
 
 
 @dataclass(frozen=True)

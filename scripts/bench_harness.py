@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 import tyro
 
 from tstar_envs import TextEnv, append_episode, find_entry
-from tstar_envs.bench.agents import ModelOptions, load_agent, more_agents
-from tstar_envs.bench.runner import Seat, Setting, play_missing
-from tstar_envs.bench.what_agents_see import bind_agent
-from tstar_envs.cli.options import make_env
+from tstar_envs.agents import ModelOptions, load_agent, more_agents
+from tstar_envs.agents.base import bind_agent
+from tstar_envs.cli.console import make_env
+from tstar_envs.evaluation.runner import Seat, Setting, play_missing
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tstar_envs import UnknownOption, cluster_bootstrap
-from tstar_envs.bench.holm import holm
-from tstar_envs.bench.sign_flip import sign_flip_p
+from tstar_envs.evaluation.stats import holm, sign_flip_p
 
 TREE_STATISTICS = (
     "tree_nodes_before",

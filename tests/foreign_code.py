@@ -19,7 +19,7 @@ import numpy as np
 from contracts.lamps import Lamps
 
 from tstar_envs import EnvEntry, InfrastructureError, register
-from tstar_envs.bench.usage import Call
+from tstar_envs.agents.base import Call
 from tstar_envs.outcome import Outcome
 from tstar_envs.registry import OWN_ENTRIES
 

@@ -4,7 +4,6 @@ import gymnasium as gym, tstar_envs
 env = gym.make("tstar/HotpotQA")
 """
 
-from tstar_envs.bench.bootstrap import cluster_bootstrap
 from tstar_envs.core import TextEnv
 from tstar_envs.data.files import file_kind, parse_json, read_json, regular_file, write_whole
 from tstar_envs.data.lock import only_writer
@@ -25,6 +24,7 @@ from tstar_envs.errors import (
     WriteFailed,
 )
 from tstar_envs.evalset import Panel, TaskSet, panel, task_set
+from tstar_envs.evaluation.stats import cluster_bootstrap
 from tstar_envs.foreign import called, progress_of, prompt_of, task_ids_of
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import gymnasium as gym
 
 import tstar_envs
-from tstar_envs.bench.agents.oracle import OracleAgent
-from tstar_envs.bench.runner import play_episode
+from tstar_envs.agents.builtin import OracleAgent
 from tstar_envs.core import TextEnv
 from tstar_envs.data.locate import Published, data_home
 from tstar_envs.errors import MissingExtra, TStarError, install
 from tstar_envs.evalset import panel
+from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.registry import EnvEntry, list_envs
 from tstar_envs.utils import counted
 

@@ -18,7 +18,7 @@ from tstar_envs.redaction import redacted_parts
 LARGEST_COUNT = 10**15  # of tokens, steps, tries: beyond, sums are no longer exact and something is wrong
 _LONGEST_SECONDS = 1e10  # three centuries
 ENDS = ("terminated", "truncated", "error")
-# Why a task was not solved (``tstar_envs.bench.failures``): "" where it was, or no cause was recorded.
+# Why a task was not solved (``tstar_envs.agents.base``): "" where it was, or no cause was recorded.
 FAILURES = ("model", "unparsed", "endpoint", "environment", "agent")
 
 
@@ -251,10 +251,10 @@ class Episode:
         error: what went wrong, if ``ended`` is ``error``.
         extra: further figures of the family (for example em and f1), and ``facts``.
         steps: the turns.
-        failure: why the task was not solved, one of the kinds of ``tstar_envs.bench.failures``; "" where it was solved or no cause was
+        failure: why the task was not solved, one of the kinds of ``tstar_envs.agents.base``; "" where it was solved or no cause was
             recorded.
         panel: name and hash of the panel of tasks that the task was played as a part of, "" if of none.
-        calls: what the agent asked of a model: purpose, step, tokens, seconds, tries (``tstar_envs.bench.usage.Call``).
+        calls: what the agent asked of a model: purpose, step, tokens, seconds, tries (``tstar_envs.agents.base.Call``).
         attempts: the agent's earlier attempts at this task within the episode (Reflexion): reward, success, ended, steps; what it said
             about them is among ``calls``.
         schema: version of this format.

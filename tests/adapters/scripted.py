@@ -9,8 +9,8 @@ from typing import Any
 
 from tstar_envs import find_entry, parse_reply
 from tstar_envs import tools as tools_module
-from tstar_envs.bench.runner import play_episode
 from tstar_envs.evalset import TaskSet, task_set
+from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.tools import Tool
 
 # One of each family.

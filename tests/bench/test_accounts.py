@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tstar_envs import BadData, Episode, MissingData, Step
-from tstar_envs.bench.accounts import account, together, usage_notes
-from tstar_envs.bench.prices import Price, PriceTable, read_prices
-from tstar_envs.bench.usage import Call, percentile, total
+from tstar_envs.agents.base import Call, percentile, total
+from tstar_envs.evaluation.cost import Price, PriceTable, account, read_prices, together, usage_notes
 
 
 def episode(*calls: Call, success: bool = False, seconds: tuple[float, ...] = ()) -> Episode:

@@ -6,8 +6,8 @@ import gymnasium as gym
 import pytest
 
 from tstar_envs import Episode, MissingExtra, TextEnv, UnknownOption, find_entry
-from tstar_envs.bench.agents import Agent, load_agent
-from tstar_envs.bench.runner import BrokenRun, Seat, Setting, agent_seed, play_episode, play_missing
+from tstar_envs.agents import Agent, load_agent
+from tstar_envs.evaluation.runner import BrokenRun, Seat, Setting, agent_seed, play_episode, play_missing
 
 ENTRY = find_entry("hotpotqa")
 

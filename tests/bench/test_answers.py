@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from test_chat_agents import _call, play
 
 from tstar_envs import find_entry, parse_reply
-from tstar_envs.bench.agents.answers import Unreadable, error_in, parse_body, read_answer
-from tstar_envs.bench.agents.chat import calls_in
-from tstar_envs.bench.agents.conversation import Conversation
-from tstar_envs.bench.agents.endpoint import Endpoint
-from tstar_envs.bench.agents.refusals import Dialect, Refusal
-from tstar_envs.bench.agents.written_calls import written_calls
-from tstar_envs.bench.failures import ENDPOINT, UNPARSED, EndpointError
-from tstar_envs.cli.options import make_env
+from tstar_envs.agents.answers import Unreadable, error_in, parse_body, read_answer, written_calls
+from tstar_envs.agents.base import ENDPOINT, UNPARSED, EndpointError
+from tstar_envs.agents.endpoint import Endpoint
+from tstar_envs.agents.llm import Conversation, calls_in
+from tstar_envs.agents.refusals import Dialect, Refusal
+from tstar_envs.cli.console import make_env
 from tstar_envs.redaction import encodable, encodable_parts, printable
 from tstar_envs.tools import inert, reply_to_call
 
@@ -31,7 +29,7 @@ UP = _call("c1", "move", '{"direction": "Up"}')
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstar_envs.bench.agents.pauses.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("tstar_envs.agents.endpoint.FIRST_WAIT", 0.01)
 
 
 def body(message: Any, **choice: Any) -> Raw:

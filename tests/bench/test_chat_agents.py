@@ -7,12 +7,11 @@ import pytest
 from chat_server import Body, Raw, completion, serving
 
 from tstar_envs import Episode, TextEnv, UnknownOption, find_entry, list_envs
-from tstar_envs.bench.agents import ModelOptions, load_agent
-from tstar_envs.bench.agents.conversation import Conversation
-from tstar_envs.bench.failures import ENDPOINT
-from tstar_envs.bench.runner import play_episode
-from tstar_envs.bench.what_agents_see import bind_agent
-from tstar_envs.cli.options import make_env
+from tstar_envs.agents import ModelOptions, load_agent
+from tstar_envs.agents.base import ENDPOINT, bind_agent
+from tstar_envs.agents.llm import Conversation
+from tstar_envs.cli.console import make_env
+from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.tools import BadCall, action_of
 
 pytest.importorskip("openai")

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from tstar_envs import Episode, UnknownOption, find_entry
-from tstar_envs.bench.agents import load_agent, more_agents
-from tstar_envs.bench.agents.load import ModelOptions
-from tstar_envs.bench.failures import AGENT
-from tstar_envs.bench.runner import Seat, Setting, play_all
-from tstar_envs.bench.what_agents_see import bind_agent
+from tstar_envs.agents import load_agent, more_agents
+from tstar_envs.agents.base import AGENT, bind_agent
+from tstar_envs.agents.load import ModelOptions
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation.runner import Seat, Setting, play_all
 
 ENTRY = find_entry("sokoban-easy")
 HEAD = "import json, sys, os, time\nfor number, line in enumerate(sys.stdin):\n    event = json.loads(line)\n"

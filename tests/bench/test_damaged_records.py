@@ -14,15 +14,13 @@ import pytest
 from cli.cli_process import call_main
 
 from tstar_envs import BadData, Episode, TStarError, append_episode, find_entry, read_episodes
-from tstar_envs.bench.failures import KINDS
-from tstar_envs.bench.prices import read_prices
-from tstar_envs.bench.recorded import read_recorded
-from tstar_envs.bench.replay import recordings, replay
-from tstar_envs.bench.report.read import read_evaluation
-from tstar_envs.bench.results import ResultFile
-from tstar_envs.bench.runner import play_episode
-from tstar_envs.bench.usage import Call
+from tstar_envs.agents.base import KINDS, Call
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation.cost import read_prices
+from tstar_envs.evaluation.log import ResultFile, read_recorded
+from tstar_envs.evaluation.replay import recordings, replay
+from tstar_envs.evaluation.report.loading import read_evaluation
+from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.record import FAILURES
 
 ENTRY = find_entry("sokoban-easy")

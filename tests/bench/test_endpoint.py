@@ -9,14 +9,12 @@ import pytest
 from chat_server import Body, Raw, Served, completion, serving
 
 from tstar_envs import Episode, UnknownOption, find_entry
-from tstar_envs.bench.agents import ModelOptions, load_agent, more_agents
-from tstar_envs.bench.agents.endpoint import Endpoint
-from tstar_envs.bench.agents.pauses import FIRST_WAIT, Pauses
-from tstar_envs.bench.failures import ENDPOINT, MODEL, UNPARSED
-from tstar_envs.bench.runner import BrokenRun, Seat, Setting, play_missing
-from tstar_envs.bench.stats import summarise
-from tstar_envs.bench.what_agents_see import bind_agent
+from tstar_envs.agents import ModelOptions, load_agent, more_agents
+from tstar_envs.agents.base import ENDPOINT, MODEL, UNPARSED, bind_agent
+from tstar_envs.agents.endpoint import FIRST_WAIT, Endpoint, Pauses
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation.runner import BrokenRun, Seat, Setting, play_missing
+from tstar_envs.evaluation.stats import summarise
 
 pytest.importorskip("openai")
 ENTRY = find_entry("sokoban-easy")
@@ -26,7 +24,7 @@ UNAVAILABLE = Raw(503, b'{"error": {"message": "overloaded"}}', {"Content-Type":
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstar_envs.bench.agents.pauses.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("tstar_envs.agents.endpoint.FIRST_WAIT", 0.01)
 
 
 def play(

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tstar_envs import BadData, Episode, SolverLimit, TextEnv, find_entry, read_episodes
-from tstar_envs.bench.agents import load_agent, options_of
-from tstar_envs.bench.runner import play_episode
-from tstar_envs.bench.stats import summarise
-from tstar_envs.bench.what_agents_see import EnvironmentView, NotShown, bind_agent
+from tstar_envs.agents import load_agent, options_of
+from tstar_envs.agents.base import EnvironmentView, NotShown, bind_agent
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation.runner import play_episode
+from tstar_envs.evaluation.stats import summarise
 
 
 class Curious:

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from tstar_envs import Episode, find_entry
-from tstar_envs.bench import runner
-from tstar_envs.bench.agents import load_agent, more_agents
-from tstar_envs.bench.failures import AgentError
-from tstar_envs.bench.interrupts import Interrupts
-from tstar_envs.bench.runner import Seat, Setting, play_all
+from tstar_envs.agents import load_agent, more_agents
+from tstar_envs.agents.base import AgentError
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation import runner
+from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.workers import Interrupts
 
 ENTRY = find_entry("sokoban-easy")
 TRACED = (runner.__file__, asyncio.queues.__file__, asyncio.base_events.__file__)

@@ -18,8 +18,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from tstar_envs.bench.prices import PriceTable
-from tstar_envs.bench.report import write_report
+from tstar_envs.evaluation.cost import PriceTable
+from tstar_envs.evaluation.report import write_report
 
 NO_PRICES = PriceTable("USD", "", {})
 

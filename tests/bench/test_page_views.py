@@ -15,18 +15,13 @@ from hypothesis import strategies as st
 from page_files import LONG, episode, panel_name, step, tasks, write
 
 from tstar_envs import BadData, MissingData, MissingExtra, UnknownOption, evalset
-from tstar_envs.bench.prices import Price, PriceTable
-from tstar_envs.bench.report import text, write_report
-from tstar_envs.bench.report.boards import Board, make_boards, notices
-from tstar_envs.bench.report.browse import MOST_STEPS, browsable
-from tstar_envs.bench.report.comparisons import paired
-from tstar_envs.bench.report.costs import cost_rows
-from tstar_envs.bench.report.figures import leaderboard
-from tstar_envs.bench.report.names import agent_names
-from tstar_envs.bench.report.paper import TABLES, Part, household_type, parts, row
-from tstar_envs.bench.report.paper_view import paper_views
-from tstar_envs.bench.report.progress import counts
-from tstar_envs.bench.report.read import Evaluation, find_evaluations, read_evaluation
+from tstar_envs.evaluation.cost import Price, PriceTable
+from tstar_envs.evaluation.report import loading, write_report
+from tstar_envs.evaluation.report.boards import Board, agent_names, make_boards, notices
+from tstar_envs.evaluation.report.browse import MOST_STEPS, browsable
+from tstar_envs.evaluation.report.loading import Evaluation, find_evaluations, read_evaluation
+from tstar_envs.evaluation.report.paper import TABLES, Part, household_type, parts, row
+from tstar_envs.evaluation.report.tables import cost_rows, counts, leaderboard, paired, paper_views
 from tstar_envs.utils import script_json
 
 NO_PRICES = PriceTable("USD", "", {})
@@ -383,14 +378,14 @@ def test_retried_records_count_once(tmp_path: Path) -> None:
 
 @given(st.text(st.characters(codec=None), max_size=50))
 def test_cleaned_text_is_inert(words: str) -> None:
-    shown = text.clean(words)
+    shown = loading.clean(words)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", shown)
     shown.encode()
     assert len(shown) == len(words) and json.loads(script_json({"x": words}))["x"] == words
 
 
 def test_long_lines_are_cut_and_say_so() -> None:
-    assert text.clean(LONG).endswith("z… (96,000 more characters)") and len(text.clean(LONG)) < 4_050
+    assert loading.clean(LONG).endswith("z… (96,000 more characters)") and len(loading.clean(LONG)) < 4_050
 
 
 def test_whole_page(tmp_path: Path) -> None:

@@ -5,12 +5,18 @@ import itertools
 import numpy as np
 import pytest
 
-from tstar_envs.bench.bootstrap import cluster_bootstrap
-from tstar_envs.bench.holm import holm
-from tstar_envs.bench.paired import compare, interval, paired_differences
-from tstar_envs.bench.power import minimal_detectable_effect, tasks_to_decide
-from tstar_envs.bench.sign_flip import EXACT, sign_flip_p
-from tstar_envs.bench.stats import Z95
+from tstar_envs.evaluation.stats import (
+    EXACT,
+    Z95,
+    cluster_bootstrap,
+    compare,
+    holm,
+    interval,
+    minimal_detectable_effect,
+    paired_differences,
+    sign_flip_p,
+    tasks_to_decide,
+)
 
 
 def by_enumeration(differences: list[float]) -> float:

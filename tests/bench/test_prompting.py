@@ -8,19 +8,18 @@ import pytest
 from chat_server import Body, completion, serving
 
 from tstar_envs import Episode, TextEnv, UnknownOption, find_entry
-from tstar_envs.bench.agents import ModelOptions, load_agent
-from tstar_envs.bench.agents.prompting.reflexion import REFLECTIONS
-from tstar_envs.bench.agents.prompting.search_o1 import (
+from tstar_envs.agents import ModelOptions, load_agent
+from tstar_envs.agents.base import MODEL, bind_agent
+from tstar_envs.agents.prompting import (
     BEGIN_QUERY,
     BEGIN_RESULT,
     END_QUERY,
     END_RESULT,
+    REFLECTIONS,
     boxed_answer,
 )
-from tstar_envs.bench.failures import MODEL
-from tstar_envs.bench.runner import play_episode
-from tstar_envs.bench.what_agents_see import bind_agent
-from tstar_envs.cli.options import make_env
+from tstar_envs.cli.console import make_env
+from tstar_envs.evaluation.runner import play_episode
 
 pytest.importorskip("openai")
 

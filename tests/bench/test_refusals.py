@@ -10,9 +10,9 @@ from test_chat_agents import called, play
 from test_endpoint import play as play_many
 
 from tstar_envs import UnknownOption
-from tstar_envs.bench.agents.endpoint import Endpoint
-from tstar_envs.bench.agents.refusals import Dialect, Refusal
-from tstar_envs.bench.failures import ENDPOINT, MODEL
+from tstar_envs.agents.base import ENDPOINT, MODEL
+from tstar_envs.agents.endpoint import Endpoint
+from tstar_envs.agents.refusals import Dialect, Refusal
 
 pytest.importorskip("openai")
 MOVE = "Thought: I go.\nAction: Up"
@@ -21,7 +21,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstar_envs.bench.agents.pauses.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("tstar_envs.agents.endpoint.FIRST_WAIT", 0.01)
 
 
 def refusal(status: int, body: Any, **headers: str) -> Raw:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tstar_envs import BadData, Episode, UnknownOption
-from tstar_envs.bench.results import ResultFile
+from tstar_envs.evaluation.log import ResultFile
 
 SETTINGS: dict[str, Any] = {"env": "e", "seed": 0, "options": {"topk": 3, "names": ("a", "b")}}
 

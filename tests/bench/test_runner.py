@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from tstar_envs import Episode, InfrastructureError, RetrieverError, UnknownOption, find_entry
-from tstar_envs.bench.agents import load_agent, more_agents
-from tstar_envs.bench.failures import AGENT, ENVIRONMENT, failure, failure_of
-from tstar_envs.bench.runner import Seat, Setting, play_all, play_episode, play_missing
-from tstar_envs.bench.usage import Call
-from tstar_envs.bench.what_agents_see import bind_agent
+from tstar_envs.agents import load_agent, more_agents
+from tstar_envs.agents.base import AGENT, ENVIRONMENT, Call, bind_agent, failure, failure_of
 from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation.runner import Seat, Setting, play_all, play_episode, play_missing
 
 ENTRY = find_entry("sokoban-easy")
 

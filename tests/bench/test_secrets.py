@@ -16,11 +16,11 @@ import pytest
 from chat_server import Raw, serving
 
 from tstar_envs import Episode, UnknownOption
-from tstar_envs.bench.agents import ModelOptions, load_agent
-from tstar_envs.bench.agents.answers import Unreadable, parse_body
-from tstar_envs.bench.agents.endpoint import Endpoint
-from tstar_envs.bench.failures import ENDPOINT, EndpointError
-from tstar_envs.bench.results import ResultFile
+from tstar_envs.agents import ModelOptions, load_agent
+from tstar_envs.agents.answers import Unreadable, parse_body
+from tstar_envs.agents.base import ENDPOINT, EndpointError
+from tstar_envs.agents.endpoint import Endpoint
+from tstar_envs.evaluation.log import ResultFile
 from tstar_envs.redaction import (
     is_secret_name,
     keep_address_secrets,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tstar_envs import Episode, Step
-from tstar_envs.bench.bootstrap import cluster_bootstrap
-from tstar_envs.bench.stats import summarise, wilson
+from tstar_envs.evaluation.stats import cluster_bootstrap, summarise, wilson
 
 
 def episode(

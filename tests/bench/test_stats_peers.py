@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_envs.bench.bootstrap import cluster_bootstrap
-from tstar_envs.bench.power import minimal_detectable_effect
-from tstar_envs.bench.stats import wilson
+from tstar_envs.evaluation.stats import cluster_bootstrap, minimal_detectable_effect, wilson
 
 scipy_stats = pytest.importorskip("scipy.stats")
 proportion = pytest.importorskip("statsmodels.stats.proportion")

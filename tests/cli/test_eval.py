@@ -20,7 +20,7 @@ from tstar_envs.envs.search_qa.service import HttpSearcher
 
 SLOW_AGENT = """
 import time
-from tstar_envs.bench.agents.random import RandomAgent
+from tstar_envs.agents.builtin import RandomAgent
 
 class Slow(RandomAgent):
     env_options = {"topk": 1}
@@ -31,7 +31,7 @@ class Slow(RandomAgent):
 
 SLOW_ORACLE = """
 import time
-from tstar_envs.bench.agents.oracle import OracleAgent
+from tstar_envs.agents.builtin import OracleAgent
 
 class Slow(OracleAgent):
     def act(self, observation, info):

@@ -3,10 +3,10 @@
 import pytest
 
 from tstar_envs import Episode
-from tstar_envs.bench.prices import Price
-from tstar_envs.bench.usage import Call
-from tstar_envs.cli import live as module
-from tstar_envs.cli.live import Live
+from tstar_envs.agents.base import Call
+from tstar_envs.cli import figures as module
+from tstar_envs.cli.figures import Live
+from tstar_envs.evaluation.cost import Price
 
 
 def episode(success: bool, *calls: Call, ended: str = "terminated") -> Episode:

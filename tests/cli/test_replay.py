@@ -16,8 +16,8 @@ from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_envs.envs.sokoban import level, rules
 
 AGENTS = """
-from tstar_envs.bench.agents.oracle import OracleAgent
-from tstar_envs.bench.agents.random import RandomAgent
+from tstar_envs.agents.builtin import OracleAgent
+from tstar_envs.agents.builtin import RandomAgent
 
 class Learns(OracleAgent):
     "Plays junk in its first attempt and then like the expert."

@@ -6,8 +6,8 @@ import pytest
 from contract_walk import FOR_EVERY_ENV, make
 
 from tstar_envs import EnvEntry, TextEnv, find_entry
-from tstar_envs.bench.report.paper import TABLES
 from tstar_envs.declared import DECLARED
+from tstar_envs.evaluation.report.paper import TABLES
 
 
 @FOR_EVERY_ENV

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tstar_envs
 from tstar_envs import BadData, UnknownOption, make_group
-from tstar_envs.bench.what_agents_see import EnvironmentView
+from tstar_envs.agents.base import EnvironmentView
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.horizon import Reach, reach, read_factor, steps_of

@@ -14,7 +14,7 @@ from policies import HOTPOT, Given, random_policy, trainer
 from rich.console import Console
 
 from tstar_envs import BadData, UnknownOption, UnknownTask, find_entry
-from tstar_envs.bench.runner import play_episode
+from tstar_envs.evaluation.runner import play_episode
 from tstar_train import evaluate
 from tstar_train.build import make_env
 from tstar_train.checkpoint import (

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from scripts.small_models import save_small
 from tstar_envs import BadData, MissingData, TStarError, UnknownOption, find_entry
-from tstar_envs.bench.agents import load_agent
-from tstar_envs.bench.runner import play_episode
+from tstar_envs.agents import load_agent
+from tstar_envs.evaluation.runner import play_episode
 from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.model import load_policy, save_tiny
 from tstar_train.policy.shipped import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, settings_name

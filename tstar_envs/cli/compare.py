@@ -13,11 +13,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tstar_envs.bench.paired import Comparison, compare
-from tstar_envs.bench.recorded import Recorded, common_tasks, read_recorded
-from tstar_envs.bench.sign_flip import EXACT
 from tstar_envs.cli.console import plain, say
 from tstar_envs.errors import UnknownOption
+from tstar_envs.evaluation.log import Recorded, common_tasks, read_recorded
+from tstar_envs.evaluation.stats import EXACT, Comparison, compare
 from tstar_envs.registry import list_envs
 from tstar_envs.utils import counted
 

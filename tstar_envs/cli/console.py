@@ -1,14 +1,17 @@
-"""What the subcommands write to: rich consoles that are also readable in a pipe, and text made fit for a terminal."""
+"""Consoles: readable on a terminal and in a pipe; environments made from options."""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from tstar_envs.core import TextEnv
 from tstar_envs.redaction import printable
+from tstar_envs.registry import EnvEntry, parse_options
 
 _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 
@@ -43,3 +46,11 @@ def say(console: Console, message: str, style: str = "") -> None:
         console.print(plain(message, style), overflow="ignore", crop=False)
     else:
         console.print(plain(message, style), soft_wrap=True)
+
+
+__all__ = ["make_env", "parse_options"]
+
+
+def make_env(entry: EnvEntry, options: dict[str, Any]) -> TextEnv[Any, Any]:
+    """The environment of an entry; see ``EnvEntry.make``."""
+    return entry.make(**options)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from tstar_envs.cli import compare, doctor, evaluate, listing, play, replay, report, serve, validate
+from tstar_envs.cli import compare, doctor, eval, listing, play, replay, report, serve, validate
 from tstar_envs.cli.console import make_console, say
 from tstar_envs.errors import TStarError, UnknownOption
 from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets, printable
@@ -26,7 +26,7 @@ _ONCE = ("--env", "--suite", "--panel", "--agent", "--model", "--out")
 Command = (
     Annotated[listing.ListCommand, tyro.conf.subcommand("list")]
     | Annotated[play.PlayCommand, tyro.conf.subcommand("play")]
-    | Annotated[evaluate.EvalCommand, tyro.conf.subcommand("eval")]
+    | Annotated[eval.EvalCommand, tyro.conf.subcommand("eval")]
     | Annotated[compare.CompareCommand, tyro.conf.subcommand("compare")]
     | Annotated[replay.ReplayCommand, tyro.conf.subcommand("replay")]
     | Annotated[doctor.DoctorCommand, tyro.conf.subcommand("doctor")]
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return serve.run(command, console)
         if isinstance(command, validate.ValidateCommand):
             return validate.run(command, console)
-        return evaluate.run(command, console)
+        return eval.run(command, console)
     except BrokenPipeError:  # `| head` has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

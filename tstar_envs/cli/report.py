@@ -8,10 +8,10 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from tstar_envs.bench.prices import read_prices
-from tstar_envs.bench.report import EPISODES, write_report
 from tstar_envs.cli.console import say
 from tstar_envs.errors import UnknownOption
+from tstar_envs.evaluation.cost import read_prices
+from tstar_envs.evaluation.report import EPISODES, write_report
 
 _PAGES = (".html", ".htm")
 
@@ -30,7 +30,7 @@ class ReportCommand:
     episodes: int = EPISODES
     """Maximum number of episodes per file that the page shows step by step; those on which agents differ come first."""
     prices: Path | None = None
-    """TOML file with prices per million tokens, in the form of tstar_envs/bench/prices.toml, which is the default."""
+    """TOML file with prices per million tokens, in the form of tstar_envs/evaluation/prices.toml, which is the default."""
     title: str = ""
     """Heading of the page."""
 

@@ -11,9 +11,9 @@ import sys
 import time
 from itertools import pairwise
 
-from tstar_envs.bench.replay import recordings, replay
 from tstar_envs.errors import EnvironmentFailed
 from tstar_envs.evalset import task_set
+from tstar_envs.evaluation.replay import recordings, replay
 from tstar_envs.record import Episode
 from tstar_envs.tools import action_of, call_of
 from tstar_envs.validation.subject import (

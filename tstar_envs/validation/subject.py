@@ -8,11 +8,10 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any
 
-from tstar_envs.bench.agents.oracle import OracleAgent
-from tstar_envs.bench.agents.random import RandomAgent
-from tstar_envs.bench.runner import play_episode
+from tstar_envs.agents.builtin import OracleAgent, RandomAgent
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError
+from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 

@@ -15,10 +15,10 @@ import pytest
 from service_process import ServiceProcess
 
 from tstar_envs import Episode, ResetNeeded, RetrieverError, UnknownOption, make_group
-from tstar_envs.bench.runner import Seat, Setting, play_missing
-from tstar_envs.bench.stats import summarise
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.service import HttpSearcher
+from tstar_envs.evaluation.runner import Seat, Setting, play_missing
+from tstar_envs.evaluation.stats import summarise
 from tstar_envs.registry import find_entry
 
 

@@ -1,0 +1,383 @@
+"""OpenAI-compatible endpoints: one request with its retries and backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from tstar_envs.agents.answers import Answer, Unreadable, error_in, parse_body, read_answer
+from tstar_envs.agents.base import EndpointError
+from tstar_envs.agents.refusals import Dialect, Refusal
+from tstar_envs.data.files import MODEL_REPLY_BYTES
+from tstar_envs.errors import BadData, MissingExtra, TStarError, UnknownOption
+from tstar_envs.redaction import (
+    encodable_parts,
+    keep_address_secrets,
+    keep_environment_secrets,
+    keep_named_secret,
+    keep_secret,
+    redacted,
+)
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+# Seconds between tries: doubled each time, of which a random half to all is waited.
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+
+
+class Pauses:
+    """Seconds to wait between tries, spread at random: many clients that were refused at once must not come back at once."""
+
+    def __init__(self) -> None:
+        self._jitter = random.Random()
+
+    def after(self, tries: int, asked_for: float | None) -> float:
+        """Seconds to wait now.
+
+        Args:
+            tries: how many there were.
+            asked_for: seconds that the server asked for (``Retry-After``), None if it did not; it gets them, and a little more.
+        """
+        usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * self._jitter.uniform(0.5, 1.0)
+        return (
+            usual
+            if asked_for is None
+            else asked_for + self._jitter.uniform(0.0, min(1.0, FIRST_WAIT + asked_for / 10))
+        )
+
+
+PATIENCE = 300.0  # seconds that a server may ask for (Retry-After)
+_REFUSAL_BYTES = 65_536  # of a refusal that are read
+_EMPTY = "(no text)"  # in place of an assistant's message without a word, which Mistral and Anthropic refuse
+_PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+_NETWORK_VARIABLES = (*map(str.lower, _PROXY_VARIABLES), *_PROXY_VARIABLES, "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+class TooLong(TStarError):
+    """The endpoint refused the messages because they do not fit its model."""
+
+
+@dataclass
+class Endpoint:
+    """Where a model is asked, and how.
+
+    Args:
+        model: name, as the endpoint calls it.
+        base_url: ``http://localhost:8000/v1`` for example; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
+        timeout: seconds a request may take.
+        retries: how often a request is sent again that met 429, 5xx, a broken connection, no answer in time, or an unreadable answer.
+        fields: further fields of every request; one that is None is left out, whoever sets it. Those in ``extra_body``, as the client
+            calls it, are fields like the others.
+
+    The key comes from ``OPENAI_API_KEY``, without white space around it; an endpoint of one's own (``base_url``) may need none.
+
+    Raises:
+        UnknownOption: no model, no key where one is needed, numbers that are none, or an address, proxy or key that cannot be used.
+        MissingExtra: the ``openai`` package is not installed.
+    """
+
+    model: str
+    base_url: str | None = field(default=None, repr=False)  # may hold a password, as fields may
+    timeout: float = 300.0
+    retries: int = 6
+    fields: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise UnknownOption("an agent that talks to an endpoint needs the name of a model: --model NAME")
+        if not self.timeout > 0 or self.retries < 0:
+            raise UnknownOption(
+                f"timeout must be above 0 and retries 0 or more, got {self.timeout} and {self.retries}"
+            )
+        key = os.environ.get("OPENAI_API_KEY", "").strip()
+        base_url = self.base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or None
+        keep_environment_secrets()
+        keep_secret(key)
+        keep_address_secrets(base_url or "")
+        keep_named_secret("", self.fields)
+        _check_address(base_url)
+        _check_key(key, base_url)
+        self.fields = _flat_fields(self.fields)
+        try:
+            import openai
+        except ModuleNotFoundError as error:
+            raise MissingExtra("an agent behind an endpoint", error.name or "openai", "bench") from error
+        MODEL_REPLY_BYTES.value()  # a variable that holds no number is named now, not in every request
+        self._openai = openai
+        self._make = partial(_make_client, openai, key or "none", base_url, self.timeout)
+        try:
+            # Connections belong to the event loop of the first request; none is opened here.
+            self._client: AsyncOpenAI | None = self._make()
+        except Exception as error:  # noqa: BLE001 - of whatever library: an address, a proxy or a file of certificates that it cannot use
+            given = [f"{name}={os.environ[name]}" for name in _NETWORK_VARIABLES if os.environ.get(name)]
+            raise UnknownOption(
+                redacted(
+                    f"no connection can be prepared to {_without_name(base_url or 'OpenAI')}: {type(error).__name__}: "
+                    f"{str(error).rstrip('.')}. Check the address, the proxies and the file of certificates; set are: "
+                    f"{', '.join(given) or 'none of ' + ', '.join(_NETWORK_VARIABLES[-5:])}"
+                )
+            ) from None
+        self._pauses = Pauses()
+        self._dialect = Dialect()
+
+    async def close(self) -> None:
+        """Close its connections; the next request opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @property
+    def shown_url(self) -> str:
+        """Where requests go, without a name and password that may stand in the address: records hold it."""
+        return _without_name(str(self._opened().base_url))
+
+    def _opened(self) -> AsyncOpenAI:
+        self._client = self._client or self._make()
+        return self._client
+
+    async def ask(
+        self, messages: Sequence[Mapping[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
+    ) -> Answer:
+        """Send messages and wait for the answer.
+
+        Args:
+            messages: as the chat API takes them.
+            purpose: for the record, see ``Call``.
+            max_tokens: longest answer.
+            **fields: further fields of this request, such as ``temperature`` or ``stop``.
+
+        Raises:
+            EndpointError: no usable answer after all tries, or one that no further try would change; the message gives the last reason.
+            TooLong: the messages do not fit the model.
+        """
+        began = time.perf_counter()
+        for tries in range(1, self.retries + 2):
+            try:
+                body, sent = await self._send(messages, max_tokens, fields)
+                answer = read_answer(body, purpose, tries, time.perf_counter() - began)
+                return answer if self._dialect.stop else _cut(answer, sent.get("stop"))
+            except (_Unusable, Unreadable) as unusable:
+                final, wait = getattr(unusable, "final", False), getattr(unusable, "wait", None)
+                if tries == self.retries + 1 or final:
+                    often = "" if tries == 1 else f" ({tries} tries in {time.perf_counter() - began:.0f} s)"
+                    # Not from it: what the client raises quotes headers and bodies.
+                    raise EndpointError(
+                        redacted(f"{self.shown_url} model {self.model!r}: {unusable}{often}")
+                    ) from None
+            await asyncio.sleep(self._pauses.after(tries, wait))
+        raise RuntimeError("every request ends in an answer or an error")
+
+    async def _send(
+        self, messages: Sequence[Mapping[str, Any]], max_tokens: int, fields: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The completion, and the body that was sent for it."""
+        while True:
+            dialect = dataclasses.replace(self._dialect)
+            sent = {"messages": messages, dialect.length_field: max_tokens, **fields, **self.fields}
+            body = {name: value for name, value in sent.items() if value is not None}
+            if not dialect.stop:
+                body.pop("stop", None)
+            if dialect.stream:
+                body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body["messages"] = [_sendable(message) for message in dialect.prepared(messages)]
+            try:
+                content, streamed = await self._exchange(encodable_parts(body))
+                completion = parse_body(content, streamed)
+                error = error_in(completion)
+                if error is None:
+                    return completion, sent
+                refusal = Refusal.of_error(error)
+            except _Refused as refused:
+                refusal = refused.refusal
+            if refusal.is_too_long:
+                raise TooLong(f"the messages do not fit the model: {refusal.text:.300}")
+            # Requests that were on their way together are refused together; what one has learned serves the others.
+            learned = dialect != self._dialect or self._dialect.learn(refusal, {**body, "messages": messages})
+            if not learned:
+                raise self._unusable(refusal, body)
+
+    async def _exchange(self, body: dict[str, Any]) -> tuple[bytes, bool]:
+        """The bytes of an answer, within the limit, and whether they are a stream."""
+        openai = self._openai
+        content = bytearray()
+        try:
+            # The client's own limit begins anew with every byte that trickles in.
+            async with asyncio.timeout(self.timeout):
+                # All in extra_body: what this version of the client does not know is sent as it is, and messages are not looked
+                # through for its types at each request, which took two thirds of the time.
+                create = self._opened().chat.completions.with_streaming_response.create
+                async with create(model=self.model, messages=[], extra_body=body) as response:
+                    async for piece in response.iter_bytes():
+                        content += piece
+                        MODEL_REPLY_BYTES.check(len(content), "the answer")
+                    streamed = "event-stream" in response.headers.get("content-type", "")
+                    return bytes(content), streamed
+        except _Refused:
+            raise
+        except (TimeoutError, openai.APITimeoutError):
+            raise _Unusable(f"no answer within {self.timeout:g} s (--timeout)") from None
+        except BadData as error:
+            raise _Unusable(f"an unreadable answer: {error}") from None
+        except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, _Refused):  # older clients wrap whatever is raised
+                raise error.__cause__ from None
+            raise _Unusable(f"the connection failed: {_reason(error)}") from None
+        # What breaks off inside an answer, and what no header or address can hold, come from layers below the client.
+        except Exception as error:  # noqa: BLE001
+            raise _Unusable(f"the connection failed: {_reason(error)}") from None
+
+    def _unusable(self, refusal: Refusal, sent: Mapping[str, Any]) -> _Unusable:
+        wait = refusal.wait
+        impatient = wait is not None and wait > PATIENCE
+        patience = (
+            f"; it asks to wait {wait:.0f} s, and {PATIENCE:.0f} are waited at most" if impatient else ""
+        )
+        advice = refusal.advice(sent, self.shown_url)
+        return _Unusable(
+            f"{refusal.told()}{patience}{advice}", final=refusal.is_final or impatient, wait=wait
+        )
+
+
+class _Unusable(Exception):
+    def __init__(self, message: str, *, final: bool = False, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.final, self.wait = final, wait
+
+
+class _Refused(Exception):
+    """Raised where the client would read the whole of a refusal, whatever its size."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.told())
+        self.refusal = refusal
+
+
+def _make_client(openai: Any, key: str, base_url: str | None, timeout: float) -> Any:
+    transport = openai.DefaultAsyncHttpxClient(event_hooks={"response": [_refuse]}, timeout=timeout)
+    return openai.AsyncOpenAI(
+        api_key=key, base_url=base_url, timeout=timeout, max_retries=0, http_client=transport
+    )
+
+
+async def _refuse(response: Any) -> None:
+    """Read a refusal as far as it is of use."""
+    if response.status_code < 400:
+        return
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > _REFUSAL_BYTES:
+            break
+    text = content[:_REFUSAL_BYTES].decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = text
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    raise _Refused(Refusal(response.status_code, encodable_parts(body), headers))
+
+
+def _check_address(base_url: str | None) -> None:
+    """Refuse an address that no request can go to."""
+    if base_url is None:
+        return
+    shown = _without_name(base_url)
+    if not base_url.startswith(("http://", "https://")):
+        raise UnknownOption(
+            f"--base-url must begin with http:// or https://, got {shown!r}: for example http://localhost:8000/v1"
+        )
+    try:
+        parts = urlsplit(base_url)
+        usable = bool(parts.hostname) and parts.port != 0 and not any(sign.isspace() for sign in base_url)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UnknownOption(f"--base-url {shown!r} is no address: for example http://localhost:8000/v1")
+
+
+def _check_key(key: str, base_url: str | None) -> None:
+    """Refuse a key that is missing, or that no header can carry, without saying it."""
+    if not key and base_url is None:
+        raise UnknownOption(
+            "set OPENAI_API_KEY, or name an endpoint of your own with --base-url http://HOST:PORT/v1"
+        )
+    wrong = next((number for number, sign in enumerate(key, 1) if not "!" <= sign <= "~"), None)
+    if wrong is not None:
+        raise UnknownOption(
+            f"OPENAI_API_KEY holds U+{ord(key[wrong - 1]):04X} as its character {wrong} of {len(key)}, which no key has: copy it again"
+        )
+
+
+def _flat_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a request, with what stands in ``extra_body`` among them."""
+    extra = fields.get("extra_body") or {}
+    if not isinstance(extra, dict):
+        raise UnknownOption(
+            "--request extra_body takes a JSON object; its fields can also be given one by one"
+        )
+    for name in ("extra_headers", "extra_query"):
+        if name in fields:
+            raise UnknownOption(
+                f"--request {name}: that is an argument of OpenAI's client, and no field of a request; leave it out"
+            )
+    return {**extra, **{name: value for name, value in fields.items() if name != "extra_body"}}
+
+
+def _without_name(url: str) -> str:
+    """An address without name, password and query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return redacted(url)
+    return redacted(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")))
+
+
+def _sendable(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as every endpoint takes it: with words or calls, and JSON in these."""
+    if message["role"] != "assistant":
+        return dict(message)
+    calls = message.get("tool_calls")
+    if not calls:
+        return {**message, "content": message["content"] if str(message["content"] or "").strip() else _EMPTY}
+    return {**message, "tool_calls": [_with_json(call) for call in calls]}
+
+
+def _with_json(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A call with an empty object for arguments that are none; the tool's answer quotes them."""
+    function = call["function"]
+    arguments = function.get("arguments")
+    try:
+        fine = isinstance(json.loads(arguments), dict)
+    except (TypeError, ValueError, RecursionError):
+        fine = False
+    return {**call, "function": {**function, "arguments": arguments if fine else "{}"}}
+
+
+def _cut(answer: Answer, stop: Any) -> Answer:
+    """An answer up to where the endpoint would have stopped, had it taken ``stop``."""
+    ends = [stop] if isinstance(stop, str) else stop or ()
+    found = [at for at in (answer.text.find(end) for end in ends) if at >= 0]
+    return dataclasses.replace(answer, text=answer.text[: min(found)]) if found else answer
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost reason of a connection that failed, in words or by its kind."""
+    said = ""
+    while True:
+        said = redacted(str(error)).strip() or said
+        inner = error.__cause__ or error.__context__
+        if inner is None:
+            break
+        error = inner
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,0 +1,321 @@
+"""Chat models as agents: messages of an episode, text or tool calls."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tstar_envs.agents.answers import Answer, ToolCall, addressed_calls, written_calls
+from tstar_envs.agents.base import ACT, Call, EndpointError, EnvironmentView, Info
+from tstar_envs.agents.endpoint import Endpoint, TooLong
+from tstar_envs.errors import UnknownOption
+from tstar_envs.react import ANY_CUE, spoken
+from tstar_envs.redaction import redacted_fields
+from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, inert, reply_to_call
+
+Message = dict[str, Any]
+# Until the endpoint has counted a request; English has about four, so that this is on the safe side.
+FEWEST_CHARACTERS_PER_TOKEN = 3.0
+# English has four to five, grids and JSON fewer: an endpoint that counts less than this was sent more than it counts.
+MOST_CHARACTERS_PER_TOKEN = 10.0
+_LONG = 5_000  # characters; of shorter requests what surrounds the messages says more than they do
+_LONGER = 1.25  # times the characters of a request that had as many tokens
+_OVERHEAD = 6  # tokens around a message
+
+
+class Conversation:
+    """Messages of an episode in the order they were said.
+
+    Args:
+        opening: what is always sent: the rules, demonstrations, the first observation; the last one is a user's.
+    """
+
+    def __init__(self, opening: list[Message]) -> None:
+        self._opening = opening
+        self._turns: list[list[Message]] = []
+        self.per_token = FEWEST_CHARACTERS_PER_TOKEN
+        self._refused = math.inf  # characters of the shortest request that did not fit the model
+        self._counted = (0, 0)  # characters and tokens of the request that had the most
+
+    def add(self, *messages: Message) -> None:
+        """A turn: what the agent said, and what was answered."""
+        self._turns.append(list(messages))
+
+    @property
+    def turns(self) -> int:
+        """How many have been added."""
+        return len(self._turns)
+
+    def fitting(self, tokens: int, drop: int = 0) -> tuple[list[Message], int]:
+        """The messages to send.
+
+        Args:
+            tokens: bound on their length, estimated from their characters. The opening and the last turn are sent in any case.
+            drop: leave out at least so many of the oldest turns.
+
+        Returns:
+            Messages and the number of turns left out; where there are any, the last message of the opening says so.
+        """
+        kept = self._turns[drop:]
+        while len(kept) > 1 and not self._fits([*self._opening, *(m for turn in kept for m in turn)], tokens):
+            kept = kept[1:]
+        dropped = len(self._turns) - len(kept)
+        opening = list(self._opening)
+        if dropped:
+            turns = "turn is" if dropped == 1 else "turns are"
+            opening[-1] = {
+                **opening[-1],
+                "content": f"{opening[-1]['content']}\n\n({dropped} earlier {turns} left out here.)",
+            }
+        return [*opening, *(m for turn in kept for m in turn)], dropped
+
+    def counted(self, messages: list[Message], tokens: int | None) -> bool:
+        """Learn from what the endpoint counted how many characters a token has.
+
+        Returns:
+            Whether the count can be that of the messages. If it cannot (fewer tokens than so many characters have, or no more than a
+            request had that these messages are a good deal longer than), the endpoint cut them or counts a part; nothing is learned.
+        """
+        if not tokens:
+            return True
+        characters, (before, most) = _characters(messages), self._counted
+        per_token = characters / max(1, tokens - _OVERHEAD * len(messages))
+        stands_still = tokens <= most and characters > _LONGER * before
+        if stands_still or (per_token > MOST_CHARACTERS_PER_TOKEN and characters > _LONG):
+            return False
+        if tokens > most:
+            self._counted = (characters, tokens)
+        self.per_token = min(MOST_CHARACTERS_PER_TOKEN, max(1.0, per_token))
+        return True
+
+    def refused(self, messages: list[Message]) -> None:
+        """Remember messages that did not fit: so many characters are not sent again."""
+        self._refused = min(self._refused, _characters(messages))
+
+    def _fits(self, messages: list[Message], tokens: int) -> bool:
+        characters = _characters(messages)
+        return (
+            characters / self.per_token + _OVERHEAD * len(messages) <= tokens and characters < self._refused
+        )
+
+
+def _characters(messages: list[Message]) -> int:
+    return sum(
+        len(str(value))
+        for message in messages
+        for name, value in message.items()
+        if name in ("content", "tool_calls")
+    )
+
+
+DEFAULT_CONCURRENCY = 8  # episodes
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """How a chat model is asked.
+
+    Attributes:
+        temperature: 0 is greedy; None leaves it to the endpoint.
+        max_tokens: longest answer; models that reason before they answer need more.
+        context_tokens: bound on the messages of a request, in tokens estimated from their length. The oldest turns are left out first;
+            the rules, demonstrations, the first observation and the last turn never are. Where the endpoint says that its model takes
+            less, turns are left out until it does not.
+        tools: whether actions are calls of the environment's typed tools instead of text.
+    """
+
+    temperature: float | None = 0.0
+    max_tokens: int = 1024
+    context_tokens: int = 24_000
+    tools: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.context_tokens < 1:
+            raise UnknownOption(
+                f"max_tokens and context_tokens must be 1 or more, got {self.max_tokens} and {self.context_tokens}"
+            )
+
+
+class ChatAgent:
+    """Plays with the rules alone, as the environment words them. Prompting methods change what is said to the model.
+
+    Args:
+        endpoint: the model.
+        options: how it is asked.
+    """
+
+    method = "chat"
+    takes_tools = True
+    concurrency = DEFAULT_CONCURRENCY
+
+    def __init__(self, endpoint: Endpoint, options: ChatOptions) -> None:
+        if options.tools and not self.takes_tools:
+            raise UnknownOption(
+                f"--tools: {self.method} writes its actions as text; leave the option out, or take --agent chat"
+            )
+        self.endpoint, self.options = endpoint, options
+        self.calls: list[Call] = []
+        self.env: EnvironmentView | None = None
+        self.conversation = Conversation([])
+        self.observation = ""  # the latest
+        self._said: list[Message] = []  # what the model said last, to be followed by what was answered
+        self._wrong = ""  # what is wrong with its call
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What records of this agent depend on; not where the endpoint is."""
+        chosen = {
+            name: getattr(self.options, name)
+            for name in ("temperature", "max_tokens", "context_tokens", "tools")
+        }
+        return {
+            "model": self.endpoint.model,
+            **chosen,
+            **({"request": redacted_fields(self.endpoint.fields)} if self.endpoint.fields else {}),
+        }
+
+    def another(self) -> ChatAgent:
+        """One for a second episode at the same time, on the same connections."""
+        twin = copy.copy(self)
+        twin.calls, twin.conversation, twin._said = [], Conversation([]), []
+        return twin
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.endpoint.close()
+
+    def bind(self, env: EnvironmentView) -> None:
+        """Take the rules of the environment."""
+        self.env = env
+
+    def _view(self) -> EnvironmentView:
+        if self.env is None:
+            raise RuntimeError("the agent knows no rules yet: call bind(env) first")
+        return self.env
+
+    def rules(self) -> str:
+        """What the system prompt says."""
+        rules = self._view().prompt()
+        return f"{rules}\n\n{TOOLS_NOTE}" if self.options.tools else rules
+
+    def reset(self, observation: str, info: Info) -> None:
+        """Begin a conversation."""
+        self.observation, self._said, self._wrong = observation, [], ""
+        self.conversation = Conversation(
+            [{"role": "system", "content": self.rules()}, {"role": "user", "content": observation}]
+        )
+
+    async def act(self, observation: str, info: Info) -> str:
+        """Ask for the next reply."""
+        if self._said:
+            self.conversation.add(*self._said, *self._answered(observation))
+            self._said = []
+        self.observation = observation
+        fields: dict[str, Any] = (
+            {"tools": [tool.schema() for tool in self._view().tools]} if self.options.tools else {}
+        )
+        answer = await self.ask(ACT, **fields)
+        return self.reply_to(answer)
+
+    def in_form(self, reply: str) -> str:
+        """The expert's reply as a model would write it under this method; what a dry run supposes is answered."""
+        return reply
+
+    @staticmethod
+    def requests(turns: int) -> int:
+        """The most requests that a task of so many turns can take."""
+        return turns
+
+    async def ask(self, purpose: str, conversation: Conversation | None = None, **fields: Any) -> Answer:
+        """Send a conversation (the episode's own by default) as far as it fits, and record what that cost.
+
+        Raises:
+            EndpointError: no usable answer, or the rules and the latest turn alone are too long for the model.
+        """
+        conversation = conversation or self.conversation
+        least = 0
+        while True:
+            messages, dropped = conversation.fitting(self.options.context_tokens, least)
+            try:
+                answer = await self.endpoint.ask(
+                    messages,
+                    purpose,
+                    max_tokens=self.options.max_tokens,
+                    **{"temperature": self.options.temperature, **fields},
+                )
+            except TooLong as error:
+                if dropped >= conversation.turns - 1:
+                    raise EndpointError(f"{error} (nothing is left to leave out)") from error
+                conversation.refused(messages)
+                least = dropped + max(1, (conversation.turns - dropped) // 2)
+                continue
+            answer.call.miscounted = not conversation.counted(messages, answer.call.input_tokens)
+            answer.call.dropped = dropped
+            if purpose != ACT:
+                answer.call.text = answer.text
+            self.calls.append(answer.call)
+            return answer
+
+    def reply_to(self, answer: Answer) -> str:
+        """The reply to play, from what the model answered; the conversation goes on with the answer as it was."""
+        self._said, self._wrong = [_message(answer)], ""
+        tools = self._view().tools if self.options.tools else ()
+        calls = answer.tool_calls or (calls_in(answer.text, [tool.name for tool in tools]) if tools else ())
+        if not calls:
+            return (
+                f"<think>{inert(answer.reasoning)}</think>\n{answer.text}"
+                if answer.reasoning
+                else answer.text
+            )
+        _, name, arguments = calls[0]
+        thought = (answer.text if answer.tool_calls else "") or answer.reasoning
+        reply, self._wrong = reply_to_call(self._view().tools, name, arguments, thought)
+        return reply
+
+    def _answered(self, observation: str) -> list[Message]:
+        """The observation, after what was wrong with the call, as the next message."""
+        content = f"Error: {self._wrong}\n\n{observation}" if self._wrong else observation
+        calls = self._said[0].get("tool_calls", ())
+        if not calls:
+            return [{"role": "user", "content": content}]
+        # In the tool's answer: a user's turn after a tool's is refused by some templates (Mistral's).
+        return [
+            {"role": "tool", "tool_call_id": call["id"], "content": NOT_PLAYED if number else content}
+            for number, call in enumerate(calls)
+        ]
+
+
+def aloud(text: str) -> str:
+    """The words after the thoughts, where those stand in the text."""
+    start, end = spoken(text, ANY_CUE)
+    return text[start:end].strip()
+
+
+def calls_in(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
+    """The calls in a model's words, none that is only thought of."""
+    return written_calls(aloud(text), names) or addressed_calls(text)
+
+
+def _message(answer: Answer) -> Message:
+    """The assistant's message that goes back to the model.
+
+    One that calls tools goes back as it came: models that think between calls want what they thought, or its signature, with it.
+    Else the words alone: no model wants its thoughts on other turns.
+    """
+    if not answer.tool_calls:
+        return {"role": "assistant", "content": answer.text}
+    # Each call with an id and text as arguments, whatever came.
+    calls = [
+        {
+            **given,
+            "id": call.id,
+            "type": "function",
+            "function": {**given["function"], "arguments": call.arguments},
+        }
+        for given, call in zip(answer.message["tool_calls"], answer.tool_calls, strict=True)
+    ]
+    kept = {name: value for name, value in answer.message.items() if value is not None and value != []}
+    return {**kept, "role": "assistant", "content": answer.message.get("content"), "tool_calls": calls}

@@ -1,0 +1,269 @@
+"""Loading of the agent that ``--agent`` names."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tstar_envs.agents.base import Agent, FunctionAgent, another_of, traits
+from tstar_envs.agents.builtin import HumanAgent, OracleAgent, RandomAgent
+from tstar_envs.agents.command import CommandAgent
+from tstar_envs.agents.endpoint import Endpoint
+from tstar_envs.agents.llm import ChatOptions
+from tstar_envs.agents.prompting import METHODS
+from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
+from tstar_envs.foreign import raised
+from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
+
+BUILT_IN = ("random", "oracle", "human", "tiny", *METHODS, "command")
+_WITHOUT_TEMPERATURE = ("random", "oracle", "human", "command")
+# By name only: this package never imports the trainer, which brings torch.
+_TINY = "tstar_train.agent:load_agent"
+_TINY_OPTIONS = "tstar_train.agent:environment_options"
+_OPTIONAL = (
+    "env_options",
+    "bind",
+    "privileged",
+    "another",
+    "again",
+    "calls",
+    "concurrency",
+    "settings",
+    "close",
+)
+_FORMS = (
+    "valid: random, oracle, oracle:KIND, tiny, tiny:PATH (a trained policy), or module:object, where object is an agent (with "
+    "act(observation, info) -> str and, if it likes, reset(observation, info); both may be async), a class or factory of one that needs "
+    "no arguments, or a function (observation, info) -> str; human; 'command:PROGRAM ARGUMENTS'; and, with --model NAME, "
+    f"{', '.join(METHODS)}"
+)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How an agent that talks to an endpoint, or a program, is to do so.
+
+    Attributes:
+        model: name of the model, as the endpoint calls it.
+        base_url: of the endpoint; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
+        max_tokens: longest answer.
+        context_tokens: bound on the messages of a request, see ``ChatOptions``.
+        tools: whether actions are calls of typed tools.
+        timeout: seconds for an answer.
+        retries: how often a request is sent again.
+        request: further fields of the body of each request.
+    """
+
+    model: str | None = None
+    base_url: str | None = None
+    max_tokens: int = ChatOptions.max_tokens
+    context_tokens: int = ChatOptions.context_tokens
+    tools: bool = False
+    timeout: float = Endpoint.timeout
+    retries: int = Endpoint.retries
+    request: dict[str, Any] = field(default_factory=dict)
+
+
+def load_agent(
+    spec: str, *, env_id: str, seed: int, temperature: float | None = None, model: ModelOptions | None = None
+) -> Agent:
+    """Load the agent that a specification names.
+
+    Args:
+        spec: ``random``, ``oracle``, ``oracle:KIND``, ``human``, ``tiny``, ``tiny:PATH``, ``command:PROGRAM``, a prompting method of
+            ``METHODS``, or ``module:object``.
+        env_id: a factory that has a parameter ``env_id`` gets it.
+        seed: likewise ``seed``.
+        temperature: likewise ``temperature``, 0 or more (0 is greedy); None leaves it to the agent.
+        model: the model of a prompting method, and the time limit of a program.
+
+    Raises:
+        UnknownOption: nothing there, or not an agent (the valid forms are listed); a temperature that is none, or for an agent that
+            takes none; a model for one that talks to none, or none for one that does.
+        MissingExtra: ``tiny`` without the trainer's packages, a prompting method without ``openai``.
+    """
+    model = model or ModelOptions()
+    keep_environment_secrets()
+    keep_argument_secrets([spec])  # of a program's command line
+    if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
+        raise UnknownOption(f"temperature must be a number of 0 or more, got {temperature}")
+    kind, _, rest = spec.partition(":")
+    if kind in _WITHOUT_TEMPERATURE and temperature is not None:
+        raise _no_temperature(spec, temperature)
+    if spec in METHODS:
+        chosen = ChatOptions(
+            0.0 if temperature is None else temperature, model.max_tokens, model.context_tokens, model.tools
+        )
+        return METHODS[spec](
+            Endpoint(model.model or "", model.base_url, model.timeout, model.retries, model.request), chosen
+        )
+    if model.model is not None:
+        raise UnknownOption(
+            f"agent {spec!r} takes no --model, got {model.model!r}: that is for {', '.join(METHODS)}"
+        )
+    if kind == "command":
+        return CommandAgent(rest, model.timeout)
+    if spec == "human":
+        return HumanAgent()
+    if spec == "random":
+        return RandomAgent()
+    if kind == "oracle":
+        return OracleAgent(rest or "expert")
+    offered: dict[str, Any] = {"env_id": env_id, "seed": seed}
+    if temperature is not None:
+        offered["temperature"] = temperature
+    if spec.startswith("tiny:") and spec != "tiny:":
+        offered["model"] = spec.removeprefix("tiny:")
+        spec = "tiny"
+    return _as_agent(spec, _find(spec), offered)
+
+
+def more_agents(first: Agent, count: int, spec: str, load: Callable[[], Agent]) -> list[Agent]:
+    """An agent and others like it, one for each episode that is played at the same time.
+
+    Args:
+        first: the one that is there.
+        count: how many are wanted, ``first`` included.
+        spec: what it was loaded by.
+        load: loads it once more.
+
+    Raises:
+        UnknownOption: it is one object that plays one episode at a time.
+    """
+    if count == 1:
+        return [first]
+    another = getattr(first, "another", None)
+    if callable(another):
+        return [first, *(another_of(spec, first, another) for _ in range(count - 1))]
+    if spec not in BUILT_IN and spec.partition(":")[0] not in BUILT_IN:
+        found = _find(spec)
+        if not isinstance(found, type) and callable(getattr(found, "act", None)):
+            raise UnknownOption(
+                f"agent {spec!r} is one object, which plays one episode at a time, and --concurrency is {count}: leave --concurrency out, "
+                "name its class or a factory (one is made for each episode at once), or give it a method another() -> agent"
+            )
+    return [first, *(load() for _ in range(count - 1))]
+
+
+def _find(spec: str) -> Any:
+    module_name, colon, path = (_TINY if spec == "tiny" else spec).partition(":")
+    if not colon or not module_name or not path:
+        raise UnknownOption(f"unknown agent {spec!r}; {_FORMS}")
+    found: Any = _import(spec, module_name)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise UnknownOption(f"agent {spec!r}: {module_name} has no {path!r}; {_FORMS}")
+        found = getattr(found, part)
+    return found
+
+
+def options_of(spec: str, *, env_id: str, seed: int) -> dict[str, Any]:
+    """The options that an agent wishes its environment to have, so that another one can be evaluated under the same.
+
+    Args:
+        spec: as for ``load_agent``; of ``tiny`` and ``tiny:PATH`` no weights are read.
+        env_id: the environment.
+        seed: for a factory that has a parameter ``seed``.
+
+    Raises:
+        UnknownOption: no such agent.
+        MissingExtra: ``tiny`` without the trainer's packages.
+    """
+    if spec == "tiny" or spec.startswith("tiny:"):
+        module_name, _, name = _TINY_OPTIONS.partition(":")
+        options: dict[str, Any] = getattr(_import("tiny", module_name), name)(
+            env_id, spec.partition(":")[2] or "tiny"
+        )
+        return options
+    if spec.partition(":")[0] in BUILT_IN:
+        return {}
+    return dict(getattr(load_agent(spec, env_id=env_id, seed=seed), "env_options", {}))
+
+
+def _import(spec: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if spec == "tiny":
+            raise MissingExtra("the tiny agent", error.name or "tstar_train", "train") from error
+        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            message = (
+                f"agent {spec!r}: no module {error.name!r} here or among the installed packages; {_FORMS}"
+            )
+            raise UnknownOption(message) from error
+        raise UnknownOption(f"agent {spec!r}: importing {module_name} failed: {error}") from error
+    except TStarError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's module: whatever it raises is shown as one line
+        raise UnknownOption(f"agent {spec!r}: {raised(f'importing {module_name}', error)}") from error
+
+
+def _no_temperature(spec: str, temperature: float) -> UnknownOption:
+    return UnknownOption(
+        f"agent {spec!r} takes no temperature, got {temperature}: leave it out, or name an agent whose class or factory has a parameter "
+        "temperature (tiny and tiny:PATH do)"
+    )
+
+
+def _as_agent(spec: str, found: Any, offered: dict[str, Any]) -> Agent:
+    if not isinstance(found, type) and callable(getattr(found, "act", None)):
+        if "temperature" in offered:
+            raise _no_temperature(spec, offered["temperature"])
+        return _complete(spec, found)
+    if not callable(found):
+        raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is no agent; {_FORMS}")
+    try:
+        signature = inspect.signature(found)
+    except ValueError as error:  # some built-in callables have no signature
+        raise UnknownOption(f"agent {spec!r} cannot be called as an agent; {_FORMS}") from error
+    arguments = {name: value for name, value in offered.items() if name in signature.parameters}
+    if "temperature" in offered and "temperature" not in arguments:
+        raise _no_temperature(spec, offered["temperature"])
+    if _fits(signature, **arguments):
+        return _complete(spec, _make(spec, found, arguments))
+    if not isinstance(found, type) and _fits(signature, "observation", {}):
+        return FunctionAgent(found)
+    raise UnknownOption(f"agent {spec!r} needs other arguments, {signature}; {_FORMS}")
+
+
+def _fits(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _make(spec: str, factory: Any, arguments: dict[str, Any]) -> Any:
+    try:
+        return factory(**arguments)
+    except ModuleNotFoundError as error:
+        if spec == "tiny":  # the trainer may import its packages late
+            raise MissingExtra("the tiny agent", error.name or "torch", "train") from error
+        raise UnknownOption(f"agent {spec!r}: {error}") from error
+    except TStarError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's code: whatever it raises is shown as one line
+        raise UnknownOption(f"agent {spec!r}: {raised('making it', error)}") from error
+
+
+def _complete(spec: str, agent: Any) -> Agent:
+    if not callable(getattr(agent, "act", None)):
+        raise UnknownOption(
+            f"agent {spec!r} made a {type(agent).__name__} without act(observation, info); {_FORMS}"
+        )
+    own = traits(spec, agent, _OPTIONAL)
+    if not callable(getattr(agent, "reset", None)):
+        wrapped = FunctionAgent(agent.act)
+        wrapped.__dict__.update(own)
+        return wrapped
+    complete: Agent = agent
+    return complete

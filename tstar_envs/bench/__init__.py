@@ -1,1 +1,0 @@
-"""Evaluating agents: who plays (``agents``), playing and resuming (``runner``, ``results``), and figures (``stats``)."""

@@ -1,0 +1,383 @@
+"""Cost: prices, tokens, latency and money of an evaluation, and an estimate beforehand."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.agents.answers import Answer
+from tstar_envs.agents.base import ACT, AgentError, Call, Usage, percentile, tokens_of, total
+from tstar_envs.agents.llm import ChatAgent
+from tstar_envs.core import TextEnv
+from tstar_envs.data.files import PRICES_BYTES, read_text
+from tstar_envs.errors import BadData
+from tstar_envs.evaluation.log import Key
+from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.record import Episode
+from tstar_envs.registry import EnvEntry
+from tstar_envs.utils import counted
+
+MILLION = 1_000_000
+_LONGEST_LINE = 2_000  # characters
+MOST = 10**9  # a price above it is a slip, and sums of such would not be numbers
+_DATED = re.compile(r"[-@:]\d{4}(?:-?\d\d){0,2}$")
+
+
+@dataclass(frozen=True)
+class Price:
+    """The prices of a model per million tokens.
+
+    Attributes:
+        input: of the request.
+        cached_input: of what of the request the endpoint had computed before.
+        output: of the answer.
+    """
+
+    input: float
+    cached_input: float
+    output: float
+
+    def of(self, calls: Iterable[Mapping[str, Any]]) -> float | None:
+        """What requests (an episode's ``calls``) cost; None where the endpoint did not report the tokens of one."""
+        known = []
+        for call in calls:
+            tokens = tokens_of(call)
+            if tokens is None:
+                return None
+            known.append(tokens)
+        return sum(self.amount(*tokens) for tokens in known)
+
+    def amount(self, given: float, answered: float, cached: float = 0) -> float:
+        """The price of tokens of requests, of answers, and of those cached among the first."""
+        return ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
+
+
+@dataclass(frozen=True)
+class PriceTable:
+    """Prices by model.
+
+    Attributes:
+        currency: of all of them.
+        as_of: the day they were looked up.
+        models: by name; a dated version (``NAME-2025-04-14``) has the price of the plain name.
+    """
+
+    currency: str
+    as_of: str
+    models: Mapping[str, Price]
+
+    def of_model(self, model: str) -> Price | None:
+        """The price of a model, None if the table has none for it."""
+        return self.models.get(model) or self.models.get(_DATED.sub("", model))
+
+
+def read_prices(path: Path | None = None) -> PriceTable:
+    """Read a table: ``currency``, ``as_of``, and for each model ``[models."NAME"]`` with ``input``, ``output`` and, if it differs from
+    ``input``, ``cached_input``, each for a million tokens.
+
+    Args:
+        path: a TOML file; None reads the one that is shipped.
+
+    Raises:
+        BadData: it is no such table; what is wrong is named.
+    """
+    shown = str(path) if path is not None else "the shipped table of prices"
+    try:
+        if path is None:
+            text = (
+                resources.files("tstar_envs.evaluation").joinpath("prices.toml").read_text(encoding="utf-8")
+            )
+        else:
+            text = read_text(path, PRICES_BYTES)
+        longest = max(map(len, text.splitlines()), default=0)
+        if longest > _LONGEST_LINE:  # reading a name takes time with the square of its parts
+            raise BadData(
+                f"{shown}: a line of {longest:,} characters; no table of prices has one above {_LONGEST_LINE:,}"
+            )
+        table = tomllib.loads(text)
+    # Numbers with thousands of digits, and brackets too deep to be read, are no fault that it names.
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, BadData):
+            raise
+        raise BadData(f"{shown} is no TOML: {str(error) or type(error).__name__}") from None
+    models = table.get("models", {})
+    if unknown := table.keys() - {"currency", "as_of", "models"}:
+        raise BadData(f"{shown}: unknown entry {sorted(unknown)[0]!r}; valid: currency, as_of, models")
+    if not isinstance(models, dict):
+        raise BadData(f'{shown}: models must be tables [models."NAME"]')
+    for name, kinds in (("currency", str), ("as_of", str | datetime.date)):
+        if not isinstance(table.get(name, ""), kinds):
+            raise BadData(f"{shown}: {name} must be a text, found {_quoted(table[name])}")
+    prices = {name: _price(f"{shown}, model {name!r}", entry) for name, entry in models.items()}
+    return PriceTable(str(table.get("currency", "USD")), str(table.get("as_of", "")), prices)
+
+
+def money(amount: float, currency: str) -> str:
+    """An amount, with as many digits as it takes to see it."""
+    return f"{amount:.2f} {currency}" if amount >= 1 or not amount else f"{amount:.2g} {currency}"
+
+
+def _price(where: str, entry: Any) -> Price:
+    if not isinstance(entry, dict) or not {"input", "output"} <= entry.keys() <= {
+        "input",
+        "output",
+        "cached_input",
+    }:
+        raise BadData(f"{where}: needs input and output, and may have cached_input; found {_quoted(entry)}")
+    given: dict[str, Any] = entry
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+            raise BadData(
+                f"{where}: {name} must be a number of 0 or more, found {_quoted(value)}; at most {MOST:,}"
+            )
+    return Price(
+        float(given["input"]), float(given.get("cached_input", given["input"])), float(given["output"])
+    )
+
+
+def _quoted(value: Any) -> str:
+    """A value for a message; whole numbers may have more digits than Python writes."""
+    try:
+        return repr(value)[:100]
+    except ValueError:
+        return f"a {type(value).__name__} with a number of thousands of digits"
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Usage, cost and reply times, summed over episodes.
+
+    Attributes:
+        usage: of the requests.
+        successes: episodes that solved their task.
+        reply_seconds: how long the agent took for each reply, sorted; those of earlier attempts are in it, requests for other purposes
+            and the environment are not.
+        cost: in ``currency``; None where the table has no price for the model, or an endpoint did not report its tokens.
+        currency: of the table.
+        as_of: day of its prices.
+    """
+
+    usage: Usage
+    successes: int
+    reply_seconds: tuple[float, ...]
+    cost: float | None
+    currency: str
+    as_of: str
+
+    @property
+    def cost_per_success(self) -> float | None:
+        """What a solved task cost, failures included; None without a cost or a success."""
+        return self.cost / self.successes if self.cost is not None and self.successes else None
+
+    def reply_percentile(self, share: float) -> float | None:
+        """Seconds that a share of the replies did not exceed, None without any."""
+        return percentile(self.reply_seconds, share)
+
+
+def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> Accounts:
+    """Add up what episodes cost.
+
+    Args:
+        episodes: of one agent.
+        prices: the table.
+        model: that was asked, None for an agent that asks none.
+    """
+    calls = [call for episode in episodes for call in episode.calls]
+    price = prices.of_model(model) if model is not None else None
+    # What a record does not hold was not timed: 0 seconds is no measurement.
+    earlier = [step.get("seconds") for e in episodes for attempt in e.attempts for step in attempt["steps"]]
+    replies = sorted(
+        seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds
+    )
+    return Accounts(
+        usage=total(calls),
+        successes=sum(episode.success for episode in episodes),
+        reply_seconds=tuple(replies),
+        cost=price.of(calls) if price is not None and calls else None,
+        currency=prices.currency,
+        as_of=prices.as_of,
+    )
+
+
+def together(parts: Sequence[Accounts]) -> Accounts:
+    """The sum of several; money is known only where it is for every part that sent requests."""
+    usages = [part.usage for part in parts]
+    costs = [part.cost for part in parts if part.usage.calls]
+    known = [cost for cost in costs if cost is not None]
+    return Accounts(
+        usage=Usage(
+            calls=sum(usage.calls for usage in usages),
+            uncounted=sum(usage.uncounted for usage in usages),
+            input_tokens=sum(usage.input_tokens for usage in usages),
+            output_tokens=sum(usage.output_tokens for usage in usages),
+            cached_tokens=sum(usage.cached_tokens for usage in usages),
+            retries=sum(usage.retries for usage in usages),
+            seconds=_merged(usage.seconds for usage in usages),
+            cut=sum(usage.cut for usage in usages),
+            miscounted=sum(usage.miscounted for usage in usages),
+        ),
+        successes=sum(part.successes for part in parts),
+        reply_seconds=_merged(part.reply_seconds for part in parts),
+        cost=sum(known) if known and len(known) == len(costs) else None,
+        currency=parts[0].currency,
+        as_of=parts[0].as_of,
+    )
+
+
+def _merged(parts: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(sorted(value for part in parts for value in part))
+
+
+def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
+    """Sentences on answers and messages that were cut, for a reader of the figures.
+
+    Args:
+        usage: of the requests.
+        max_tokens: the bound on an answer, None where it is not known.
+    """
+    notes = []
+    if usage.cut:
+        bound = (
+            "the bound on their length (--max-tokens)" if max_tokens is None else f"--max-tokens {max_tokens}"
+        )
+        notes.append(
+            f"{usage.cut:,} of {counted(usage.calls, 'reply', 'replies')} were cut at {bound}: a model that reasons before it answers "
+            "needs more"
+        )
+    if usage.miscounted:
+        notes.append(
+            f"of {usage.miscounted:,} of {counted(usage.calls, 'request')} the endpoint counted fewer tokens than their messages can have: "
+            "it cut them without a word, the rules first, or counts only what it had not computed before. Give the model more context "
+            "(Ollama: OLLAMA_CONTEXT_LENGTH; llama-server: --ctx-size), or ask for less with --context-tokens"
+        )
+    return notes
+
+
+TASKS_SAMPLED = 5
+CHARACTERS_PER_TOKEN = 4.0  # of English text
+_OTHER_TEXT = "Something that was learned from it and helps with what comes next. " * 4
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Requests and their tokens."""
+
+    requests: float
+    input_tokens: float
+    output_tokens: float
+
+    def times(self, episodes: int) -> Amount:
+        """The estimate scaled to a number of episodes."""
+        return Amount(self.requests * episodes, self.input_tokens * episodes, self.output_tokens * episodes)
+
+    @staticmethod
+    def total(amounts: Iterable[Amount]) -> Amount:
+        """The sum of several."""
+        found = list(amounts)
+        return Amount(
+            sum(a.requests for a in found),
+            sum(a.input_tokens for a in found),
+            sum(a.output_tokens for a in found),
+        )
+
+    def cost(self, price: Price) -> float:
+        """What it costs, nothing of it cached."""
+        return price.amount(self.input_tokens, self.output_tokens)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a number of episodes takes.
+
+    Attributes:
+        episodes: how many.
+        expert: if each is played as the expert plays it, with replies as short as its own.
+        most: if each runs out of turns (and attempts), and every answer is as long as it may be.
+    """
+
+    episodes: int
+    expert: Amount
+    most: Amount
+
+
+class _Expert:
+    """A stand-in for the endpoint that answers with the expert's reply."""
+
+    def __init__(self, env: TextEnv[Any, Any], agent: ChatAgent) -> None:
+        self._env, self._agent = env, agent
+        self.longest = self.opening = 0.0
+        self.model, self.fields = "", dict[str, Any]()
+
+    async def ask(
+        self, messages: Sequence[dict[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
+    ) -> Answer:
+        """Count the messages, and answer."""
+        text = _OTHER_TEXT
+        if purpose == ACT:
+            reply = self._env.oracle()
+            if reply is None:
+                raise AgentError("the expert knows no way to win from here")
+            text = self._agent.in_form(reply)
+            self.longest = max(self.longest, _tokens(messages[-1]["content"]))
+        given = sum(_tokens(message["content"] or "") for message in messages) + _tokens(
+            str(fields.get("tools", ""))
+        )
+        self.opening = given if len(messages) == 2 and purpose == ACT else self.opening
+        return Answer(text, "", (), Call(purpose, 0.0, round(given), round(_tokens(text))))
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: Sequence[Key]) -> Estimate:
+    """Estimate the requests and tokens that episodes will take.
+
+    Args:
+        env: where they are played.
+        entry: its entry in the table.
+        agent: who plays, bound to the environment.
+        wanted: the episodes.
+    """
+    tasks = list(dict.fromkeys(task for task, _ in wanted))
+    spread = (
+        [tasks[index * len(tasks) // TASKS_SAMPLED] for index in range(TASKS_SAMPLED)]
+        if len(tasks) > TASKS_SAMPLED
+        else tasks
+    )
+    twin = agent.another()
+    expert = _Expert(env, twin)
+    twin.endpoint = expert  # type: ignore[assignment]
+    played = list(play_all([Seat(env, twin)], Setting(entry, "dry run"), [(task, 0) for task in spread]))
+    turns = max((len(episode.steps) for episode in played), default=1) if env.horizon_varies else env.horizon
+    options, requests = agent.options, agent.requests(turns)
+    # An attempt is a row of requests that grow by a turn each; further ones (reflections) are counted as long as the longest.
+    growing = [
+        min(options.context_tokens, expert.opening + turn * (expert.longest + options.max_tokens))
+        for turn in range(turns)
+    ]
+    most = sum(growing) * (requests // turns) + growing[-1] * (requests % turns)
+    return Estimate(
+        episodes=len(wanted),
+        expert=_mean(played).times(len(wanted)),
+        most=Amount(requests, most, requests * options.max_tokens).times(len(wanted)),
+    )
+
+
+def _mean(played: Sequence[Episode]) -> Amount:
+    calls = [call for episode in played for call in episode.calls]
+    count = max(1, len(played))
+    given, answered = (
+        sum(call["input_tokens"] for call in calls),
+        sum(call["output_tokens"] for call in calls),
+    )
+    return Amount(len(calls) / count, given / count, answered / count)
+
+
+def _tokens(text: str) -> float:
+    return len(text) / CHARACTERS_PER_TOKEN

@@ -1,0 +1,370 @@
+"""Episode logs: the file of an evaluation with its settings, and files read for a comparison."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tstar_envs.data.files import read_json, write_whole
+from tstar_envs.data.lock import only_writer
+from tstar_envs.errors import BadData, UnknownOption, WriteFailed
+from tstar_envs.record import Episode, append_episode, read_episodes
+from tstar_envs.redaction import redacted_parts
+
+Key = tuple[str, int]  # task id, sample
+SETTINGS = ".config.json"  # what the name of the settings adds to that of the episodes
+
+
+class ResultFile:
+    """A file that episodes are appended to.
+
+    Args:
+        path: the JSON-lines file; ``<path>.config.json`` holds the settings.
+        settings: what must be equal for two runs to belong to one file; JSON values only.
+
+    Raises:
+        UnknownOption: the file was made with other settings; the differences are named.
+        BadData: the file or its settings cannot be read.
+        WriteFailed: the settings cannot be written.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path = path
+        # A link, and an agent that changes the folder, must not lead to another file later.
+        self._file = resolved(path)
+        if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
+            raise BadData(f"{path} is not a regular file: choose another file for the episodes")
+        self.config = settings_path(path)
+        # As JSON gives it back, so that a tuple and a list compare equal; what is secret is in no file.
+        settings = redacted_parts(json.loads(json.dumps(settings)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.config.exists():
+            self._check(settings)
+        elif path.exists() and path.stat().st_size:
+            raise BadData(
+                f"{path} holds episodes, but {self.config}, which says how they were made, is missing: choose another file"
+            )
+        else:
+            try:
+                write_whole(self.config, json.dumps(settings, indent=1) + "\n")
+            except OSError as error:
+                reason = error.strerror or error
+                raise WriteFailed(
+                    f"{self.config} cannot be written: {reason}. Make room or choose another file"
+                ) from error
+
+    def _check(self, settings: dict[str, Any]) -> None:
+        try:
+            differences = _differences(redacted_parts(read_json(self.config)), settings)
+        except BadData as error:
+            raise BadData(
+                f"the settings cannot be read: {error}. Choose another file for the episodes"
+            ) from None
+        if differences:
+            raise UnknownOption(
+                f"{self.path} was made with other settings: {'; '.join(differences)}. "
+                "Use the same settings to resume it, or choose another file"
+            )
+
+    def episodes(self) -> dict[Key, Episode]:
+        """What the file holds; of several records of one episode the last."""
+        return latest(read_episodes(self._file)) if self._file.exists() else {}
+
+    def append(self, episode: Episode) -> None:
+        """Add one record; it is on disk when this returns.
+
+        Raises:
+            WriteFailed: it is not; the records before it are.
+        """
+        try:
+            append_episode(self._file, episode)
+        except OSError as error:  # one of writing names no file
+            raise WriteFailed(
+                f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
+                "make room, then run the same command again to go on"
+            ) from error
+
+
+def resolved(path: Path) -> Path:
+    """The file that a path leads to, whatever links are on the way.
+
+    Raises:
+        BadData: the links lead in a circle.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise BadData(f"{path} leads nowhere ({error}): choose another file for the episodes") from error
+
+
+def settings_path(path: Path) -> Path:
+    """The settings of a file of episodes: beside it, or where it is a link and has none there, beside what it leads to."""
+    beside = path.with_name(path.name + SETTINGS)
+    if beside.exists() or not path.is_symlink():
+        return beside
+    file = resolved(path)
+    return file.with_name(file.name + SETTINGS)
+
+
+def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
+    """Keep a second evaluation out of a file of episodes; nothing where there is no file.
+
+    Raises:
+        InUse: another process writes it.
+        WriteFailed: nothing can be written there.
+    """
+    if path is None:
+        return nullcontext()
+    file = resolved(path)  # through a link to it a second one must see the same lock
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteFailed(
+            f"{path.parent} cannot be made: {error.strerror or error}. Choose another file for the episodes"
+        ) from error
+    if path.is_dir():
+        raise BadData(f"{path} is not a regular file: choose another file for the episodes")
+    return only_writer(
+        file.with_name(f".{file.name}.lock"), str(path), "wait for it, end it, or choose another --out"
+    )
+
+
+def latest(episodes: Iterable[Episode]) -> dict[Key, Episode]:
+    """Episodes by task and sample; of several records of one the last."""
+    return {(episode.task, episode.sample): episode for episode in episodes}
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _differences(before, after, f"{prefix}{name}.")
+        elif before != after or (name in old) != (name in new):
+            shown = [json.dumps(side[name]) if name in side else "not set" for side in (old, new)]
+            found.append(f"{prefix}{name} was {shown[0]}, now {shown[1]}")
+    return found
+
+
+# What must be equal for episodes to be comparable, by the name it has in a record and in a message.
+SAME = {"env": "environment", "rules_version": "rules version", "tier": "tier", "split": "split"}
+
+
+@dataclass(frozen=True)
+class EpisodeOutcome:
+    """What one episode came to.
+
+    Attributes:
+        success: 1 or 0.
+        score: the reward, in [0, 1].
+        shown: digest of what the agent was shown first, which shows whether the task is the same.
+    """
+
+    success: float
+    score: float
+    shown: str
+
+
+@dataclass
+class Recorded:
+    """One file of recorded episodes.
+
+    Attributes:
+        path: where.
+        agent: who played, with the model.
+        played_on: what ``SAME`` names.
+        options: of the environment, None where ``FILE.config.json``, which has them, is not beside the file.
+        tasks: outcomes of the episodes that have a result, by task.
+        panel: name and hash of the panel that all its tasks are of, "" if of none.
+        errors: episodes that ended in an error; they enter nothing.
+        without_result: tasks all of whose episodes ended in an error.
+    """
+
+    path: Path
+    agent: str
+    played_on: dict[str, str]
+    options: dict[str, Any] | None
+    panel: str = ""
+    tasks: dict[str, list[EpisodeOutcome]] = field(default_factory=dict)
+    errors: int = 0
+    without_result: int = 0
+
+
+def read_recorded(path: Path) -> Recorded:
+    """Read what ``eval --out`` wrote; of several records of one episode the last counts.
+
+    Raises:
+        MissingData: there is no such file.
+        BadData: it is no file of episodes, holds none with a result, or holds those of several agents, environments, rules
+            versions, tiers or splits.
+    """
+    recorded = collect(path, read_episodes(path))
+    if not recorded.tasks:
+        kind = "only episodes that ended in an error" if recorded.errors else "no episode"
+        raise BadData(
+            f"{path} holds {kind}: run `python -m tstar_envs eval ... --out {path}` (again), or leave it out"
+        )
+    return recorded
+
+
+def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
+    """What the episodes of a file come to; the file need have no result.
+
+    Raises:
+        BadData: as ``read_recorded``.
+    """
+    first: dict[str, str] | None = None
+    panels: set[str] = set()
+    outcomes: dict[Key, EpisodeOutcome | None] = {}
+    try:
+        for episode in episodes:
+            facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
+            first = first or facts
+            panels.add(episode.panel)
+            for name, value in facts.items():
+                if value != first[name]:
+                    what = SAME.get(name, name)
+                    raise BadData(
+                        f"{path} mixes episodes of {what} {first[name]!r} and {value!r}: give one file for each"
+                    )
+            outcomes[episode.task, episode.sample] = None if episode.ended == "error" else _outcome(episode)
+    except BadData as error:
+        raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
+    agent = (first or {}).pop("agent", "")
+    settings = settings_of(path)
+    errors = sum(outcome is None for outcome in outcomes.values())
+    recorded = Recorded(path, agent_name(agent, settings), first or {}, recorded_options(path), errors=errors)
+    recorded.panel = panels.pop() if len(panels) == 1 else ""
+    for (task, _), outcome in sorted(outcomes.items()):
+        if outcome is not None:
+            recorded.tasks.setdefault(task, []).append(outcome)
+    recorded.without_result = len({task for task, _ in outcomes} - recorded.tasks.keys())
+    return recorded
+
+
+def _outcome(episode: Episode) -> EpisodeOutcome:
+    text = f"{episode.instruction}\0{episode.first_observation}".encode("utf-8", "surrogatepass")
+    return EpisodeOutcome(
+        float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest()
+    )
+
+
+def settings_of(path: Path) -> dict[str, Any] | None:
+    """The settings that a file of episodes was made with, None where ``FILE.config.json``, which has them, is not beside it.
+
+    Raises:
+        BadData: it is there and cannot be read.
+    """
+    config = settings_path(path)
+    return read_json(config) if config.exists() else None
+
+
+def agent_name(agent: str, settings: dict[str, Any] | None) -> str:
+    """How an agent is called: with its model, where it has one."""
+    own = settings.get("agent_settings") if settings is not None else None
+    model = own.get("model") if isinstance(own, dict) else None
+    return f"{agent} {model}" if isinstance(model, str) else agent
+
+
+def recorded_options(path: Path) -> dict[str, Any] | None:
+    """The environment's options that a file of episodes was made with, None where its settings are not beside it.
+
+    Raises:
+        BadData: they hold none.
+    """
+    settings = settings_of(path)
+    if settings is None:
+        return None
+    options = settings.get("options")
+    if not isinstance(options, dict):
+        raise BadData(
+            f"{path}.config.json: 'options' must be an object, found {options!r:.60}. Move the file away to go without it"
+        )
+    return options
+
+
+def common_tasks(files: Sequence[Recorded], *, overlap: bool = False, any_options: bool = False) -> list[str]:
+    """The tasks that files are compared on, sorted.
+
+    Args:
+        files: two at least.
+        overlap: take the tasks that are in all of them where not all have the same.
+        any_options: compare though the environments' options or the first observations differ.
+
+    Raises:
+        UnknownOption: they do not belong together; file, value and way out are named.
+    """
+    _same_setting(files)
+    shared = sorted(set.intersection(*(set(file.tasks) for file in files)))
+    if not shared:
+        ids = "; ".join(f"{file.path} has {_listed(sorted(file.tasks))}" for file in files)
+        raise UnknownOption(
+            f"another task set: no task has a result in all files ({ids}). Play the same tasks with each agent"
+        )
+    if not any_options:
+        _same_options(files)
+        _same_texts(files, shared)
+    union = set().union(*(file.tasks for file in files))
+    if len(shared) < len(union) and not overlap:
+        raise UnknownOption(
+            f"another task set: {_task_sets(files, len(union))}. {len(shared)} tasks are in all: --overlap compares those"
+        )
+    return shared
+
+
+def _same_setting(files: Sequence[Recorded]) -> None:
+    for name, what in SAME.items():
+        counted = Counter(file.played_on[name] for file in files)
+        if len(counted) == 1:
+            continue
+        most = counted.most_common(1)[0]
+        usual = next(file for file in files if file.played_on[name] == most[0])
+        other = next(file for file in files if file.played_on[name] != most[0])
+        together = " ".join(str(file.path) for file in files if file.played_on[name] == most[0])
+        offer = f"What can be compared: {together}" if most[1] > 1 else "Nothing of them can be compared"
+        raise UnknownOption(
+            f"another {what}: {other.path} has {other.played_on[name]!r}, {usual.path} has {usual.played_on[name]!r}. "
+            f"{offer}; or play both under the same {what}"
+        )
+
+
+def _same_options(files: Sequence[Recorded]) -> None:
+    known = [file for file in files if file.options is not None]
+    for file in known[1:]:
+        if file.options != known[0].options:
+            raise UnknownOption(
+                f"other options: {file.path} was played with {json.dumps(file.options)}, {known[0].path} with "
+                f"{json.dumps(known[0].options)}. Play both with the same (eval --options-of AGENT), or add --any-options"
+            )
+
+
+def _same_texts(files: Sequence[Recorded], shared: Sequence[str]) -> None:
+    for task in shared:
+        for file in files[1:]:
+            if file.tasks[task][0].shown != files[0].tasks[task][0].shown:
+                raise UnknownOption(
+                    f"another task set: task {task!r} begins differently in {file.path} and {files[0].path}: its contents have "
+                    "changed between them. Play both on the same data, or add --any-options"
+                )
+
+
+def _task_sets(files: Sequence[Recorded], union: int) -> str:
+    message = []
+    for file in files:
+        lost = (
+            f", and {file.without_result} that ended in errors alone (eval again repeats them)"
+            if file.without_result
+            else ""
+        )
+        message.append(f"{file.path} has {len(file.tasks)} of {union} tasks{lost}")
+    return "; ".join(message)
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"

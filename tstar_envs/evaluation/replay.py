@@ -1,0 +1,207 @@
+"""Replay: recorded replies played again, and where rules or scores differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+from tstar_envs.core import TextEnv
+from tstar_envs.errors import BadData, EnvironmentFailed, TStarError
+from tstar_envs.foreign import raised
+from tstar_envs.record import Episode, Step
+from tstar_envs.registry import EnvEntry
+from tstar_envs.rollout import GroupEnv, StepResult, new_episode, play_group
+
+EPISODE_GOES_ON = "goes on"
+_COMPARED = tuple(f.name for f in fields(Step) if f.compare and f.name != "reply")
+
+
+class Change(NamedTuple):
+    """Something that was recorded otherwise than it is now.
+
+    Attributes:
+        what: name of the field in a record; ``ended`` is "goes on" where the episode does.
+        old: as recorded.
+        new: as it is here.
+    """
+
+    what: str
+    old: Any
+    new: Any
+
+
+class Recording(NamedTuple):
+    """Replies to play again: those of an episode's result, or of an earlier attempt within it (Reflexion's).
+
+    Attributes:
+        line: of the file, from 1.
+        attempt: from 0; the result is the last.
+        episode: what was recorded.
+    """
+
+    line: int
+    attempt: int
+    episode: Episode
+
+
+@dataclass
+class Replayed:
+    """What came of playing a recording again.
+
+    Attributes:
+        recording: what was played.
+        steps: how many replies were played.
+        step: where the first difference is: 0 is the reset, n the nth reply; None where there is none.
+        changes: what differs there.
+        over: whether the episode is over after them.
+        failed: why it could not be played as far as it was recorded, "" if it could or differs before.
+    """
+
+    recording: Recording
+    steps: int = 0
+    step: int | None = None
+    changes: list[Change] = field(default_factory=list)
+    over: bool = False
+    failed: str = ""
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Keep what differs after the replies played so far, if it is the first that does."""
+        if changes and self.step is None:
+            self.step, self.changes = self.steps, list(changes)
+
+
+def recordings(episodes: Sequence[Episode]) -> list[Recording]:
+    """All that can be played again of the episodes of a file, in its order.
+
+    Raises:
+        BadData: an earlier attempt is damaged.
+    """
+    found = []
+    for line, episode in enumerate(episodes, start=1):
+        for number, facts in enumerate(episode.attempts):
+            try:
+                kept = {name: facts[name] for name in ("reward", "success", "ended")}
+                attempt = replace(
+                    episode, steps=[Step(**step) for step in facts["steps"]], extra={}, attempts=[], **kept
+                )
+            except (KeyError, TypeError) as error:
+                raise BadData(f"line {line}: attempt {number + 1} is damaged: {error}") from error
+            found.append(Recording(line, number, attempt))
+        found.append(Recording(line, len(episode.attempts), episode))
+    return found
+
+
+def replay(
+    envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]
+) -> Iterator[Replayed]:
+    """Play recordings again, as many side by side as there are environments.
+
+    Args:
+        envs: of one id, made with the options that the recordings were played with.
+        entry: their entry in the table.
+        wanted: what to play.
+    """
+    for start in range(0, len(wanted), len(envs)):
+        yield from _side_by_side(envs, entry, wanted[start : start + len(envs)])
+
+
+def _side_by_side(
+    envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]
+) -> list[Replayed]:
+    try:
+        return _play(GroupEnv(envs[: len(wanted)], [r.episode.task for r in wanted], 1), entry, wanted)
+    except Exception as error:  # noqa: BLE001 - a task that is not here, or a fault of the rules: one recording's, not the file's
+        if len(wanted) == 1:
+            message = (
+                error
+                if isinstance(error, TStarError)
+                else EnvironmentFailed(raised("the environment", error))
+            )
+            return [Replayed(wanted[0], failed=f"{type(message).__name__}: {message}")]
+        return [result for one in wanted for result in _side_by_side(envs, entry, [one])]
+
+
+def _play(group: GroupEnv, entry: EnvEntry, wanted: Sequence[Recording]) -> list[Replayed]:
+    results = [Replayed(recording) for recording in wanted]
+    again = []
+    for result, env, observation, info in zip(results, group.envs, *group.reset(), strict=True):
+        old = result.recording.episode
+        new = new_episode(env, entry, old.agent, old.task, sample=old.sample)
+        new.begin(observation, info)
+        again.append(new)
+        result.note(
+            _differing(old, new, ("split", "instruction", "first_observation")) + _differing_figures(old, new)
+        )
+    play_group(group, again, _Replies(results, again))
+    for result, new in zip(results, again, strict=True):
+        if result.step is None and new.error:
+            result.failed = new.error
+        elif not result.over and _was_over(result.recording.episode):
+            result.note([Change("ended", result.recording.episode.ended, EPISODE_GOES_ON)])
+    return results
+
+
+class _Replies:
+    """The player: says what was recorded, and compares what comes of it.
+
+    Args:
+        results: of each row; written.
+        again: the episodes as they are played now.
+    """
+
+    def __init__(self, results: Sequence[Replayed], again: Sequence[Episode]) -> None:
+        self._results, self._again = results, again
+
+    def replies(self, rows: Sequence[int]) -> Mapping[int, str]:
+        """The next recorded reply of each row that has one and has not differed so far."""
+        said = {}
+        for row in rows:
+            result = self._results[row]
+            steps = result.recording.episode.steps
+            if result.step is None and result.steps < len(steps):
+                said[row] = steps[result.steps].reply
+        return said
+
+    def played(self, row: int, result: StepResult) -> None:
+        """Compare the step that was just played with the recorded one."""
+        replayed, new = self._results[row], self._again[row]
+        old = replayed.recording.episode
+        changes = _differing(old.steps[replayed.steps], new.steps[-1], _COMPARED)
+        replayed.steps, replayed.over = replayed.steps + 1, result.over
+        if result.over:
+            last = replayed.steps == len(old.steps)
+            if last and _was_over(old):
+                changes += _differing(old, new, ("ended", "reward", "success")) + _differing_figures(old, new)
+            elif not (last and old.ended == "error"):
+                # Whether a step that ended in an error came after its end is not recorded.
+                changes.append(Change("ended", EPISODE_GOES_ON, new.ended))
+        replayed.note(changes)
+
+
+def _was_over(old: Episode) -> bool:
+    """Whether the environment ended the episode, rather than an error or the end of a model's context."""
+    return old.ended != "error" and not old.extra.get("overlong")
+
+
+def _differing(old: Episode | Step, new: Episode | Step, names: Sequence[str]) -> list[Change]:
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in names]
+    return [Change(*pair) for pair in pairs if not _same(*pair[1:])]
+
+
+def _differing_figures(old: Episode, new: Episode) -> list[Change]:
+    """Figures of the family (kind, em, f1, ...) that both have."""
+    both = [(name, old.extra[name], value) for name, value in new.extra.items() if name in old.extra]
+    return [Change(*figure) for figure in both if not _same(*figure[1:])]
+
+
+def _same(old: Any, new: Any) -> bool:
+    # Sums of fractions may end otherwise on another machine.
+    if isinstance(old, float) or isinstance(new, float):
+        return (
+            isinstance(old, float | int)
+            and isinstance(new, float | int)
+            and math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-12)
+        )
+    return bool(old == new)

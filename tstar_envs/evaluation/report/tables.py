@@ -1,0 +1,399 @@
+"""Tables of the page: leaderboard, comparisons, cost, progress, and the paper's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tstar_envs.evaluation.cost import Accounts, together
+from tstar_envs.evaluation.report.boards import Board, BoardEntry, comparable
+from tstar_envs.evaluation.report.loading import clean, short_id
+from tstar_envs.evaluation.report.paper import TABLES, PaperTable, Part, PublishedRow, row
+from tstar_envs.evaluation.stats import Comparison, Summary, compare
+from tstar_envs.utils import counted
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Success, by agent and board.
+
+    Attributes:
+        agents: names, the best first by ``means``.
+        rows: of each board, the figures of each agent, None where it has not played it.
+        means: of each agent over the boards that all have played; empty where there are fewer than two of these.
+        common: how many those are.
+    """
+
+    agents: list[str]
+    rows: list[tuple[Board, list[Summary | None]]]
+    means: list[float]
+    common: int
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """An agent's figures on a board; ``bounds`` is the 95 % interval of its success."""
+
+    player: BoardEntry
+    summary: Summary
+    bounds: tuple[float, float] | None
+
+    @property
+    def solved(self) -> int:
+        """Episodes that solved their task."""
+        return self.player.evaluation.accounts.successes
+
+    @property
+    def truncated(self) -> int:
+        """Episodes that ran out of steps."""
+        return round((self.summary.truncated or 0.0) * self.summary.episodes)
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """What the file was made with, by name, and where it is."""
+        evaluation = self.player.evaluation
+        return [("file", clean(str(evaluation.path), 300)), *_flat(evaluation.settings)]
+
+
+def leaderboard(boards: Sequence[Board]) -> Leaderboard:
+    """Lay out who did how well; agents are ordered by their mean over what all have played, else as they were given."""
+    names = list(dict.fromkeys(player.name for board in boards for player in board.players))
+    found = [{player.name: player.evaluation.summary for player in board.players} for board in boards]
+    common = [
+        board for board in found if all(name in board and board[name].success is not None for name in names)
+    ]
+    means = (
+        {name: sum(board[name].success or 0.0 for board in common) / len(common) for name in names}
+        if common
+        else {}
+    )
+    names.sort(key=lambda name: -means.get(name, 0.0))
+    return Leaderboard(
+        agents=names,
+        rows=[
+            (board, [by_name.get(name) for name in names])
+            for board, by_name in zip(boards, found, strict=True)
+        ],
+        means=[means[name] for name in names] if len(common) > 1 else [],
+        common=len(common),
+    )
+
+
+def figure_groups(boards: Sequence[Board]) -> list[tuple[Board, list[FigureRow]]]:
+    """The rows of each board, one per agent, the best first; agents without a result come last."""
+    groups = []
+    for board in boards:
+        rows = []
+        for player in board.players:
+            summary = player.evaluation.summary
+            rows.append(FigureRow(player, summary, bounds_of(summary)))
+        rows.sort(key=lambda row: -1.0 if row.summary.success is None else row.summary.success, reverse=True)
+        groups.append((board, rows))
+    return groups
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        full = f"{prefix}{clean(name, 100)}"
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{full}.")
+        else:
+            yield full, clean(value if isinstance(value, str) else json.dumps(value), 300)
+
+
+def bounds_of(summary: Summary) -> tuple[float, float] | None:
+    """The 95 % interval of a success rate: by task where tasks were played several times, else Wilson's."""
+    return summary.clustered or summary.wilson
+
+
+METRICS = ("success", "score")
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One table of differences.
+
+    Attributes:
+        title: environment, and the board where there are several.
+        tasks: what was compared on, in words.
+        metric: ``success`` or ``score``.
+        warnings: what speaks against reading it as it stands.
+        rows: one for each pair of agents; p is corrected over all of them.
+    """
+
+    title: str
+    tasks: str
+    metric: str
+    warnings: list[str]
+    rows: list[Comparison]
+
+
+def paired(boards: Sequence[Board]) -> tuple[list[Paired], list[str]]:
+    """Compare within every board, and across the boards of an environment on the tasks that all of their agents have.
+
+    Returns:
+        The tables, and what could not be compared.
+    """
+    tables: list[Paired] = []
+    message: list[str] = []
+    for env in dict.fromkeys(board.env for board in boards):
+        those = [board for board in boards if board.env == env]
+        for board in those:
+            tables += _tables(board.title, board.players, board.described)
+        for several in _comparable(those) if len(those) > 1 else []:
+            players = [player for board in several for player in board.players]
+            titles = ", ".join(board.title for board in several)
+            shared = _shared(players)
+            if len(several) == 1:
+                message.append(
+                    f"{titles} cannot be compared with the other sets of {short_id(env)}: other rules, data or contents."
+                )
+            elif not shared:
+                message.append(f"{titles} have no task in common: nothing to compare.")
+            else:
+                tables += _tables(
+                    f"{short_id(env)}, all sets",
+                    players,
+                    f"the {counted(len(shared), 'task')} that all of {titles} have",
+                )
+    return tables, message
+
+
+def _comparable(boards: Sequence[Board]) -> list[list[Board]]:
+    groups: list[list[Board]] = []
+    for board in boards:
+        group = next(
+            (
+                g
+                for g in groups
+                if all(comparable(a, b) for other in g for a in other.players for b in board.players)
+            ),
+            None,
+        )
+        if group is None:
+            groups.append([board])
+        else:
+            group.append(board)
+    return groups
+
+
+def _shared(players: Sequence[BoardEntry]) -> list[str]:
+    tasks = [set(player.evaluation.recorded.tasks) for player in players if player.evaluation.recorded.tasks]
+    return sorted(set.intersection(*tasks)) if tasks else []
+
+
+def _tables(title: str, players: Sequence[BoardEntry], caption: str) -> list[Paired]:
+    players = [player for player in players if player.evaluation.recorded.tasks]
+    shared = _shared(players)
+    if len(players) < 2 or not shared:
+        return []
+    warnings = []
+    if len({player.options for player in players}) > 1:
+        warnings.append(
+            "Played under different options: "
+            + "; ".join(f"{player.name}: {player.options}" for player in players)
+            + "."
+        )
+    if any(player.evaluation.recorded.without_result for player in players):
+        warnings.append(f"On the {counted(len(shared), 'task')} that all have a result of.")
+    success, score = (
+        {
+            player.name: {
+                task: [getattr(outcome, metric) for outcome in player.evaluation.recorded.tasks[task]]
+                for task in shared
+            }
+            for player in players
+        }
+        for metric in METRICS
+    )
+    tables = [Paired(title, caption, "success", warnings, compare(success))]
+    if score != success:  # where every task is solved or not, the reward says no more
+        tables.append(Paired(title, caption, "score", warnings, compare(score)))
+    return tables
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """The cost of an agent's episodes; ``where`` is a board's title, "" for all of them together."""
+
+    agent: str
+    where: str
+    accounts: Accounts
+
+    @property
+    def tokens_known(self) -> bool:
+        """Whether an endpoint reported the tokens of at least one request."""
+        return self.accounts.usage.calls > self.accounts.usage.uncounted
+
+
+def cost_rows(boards: Sequence[Board]) -> tuple[list[CostRow], list[CostRow]]:
+    """The sums of each agent, and its parts on each board (of agents that ask a model, where they played on several boards)."""
+    sums, rows = [], []
+    for name in dict.fromkeys(player.name for board in boards for player in board.players):
+        mine = [
+            (board, player.evaluation.accounts)
+            for board in boards
+            for player in board.players
+            if player.name == name
+        ]
+        sums.append(CostRow(name, "", together([accounts for _, accounts in mine])))
+        if len(mine) > 1:
+            rows += [CostRow(name, board.title, accounts) for board, accounts in mine if accounts.usage.calls]
+    return sums, rows
+
+
+TENTHS = 10
+WIDTH, HEIGHT, FOOT = 330, 110, 18  # of a drawing; the foot holds the scale
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Episodes that came so far: ``name`` says how far; places are those of the drawing."""
+
+    name: str
+    solved: int
+    unsolved: int
+    x: float
+    width: float
+    solved_y: float
+    solved_height: float
+    unsolved_y: float
+    unsolved_height: float
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes in the bin."""
+        return self.solved + self.unsolved
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """An agent on a board.
+
+    Attributes:
+        board: where.
+        player: who.
+        bins: ten tenths, and the whole way.
+        mean: of the progress.
+        failed_mean: of the progress of episodes that did not solve their task, None without any.
+        unknown: episodes whose progress could not be determined.
+        most: episodes of the fullest bin, which has the drawing's height.
+    """
+
+    board: Board
+    player: BoardEntry
+    bins: list[Bin]
+    mean: float
+    failed_mean: float | None
+    unknown: int
+    most: int
+
+
+def histograms(boards: Sequence[Board]) -> list[Histogram]:
+    """Histograms of all agents whose progress was measured."""
+    return [
+        _histogram(board, player)
+        for board in boards
+        for player in board.players
+        if player.evaluation.progress
+    ]
+
+
+def counts(progress: Sequence[tuple[float, bool]]) -> list[tuple[int, int]]:
+    """Solved and unsolved episodes in each tenth of the way (0 counts as the first), and, last, at its end."""
+    found = [[0, 0] for _ in range(TENTHS + 1)]
+    for value, solved in progress:
+        # Values are shares of whole numbers: .3 must not fall below three tenths by rounding.
+        place = TENTHS if value >= 1 else max(0, min(TENTHS - 1, int(value * TENTHS + 1e-9)))
+        found[place][0 if solved else 1] += 1
+    return [(solved, unsolved) for solved, unsolved in found]
+
+
+def _histogram(board: Board, player: BoardEntry) -> Histogram:
+    progress = player.evaluation.progress
+    found = counts(progress)
+    most = max(sum(pair) for pair in found)
+    step, room = WIDTH / len(found), HEIGHT - FOOT - 12
+    bins = []
+    for place, (solved, unsolved) in enumerate(found):
+        tall, low = room * solved / most, room * unsolved / most
+        name = (
+            "the whole way"
+            if place == TENTHS
+            else f"{100 * place // TENTHS} to {100 * (place + 1) // TENTHS} %"
+        )
+        bins.append(
+            Bin(
+                name,
+                solved,
+                unsolved,
+                x=round(place * step + 2, 1),
+                width=round(step - 4, 1),
+                solved_y=round(HEIGHT - FOOT - low - tall, 1),
+                solved_height=round(tall, 1),
+                unsolved_y=round(HEIGHT - FOOT - low, 1),
+                unsolved_height=round(low, 1),
+            )
+        )
+    failed = [value for value, solved in progress if not solved]
+    return Histogram(
+        board,
+        player,
+        bins,
+        sum(value for value, _ in progress) / len(progress),
+        sum(failed) / len(failed) if failed else None,
+        player.evaluation.summary.progress_unknown,
+        most,
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure in an agent's row, and what must be said beside it."""
+
+    part: Part
+    note: str
+
+
+@dataclass(frozen=True)
+class PaperView:
+    """A table with this page's own rows and the paper's, these by the model that they stand under."""
+
+    table: PaperTable
+    rows: list[tuple[str, list[Cell | None]]]
+    published: list[tuple[str, list[PublishedRow]]]
+
+
+def paper_views(boards: Sequence[Board]) -> list[PaperView]:
+    """The tables of which at least one figure is known."""
+    names = list(dict.fromkeys(player.name for board in boards for player in board.players))
+    played = {
+        name: {b.env: p.evaluation for b in boards for p in b.players if p.name == name} for name in names
+    }
+    whole = {(player.name, board.env) for board in boards for player in board.players if board.whole}
+    views = []
+    for table in TABLES:
+        rows = []
+        for name in names:
+            parts = row(table, {env: evaluation.parts for env, evaluation in played[name].items()})
+            envs = [next((env for env in column.envs if env in played[name]), "") for column in table.columns]
+            cells = [
+                None
+                if part is None
+                else Cell(part, "" if not env or (name, env) in whole else counted(part.episodes, "episode"))
+                for part, env in zip(parts, envs, strict=True)
+            ]
+            if any(cells):
+                rows.append((name, cells))
+        if rows:
+            views.append(
+                PaperView(
+                    table,
+                    rows,
+                    [(group, list(those)) for group, those in groupby(table.published, lambda r: r.group)],
+                )
+            )
+    return views

@@ -1,0 +1,388 @@
+"""Runner: plays episodes of an agent, one or many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tstar_envs.agents.base import Agent, AgentError, Call, failure
+from tstar_envs.core import TextEnv
+from tstar_envs.errors import EnvironmentFailed, TStarError
+from tstar_envs.evaluation.log import Key
+from tstar_envs.evaluation.workers import Interrupts, StepsTogether, Workers
+from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, reset_result, said, shown
+from tstar_envs.record import CALL, Episode, fault
+from tstar_envs.registry import EnvEntry
+from tstar_envs.rollout import new_episode, write_step
+
+LONGEST_REPLY = 4_000_000  # characters, as many as a program may answer
+MOST_ATTEMPTS = (
+    100  # at one task in one episode: an agent whose ``again`` never says no would play it for ever
+)
+CLOSE_SECONDS = 10.0  # for an agent to close, and for what it started to end
+ERRORS_IN_A_ROW = 5  # beside those that were under way: then something is broken for good, and going on would only fill the file
+
+
+class BrokenRun(TStarError):
+    """Several episodes in a row ended in an error."""
+
+
+class Seat(NamedTuple):
+    """Where one episode at a time is played, and by whom."""
+
+    env: TextEnv[Any, Any]
+    agent: Agent
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all episodes of a run share.
+
+    Attributes:
+        entry: the environment's entry in the table, for the records.
+        name: how records call the agent.
+        seed: with task and sample it gives ``info["agent_seed"]``, which ``agent.reset`` gets.
+        progress: whether ``extra`` gets ``progress``, how far the episode came (``TextEnv.progress`` of its last state); where that
+            cannot be determined (a solver gave up), the result stands and ``progress_unknown`` says why.
+        panel: name and hash of the panel that the tasks are of, for the records.
+    """
+
+    entry: EnvEntry
+    name: str
+    seed: int = 0
+    progress: bool = False
+    panel: str = ""
+
+
+def agent_seed(seed: int, task: str, sample: int) -> int:
+    """A seed of 63 bits for one episode's sampling: the same whichever episodes were played before it."""
+    digest = hashlib.blake2b(
+        f"{seed}\0{task}\0{sample}".encode("utf-8", "surrogatepass"), digest_size=8
+    ).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def play_episode(
+    env: TextEnv[Any, Any],
+    entry: EnvEntry,
+    agent: Agent,
+    *,
+    name: str,
+    task: str,
+    seed: int = 0,
+    sample: int = 0,
+    progress: bool = False,
+) -> Episode:
+    """Play one episode to its end; the arguments are those of ``Setting`` and ``Seat``.
+
+    Returns:
+        The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
+    """
+    return next(iter(play_all([Seat(env, agent)], Setting(entry, name, seed, progress), [(task, sample)])))
+
+
+def play_missing(
+    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]
+) -> Generator[Episode, None, None]:
+    """Play what is wanted and not done (or ended in an error); yields each episode as it ends.
+
+    Raises:
+        BrokenRun: several episodes in a row ended in an error.
+    """
+    missing = [key for key in wanted if key not in done or done[key].ended == "error"]
+    in_a_row = 0
+    with closing(
+        play_all(seats, setting, missing)
+    ) as playing:  # what is under way ends with the run, not when Python tidies up
+        for episode in playing:
+            yield episode
+            in_a_row = in_a_row + 1 if episode.ended == "error" else 0
+            if in_a_row == ERRORS_IN_A_ROW + len(seats) - 1:
+                raise BrokenRun(
+                    f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}"
+                )
+
+
+def play_all(
+    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]
+) -> Generator[Episode, None, None]:
+    """Play episodes side by side, as many as there are seats; yields each as it ends.
+
+    Leaving the iteration ends what is under way: those episodes are not recorded.
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_report)
+    with Interrupts(loop) as interrupts:
+        table = _Table(setting, len(seats), interrupts)
+        players: list[asyncio.Task[None]] = []
+        try:
+            ended: asyncio.Queue[Episode] = asyncio.Queue()
+            left = iter(wanted)
+            players = [loop.create_task(table.sit(seat, left, ended)) for seat in seats[: len(wanted)]]
+            for _ in wanted:
+                episode = loop.run_until_complete(_next(ended, players, interrupts))
+                with interrupts.handing_over():
+                    yield episode
+                ended.task_done()
+            loop.run_until_complete(_all(players))
+        except SystemExit as error:  # of a task that an agent started: asyncio lets it out of the loop
+            raise AgentError(raised("a task that the agent started", error)) from error
+        except asyncio.CancelledError as error:  # a tool of its own that cancels whatever runs
+            raise AgentError("the agent cancelled tasks of the event loop that are not its own") from error
+        except RuntimeError as error:
+            if str(error).startswith("Event loop stopped before"):  # asyncio's own words
+                raise AgentError("the agent stopped the event loop, which is not its own") from error
+            raise
+        finally:
+            # Each part is waited for no longer than ``CLOSE_SECONDS``: an agent may neither let itself be cancelled nor close.
+            try:
+                _end(loop, players)
+                close_error = loop.run_until_complete(table.close_agents(seats))
+                _end(loop, [loop.create_task(loop.shutdown_asyncgens())], cancelled=False)
+                _end(loop, ())
+            finally:
+                table.close()
+                loop.close()
+        if close_error is not None:
+            raise close_error
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Asyncio's own report of what no one waited for; Ctrl-C and sys.exit() in a task have left the loop already."""
+    error = context.get("exception")
+    if isinstance(error, KeyboardInterrupt | SystemExit) or (
+        error is None and isinstance(context.get("task"), asyncio.Task)
+    ):
+        return  # a task that would not end is given up (``_end``)
+    loop.default_exception_handler(context)
+
+
+def _end(
+    loop: asyncio.AbstractEventLoop, players: Collection[asyncio.Task[None]], cancelled: bool = True
+) -> None:
+    """Cancel what is under way, and ask those for their exceptions that are over."""
+    tasks = asyncio.all_tasks(loop) if cancelled else set()
+    for task in tasks:
+        task.cancel()
+    if waited := {*tasks, *players}:
+        ended, _ = loop.run_until_complete(asyncio.wait(waited, timeout=CLOSE_SECONDS))
+        for task in ended:
+            if not task.cancelled():
+                task.exception()
+
+
+async def _next(
+    ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[None]], interrupts: Interrupts
+) -> Episode:
+    """The next episode that ends; a player that raised ends the run with what it raised."""
+    waiting = asyncio.ensure_future(ended.get())
+    while not waiting.done():
+        interrupts.check()
+        for player in players:
+            if player.done():
+                player.result()
+        events: list[asyncio.Future[Any]] = [waiting, interrupts.asked]
+        events += [player for player in players if not player.done()]
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+    return waiting.result()
+
+
+async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Table:
+    """The seats' common part: threads for what blocks, and the steps taken together."""
+
+    def __init__(self, setting: Setting, seats: int, interrupts: Interrupts) -> None:
+        several = seats > 1
+        self._setting, self._interrupts = setting, interrupts
+        # One thread for all environments: families share caches and connections that know of no other.
+        self._environments = Workers(1 if several else 0, interrupts.expected)
+        self._agents = Workers(seats if several else 0, interrupts.expected)
+        self._steps = StepsTogether(self._environments)
+
+    def close(self) -> None:
+        self._environments.close()
+        self._agents.close()
+
+    async def close_agents(self, seats: Sequence[Seat]) -> AgentError | None:
+        """Close every agent, which may hold connections or programs; the first that fails is the answer, after all have been asked."""
+        failed: AgentError | None = None
+        for seat in seats:
+            try:
+                await self._close_agent(seat.agent)
+            except TStarError as error:
+                failed = failed or (error if isinstance(error, AgentError) else AgentError(f"{said(error)}"))
+            except TimeoutError:
+                failed = failed or AgentError(f"the agent's close() did not end within {CLOSE_SECONDS:g} s")
+        return failed
+
+    async def _close_agent(self, agent: Agent) -> None:
+        close = _trait(agent, "close")
+        if close is None:
+            return
+        if self._agents.count and not inspect.iscoroutinefunction(close):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                result = await self._agents.run(called, "the agent", AgentError, close)
+        else:
+            with self._interrupts.welcome():
+                result = called("the agent", AgentError, close)
+        if inspect.isawaitable(result):
+            closing = asyncio.ensure_future(awaited("the agent", AgentError, "close", result))
+            ended, _ = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            if not ended:
+                raise TimeoutError
+            closing.result()
+
+    async def sit(self, seat: Seat, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
+        """Play one episode after another until none is left."""
+        for task, sample in left:
+            await ended.put(await self._episode(seat, task, sample))
+            await ended.join()  # what was played is recorded before more is
+
+    async def _episode(self, seat: Seat, task: str, sample: int) -> Episode:
+        setting = self._setting
+        episode: Episode = called(
+            "the environment",
+            EnvironmentFailed,
+            new_episode,
+            seat.env,
+            setting.entry,
+            setting.name,
+            task,
+            sample=sample,
+            seed=setting.seed,
+        )
+        episode.panel = setting.panel
+        error: TStarError | None = None
+        try:
+            while await self._attempt(seat, episode):
+                _keep_attempt(episode)
+        except TStarError as raised_error:
+            error = raised_error
+            episode.fail(error)
+        episode.failure = failure(episode, error)
+        if setting.progress and error is None:
+            await self._measure(seat.env, episode)
+        return episode
+
+    async def _attempt(self, seat: Seat, episode: Episode) -> bool:
+        """Play the task once; whether the agent wants to try again."""
+        env, agent = seat
+        observation, info = await self._environments.run(reset_result, env, episode.task)
+        episode.begin(observation, info)
+        seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
+        message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
+        await self._ask(seat, episode, agent.reset, observation, {**info, **message})
+        while True:
+            began = time.perf_counter()
+            reply = await self._ask(seat, episode, agent.act, observation, info)
+            seconds = time.perf_counter() - began
+            if not isinstance(reply, str):
+                raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
+            reply = str.__str__(reply)  # a class of one's own, NumPy's too, may answer otherwise than a text
+            if len(reply) > LONGEST_REPLY:
+                raise AgentError(
+                    f"act(observation, info) must return at most {LONGEST_REPLY:,} characters, returned {len(reply):,}"
+                )
+            result = await self._steps.step(env, reply)
+            write_step(episode, reply, result)
+            episode.steps[-1].seconds = round(seconds, 6)
+            observation, info = result.observation, result.info
+            if result.over:
+                break
+        again: Callable[..., Any] | None = _trait(agent, "again")
+        if again is None:
+            return False
+        answer = await self._ask(seat, episode, again, observation, result.reward, info)
+        wanted = False if answer is None else as_bool(answer)
+        if wanted is None:
+            raise AgentError(
+                f"again(observation, reward, info) must return True or False, found {shown(answer)}"
+            )
+        if wanted and len(episode.attempts) + 1 >= MOST_ATTEMPTS:
+            raise AgentError(
+                f"again(observation, reward, info) returned True after attempt {MOST_ATTEMPTS} at one task: it must say False in the end"
+            )
+        return wanted
+
+    async def _ask(self, seat: Seat, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
+        """Call an agent, which is foreign code; what it asked of its model meanwhile is recorded, whether it succeeds or not.
+
+        Raises:
+            AgentError: it raised something: that costs this episode, not the run.
+        """
+        try:
+            if inspect.iscoroutinefunction(function):
+                result = called("the agent", AgentError, function, *args)
+            else:
+                workers = self._environments if _trait(seat.agent, "privileged") is True else self._agents
+                result = await workers.run(called, "the agent", AgentError, function, *args)
+            if inspect.isawaitable(result):
+                result = await awaited("the agent", AgentError, getattr(function, "__name__", ""), result)
+        except BaseException:
+            with suppress(AgentError):  # what it raised is the better message
+                _take_calls(seat.agent, episode)
+            raise
+        _take_calls(seat.agent, episode)
+        return result
+
+    async def _measure(self, env: TextEnv[Any, Any], episode: Episode) -> None:
+        # A measurement that fails says nothing about the episode, which was played.
+        try:
+            found = await self._environments.run(called, "progress", EnvironmentFailed, env.progress)
+        except TStarError as error:
+            cause = error.__cause__ if isinstance(error, EnvironmentFailed) and error.__cause__ else error
+            episode.extra["progress_unknown"] = f"{type(cause).__name__}: {said(cause)}"
+            return
+        number = as_number(found)
+        if number is None or not 0 <= number <= 1:
+            episode.extra["progress_unknown"] = (
+                f"progress() must return a number from 0 to 1, found {shown(found)}"
+            )
+        else:
+            episode.extra["progress"] = number
+
+
+def _trait(agent: Agent, name: str) -> Any:
+    """What an agent may have or not; None where it has not. Reading it may run the agent's code."""
+    return called("the agent", AgentError, getattr, agent, name, None)
+
+
+def _take_calls(agent: Agent, episode: Episode) -> None:
+    """Move what an agent noted of its model into the record.
+
+    Raises:
+        AgentError: ``calls`` is no list of ``Call``, or one holds what no record may.
+    """
+    calls = _trait(agent, "calls")
+    if calls is None:
+        return
+    if not isinstance(calls, list) or not all(isinstance(call, Call) for call in calls):
+        raise AgentError(
+            f"the agent's calls must be a list of tstar_envs.agents.base.Call, found {shown(calls)}"
+        )
+    taken = calls[:]
+    calls.clear()
+    for call in taken:
+        call.step, call.attempt = len(episode.steps), len(episode.attempts)
+        if found := fault(dict(call.record()), CALL):
+            raise AgentError(
+                f"the agent's calls hold one whose {found.name!r} must be {found.must}, found {shown(found.value)}"
+            )
+        episode.calls.append(call.record())
+
+
+def _keep_attempt(episode: Episode) -> None:
+    """Put an attempt aside and clear the record for the next."""
+    steps = [{name: getattr(step, name) for name in step.__slots__} for step in episode.steps]
+    facts = {"reward": episode.reward, "success": episode.success, "ended": episode.ended, "steps": steps}
+    episode.attempts.append(facts)
+    episode.steps, episode.reward, episode.success, episode.extra = [], 0.0, False, {}

@@ -1,0 +1,387 @@
+"""Statistics: figures of an evaluation, intervals, paired tests and their power."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+
+from tstar_envs.agents.base import KINDS, failure_of
+from tstar_envs.foreign import as_number
+from tstar_envs.record import Episode
+
+DRAWS = 10_000
+
+
+def cluster_bootstrap(
+    values: Sequence[Sequence[float]], *, seed: int = 12345, draws: int = DRAWS, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of the mean over all values when whole clusters (tasks) are drawn with replacement (Efron 1979).
+
+    Args:
+        values: one sequence per cluster, none of them empty: the episodes of a task stay together.
+        seed: of the draws (Philox: the same on every machine).
+        draws: how many.
+        level: coverage.
+
+    Returns:
+        Its two ends; (0, 0) where there is no cluster.
+    """
+    if len(values) == 0:
+        return 0.0, 0.0
+    sums = np.array([sum(cluster) for cluster in values], dtype=np.float64)
+    sizes = np.array([len(cluster) for cluster in values], dtype=np.float64)
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    means = np.empty(draws)
+    for draw in range(draws):  # one draw at a time: a whole table of draws would not fit for large benchmarks
+        chosen = generator.integers(0, len(values), len(values))
+        means[draw] = sums[chosen].sum() / sizes[chosen].sum()
+    tail = (1 - level) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
+FACTS = frozenset({"progress", "optimal_length"})  # where one is missing it is not known, and that is not 0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Figures of a set of episodes; rates are fractions of 1, None where there is no episode.
+
+    Attributes:
+        episodes: those that ended without an error.
+        errors: those that ended in one; in no other figure.
+        tasks: different tasks among the episodes.
+        success: share of episodes that solved the task.
+        wilson: 95 % interval of it, taking every episode as independent.
+        clustered: 95 % bootstrap interval over tasks; None unless tasks were played several times. Where all episodes ended
+            alike there is nothing to resample, and it is the Wilson interval with one trial per task.
+        score: mean reward.
+        steps: mean number of steps.
+        invalid: share of steps whose action was invalid.
+        truncated: share of episodes that ran out of steps.
+        extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0; what is a fact of the
+            task or a measurement, ``FACTS``, is averaged over the episodes that have it). What is no number in one of them is left out.
+        progress_unknown: episodes whose progress was asked for and could not be determined.
+        failures: episodes by kind of failure (``tstar_envs.agents.base.KINDS``), those that ended in an error included.
+        unreadable: share of steps whose reply held no action that could be read.
+    """
+
+    episodes: int
+    errors: int
+    tasks: int
+    success: float | None
+    wilson: tuple[float, float] | None
+    clustered: tuple[float, float] | None
+    score: float | None
+    steps: float | None
+    invalid: float | None
+    truncated: float | None
+    extra: dict[str, float]
+    progress_unknown: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    unreadable: float = 0.0
+
+
+def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson score interval of a proportion (Wilson 1927), without continuity correction.
+
+    Raises:
+        ValueError: no trials, or more successes than trials.
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(f"need 0 <= successes <= trials and trials >= 1, got {successes} of {trials}")
+    rate, z2 = successes / trials, z * z
+    centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = z / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
+    # At the ends the bound is exact, and rounding must not move it.
+    return (0.0 if successes == 0 else max(0.0, centre - half)), (
+        1.0 if successes == trials else min(1.0, centre + half)
+    )
+
+
+def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:
+    alike = {value for cluster in values for value in cluster}
+    return (
+        wilson(round(alike.pop()) * len(values), len(values))
+        if len(alike) == 1
+        else cluster_bootstrap(values)
+    )
+
+
+def summarise(episodes: Sequence[Episode]) -> Summary:
+    """The figures of a set of episodes."""
+    good = [e for e in episodes if e.ended != "error"]
+    errors = len(episodes) - len(good)
+    kinds = Counter(failure_of(episode) for episode in episodes)
+    failures = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
+    if not good:
+        return Summary(0, errors, 0, None, None, None, None, None, None, None, {}, failures=failures)
+    by_task: dict[str, list[float]] = {}
+    for episode in good:
+        by_task.setdefault(episode.task, []).append(float(episode.success))
+    steps = [step for episode in good for step in episode.steps]
+    figures = [
+        {name: v for name, value in e.extra.items() if (v := as_number(value)) is not None} for e in good
+    ]
+    # An edited record may hold anything where the others have a number: null, a list.
+    others = {name for e, own in zip(good, figures, strict=True) for name in e.extra.keys() - own.keys()}
+    names = sorted({name for own in figures for name in own} - others)
+    counted = {name: [e for e in good if name not in FACTS or name in e.extra] for name in names}
+    successes = sum(e.success for e in good)
+    return Summary(
+        episodes=len(good),
+        errors=errors,
+        tasks=len(by_task),
+        success=successes / len(good),
+        wilson=wilson(successes, len(good)),
+        clustered=_clustered(list(by_task.values())) if len(by_task) < len(good) else None,
+        score=sum(e.reward for e in good) / len(good),
+        steps=len(steps) / len(good),
+        invalid=sum(not s.action_valid for s in steps) / len(steps) if steps else 0.0,
+        truncated=sum(e.ended == "truncated" for e in good) / len(good),
+        extra={
+            name: sum(float(e.extra.get(name, 0.0)) for e in those) / len(those)
+            for name, those in counted.items()
+        },
+        progress_unknown=sum("progress_unknown" in e.extra for e in good),
+        failures=failures,
+        unreadable=sum(not s.action for s in steps) / len(steps) if steps else 0.0,
+    )
+
+
+EXACT = 14  # differences other than 0 up to which all 2^n flips are counted
+_CELLS = 1 << 20  # signs held at a time
+_ROUNDING = 1e-9  # of the sum of absolute differences: sums that are equal but for rounding count as equal
+
+
+def sign_flip_p(differences: Sequence[float], *, seed: int = 12345, draws: int = DRAWS) -> float:
+    """Two-sided p of the mean of paired differences, under the hypothesis that either sign of each is as likely (Fisher 1935).
+
+    A difference of 0 has no sign and changes no flip's sum, so it is left out. Up to ``EXACT`` others every one of the 2^n flips is
+    counted; beyond, flips are drawn, and the observed one counts as one of them, (b + 1) / (draws + 1), so that p is never 0
+    (Phipson and Smyth 2010, equation 2). Checked against ``scipy.stats.permutation_test(permutation_type="samples")``.
+
+    Args:
+        differences: one per task.
+        seed: of the draws (Philox: the same on every machine).
+        draws: how many.
+
+    Returns:
+        p, in (0, 1]; 1 where no difference is other than 0.
+    """
+    values = np.array([value for value in differences if value != 0], dtype=np.float64)
+    if not len(values):
+        return 1.0
+    reached = abs(values.sum()) - _ROUNDING * np.abs(values).sum()
+    if len(values) <= EXACT:
+        bits = (np.arange(2 ** len(values))[:, None] >> np.arange(len(values))) & 1
+        return float(np.mean(np.abs((2 * bits - 1) @ values) >= reached))
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    at_once = max(1, _CELLS // len(values))
+    count = 0
+    for start in range(0, draws, at_once):
+        signs = 2 * generator.integers(0, 2, (min(at_once, draws - start), len(values)), dtype=np.int8) - 1
+        count += int(np.sum(np.abs(signs @ values) >= reached))
+    return (count + 1) / (draws + 1)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Adjusted p values, in the order given (Holm 1979): below alpha exactly where the step-down procedure rejects at alpha.
+
+    The i-th smallest of m (i from 0) becomes the largest of (m - j) p_j over j <= i, at most 1. The chance that any true
+    hypothesis is rejected is at most alpha, however the comparisons depend on each other.
+
+    Args:
+        values: p values.
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    adjusted = [0.0] * len(values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+ALPHA = 0.05
+POWER = 0.8
+
+
+def minimal_detectable_effect(
+    deviation: float, tasks: int, *, alpha: float = ALPHA, power: float = POWER
+) -> float:
+    """The true mean difference that a two-sided test at ``alpha`` finds with probability ``power``.
+
+    (z(1 - alpha / 2) + z(power)) * deviation / sqrt(tasks), that is 2.80 standard errors by default (Bloom, Evaluation Review 19,
+    1995); the normal approximation, which flatters fewer than some 20 tasks. Checked by simulation.
+
+    Args:
+        deviation: standard deviation over tasks of the paired differences (n - 1 in the denominator), in units of the metric.
+        tasks: how many.
+        alpha: chance of finding a difference where there is none.
+        power: chance of finding this one.
+
+    Raises:
+        ValueError: no tasks, or a negative deviation.
+    """
+    if tasks < 1 or deviation < 0:
+        raise ValueError(f"need tasks >= 1 and deviation >= 0, got {tasks} and {deviation}")
+    return (_z(1 - alpha / 2) + _z(power)) * deviation / math.sqrt(tasks)
+
+
+def tasks_to_decide(
+    difference: float, deviation: float, *, alpha: float = ALPHA, power: float = 0.5
+) -> int | None:
+    """Tasks that would distinguish a difference of this size from 0: the equation above solved for ``tasks``.
+
+    Args:
+        difference: mean over tasks of the paired differences, in [-1, 1].
+        deviation: their standard deviation. Where it is 0 the interval is ``compare``'s for tasks that all differ alike.
+        alpha: of the two-sided test.
+        power: .5 is where the interval's end comes to lie on 0 if mean and deviation are what they are now, so that new tasks
+            decide it in half of all cases; .8 asks for a better chance.
+
+    Returns:
+        All tasks, those there are included; None for a difference of 0, which no number of tasks decides.
+    """
+    if difference == 0:
+        return None
+    # So that the smallest p of all sign flips, 2^(1 - n), is below alpha.
+    fewest = math.floor(1 - math.log2(alpha)) + 1
+    size = abs(difference)
+    ratio = (_z(1 - alpha / 2) + _z(power)) * deviation / size
+    alike = _z(1 - alpha / 2) ** 2 / size if deviation == 0 else 0.0
+    return max(fewest, math.floor(max(ratio * ratio, alike)) + 1)
+
+
+def _z(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)
+
+
+Values = Mapping[str, Sequence[float]]  # task id -> the metric of each of its episodes, in [0, 1]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first agent against the second.
+
+    Attributes:
+        first: name of the one.
+        second: name of the other.
+        tasks: how many both have played.
+        difference: mean over tasks of the first's mean less the second's, in [-1, 1]; a task counts once, however often it was played.
+        low: lower end of its 95 % interval (percentile bootstrap over tasks).
+        high: upper end.
+        p: of the two-sided sign-flip permutation test.
+        p_holm: the same after Holm's correction for all comparisons made together.
+        deviation: standard deviation over tasks of the differences; None for a single task.
+        detectable: the true difference found in 80 % of all cases with so many tasks (alpha .05, two-sided); None where all tasks
+            differ alike, so that no spread can be estimated.
+        decided: whether the interval excludes 0 and ``p_holm`` is below .05. Both are asked for, because the bootstrap of a few tasks
+            is too sure of itself.
+        more: further tasks that would decide it if the difference stays as it is (see ``tasks_to_decide``), at Bonferroni's level of
+            all comparisons; None where it is decided, or where no number would.
+        more_surely: the same for an 80 % chance of it.
+    """
+
+    first: str
+    second: str
+    tasks: int
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    deviation: float | None
+    detectable: float | None
+    decided: bool
+    more: int | None
+    more_surely: int | None
+
+
+def paired_differences(first: Values, second: Values) -> list[float]:
+    """Per task, sorted by id: the mean over the first's episodes less the mean over the second's.
+
+    Raises:
+        ValueError: they have not played the same tasks, none at all, or a task without episodes.
+    """
+    if first.keys() != second.keys() or not first or not all(first.values()) or not all(second.values()):
+        raise ValueError(
+            "both need values of the same tasks, at least one task, and at least one value for each"
+        )
+    return [_mean(first[task]) - _mean(second[task]) for task in sorted(first)]
+
+
+def interval(differences: Sequence[float], *, draws: int = DRAWS) -> tuple[float, float]:
+    """95 % interval of the mean of differences in [-1, 1], by bootstrap over tasks.
+
+    Where all differ alike, by v, there is nothing to resample, and that is not certainty: a share u of all tasks may differ
+    otherwise, by -1 to 1, u being the complement of Wilson's lower bound for n of n; the ends are (1 - u) v - u and (1 - u) v + u.
+    """
+    if max(differences) - min(differences) > 1e-12:
+        return cluster_bootstrap([[value] for value in differences], draws=draws)
+    value, other = differences[0], 1 - wilson(len(differences), len(differences))[0]
+    return max(-1.0, (1 - other) * value - other), min(1.0, (1 - other) * value + other)
+
+
+def compare(agents: Mapping[str, Values], *, draws: int = DRAWS) -> list[Comparison]:
+    """Every pair of agents, in the order given, with Holm's correction over all pairs.
+
+    Args:
+        agents: by name; two at least, on the same tasks.
+        draws: of the bootstrap.
+
+    Raises:
+        ValueError: fewer than two, or not the same tasks.
+    """
+    names = list(agents)
+    if len(names) < 2:
+        raise ValueError(f"need two agents at least, got {len(names)}")
+    pairs = [(first, second) for place, first in enumerate(names) for second in names[place + 1 :]]
+    differences = [paired_differences(agents[first], agents[second]) for first, second in pairs]
+    values = [sign_flip_p(those) for those in differences]
+    return [
+        _comparison(pair, those, p, adjusted, ALPHA / len(pairs), draws)
+        for pair, those, p, adjusted in zip(pairs, differences, values, holm(values), strict=True)
+    ]
+
+
+def _comparison(
+    pair: tuple[str, str], differences: list[float], p: float, adjusted: float, alpha: float, draws: int
+) -> Comparison:
+    tasks, mean = len(differences), _mean(differences)
+    low, high = interval(differences, draws=draws)
+    deviation = (
+        math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (tasks - 1)) if tasks > 1 else None
+    )
+    if deviation is not None and deviation < 1e-12:  # of rounding alone
+        deviation = 0.0
+    decided = (low > 0 or high < 0) and adjusted < ALPHA
+    more: list[int | None] = [None, None]
+    if not decided and deviation is not None:
+        wanted = [tasks_to_decide(mean, deviation, alpha=alpha, power=power) for power in (0.5, POWER)]
+        more = [None if number is None else max(1, number - tasks) for number in wanted]
+    return Comparison(
+        *pair,
+        tasks=tasks,
+        difference=mean,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=adjusted,
+        deviation=deviation,
+        detectable=minimal_detectable_effect(deviation, tasks) if deviation else None,
+        decided=decided,
+        more=more[0],
+        more_surely=more[1],
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
