@@ -7,27 +7,27 @@ written once.
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
 
 import gymnasium as gym
 
-from tstar_envs.declared import from_registry
-from tstar_envs.displayed import Displayed
+from tstar_envs.data.faults import NOTHING_LEFT_OUT, LeftOut
+from tstar_envs.data.locate import Published
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.foreign import checked_actions, checked_extra, checked_pair, checked_text
 from tstar_envs.horizon import read_horizon, steps_of
 from tstar_envs.outcome import Outcome, checked, is_plain
-from tstar_envs.react import Reply, read_reply
-from tstar_envs.restorable import Restorable
-from tstar_envs.snapshot import hash_state, state_hasher
+from tstar_envs.react import Reply, read_reply, render_reply
+from tstar_envs.snapshot import Origin, Snapshot, digest, hash_state, options_of_state, state_hasher
 from tstar_envs.spaces import Unicode
-from tstar_envs.surveyed import Surveyed
-from tstar_envs.teaching import Teaching
 from tstar_envs.tools import Tool, tool, written_call
-from tstar_envs.utils import PROMPT_STYLES, check_option, is_whole
+from tstar_envs.utils import PROMPT_STYLES, SPLITS, StableRandom, check_option, counted, is_whole
 
+UNREGISTERED_HORIZON = 20  # steps of an environment that no entry names
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
 
 Task = TypeVar("Task")
@@ -45,14 +45,7 @@ _STEP_INFO = {
 }
 
 
-class TextEnv(
-    Restorable[Task, State],
-    Teaching[Task, State],
-    Surveyed,
-    Displayed,
-    gym.Env[str, str],
-    Generic[Task, State],
-):
+class TextEnv(gym.Env[str, str], Generic[Task, State]):
     """Base of all environments: Gymnasium's ``reset`` and ``step`` over text, and what goes beyond them.
 
     ``info``, a fresh object each time, holds on reset and step: ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
@@ -75,10 +68,8 @@ class TextEnv(
         render_mode: None or ``ansi``.
     """
 
-    metadata: dict[str, Any] = from_registry(
-        lambda entry: {"render_modes": ["ansi"], "render_fps": 1, "rules_version": entry.rules_version}
-    )
-    default_horizon: int = from_registry(lambda entry: entry.horizon)
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
+    default_horizon: int = 0  # 0: the registry's
     longest_observation: int = 20_000
     optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
@@ -89,6 +80,14 @@ class TextEnv(
     tools: tuple[Tool, ...] = (
         tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),
     )
+
+    oracle_kinds: tuple[str, ...] = ("expert",)
+    demonstrated: str = "expert"
+    splits: tuple[str, ...] = SPLITS
+    tier: str = "mini"
+    left_out: LeftOut = NOTHING_LEFT_OUT
+    solved_at_start: Sequence[str] = ()
+    keys: Mapping[str, str] = MappingProxyType({})
 
     # What the rules of one's own environment say is checked where it enters, in ``step``; the suite's families are held to it by tests.
     _foreign: bool = True
@@ -122,6 +121,11 @@ class TextEnv(
         check_option("explain_invalid", explain_invalid, (True, False))
         self._horizon_factor, steps = read_horizon(horizon, self.optimum_known, self._name())
         self.split = split
+        from tstar_envs.registry import registered  # it imports this module
+
+        entry = registered(type(self), self._made_with)
+        self.metadata = {**self.metadata, "rules_version": entry.rules_version if entry else "1"}
+        self.default_horizon = self.default_horizon or (entry.horizon if entry else UNREGISTERED_HORIZON)
         self.horizon = self.default_horizon if steps is None else steps
         self.prompt_style = prompt_style
         self.render_mode = render_mode
@@ -129,7 +133,7 @@ class TextEnv(
         self.observation_space = Unicode(self.longest_observation)
         self.action_space = Unicode(LONGEST_ACTION)
         self._made_with: dict[str, Any]
-        self._origin = None  # of the task with that id
+        self._origin: tuple[str, Origin] | None = None  # of the task with that id
         self._task: Task | None = None
         self._state: State | None = None
         self._task_id = ""
@@ -173,7 +177,7 @@ class TextEnv(
     def prompt(self, style: str | None = None) -> str:
         """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
 
-    # What it may write: here, and in ``Teaching``, ``Restorable``, ``Surveyed`` and ``Displayed`` ------------------------------------
+    # What it may write -----------------------------------------------------------------------------------------------
 
     def modifies_state(self, action: str) -> bool:
         """The static predicate modifies_state(a): whether an action of this kind can change the state.
@@ -207,6 +211,42 @@ class TextEnv(
             Index of a row -> why it cannot step now; empty if all can.
         """
         return {}
+
+    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
+        """The expert's thought and action, or None if the state is lost; ``wording`` chooses how the thought is put."""
+        raise UnknownOption(f"{self._name()} has no expert: its class does not define _oracle_step")
+
+    def _expert_step(self, kind: str, task: Task, state: State, wording: int) -> tuple[str, str] | None:
+        """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
+        return self._oracle_step(task, state, wording)
+
+    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+        """A believable wrong thought and action, for states an expert alone would never see; by default any admissible action."""
+        admissible = self._admissible(task, state)
+        if not admissible:
+            raise UnknownOption(
+                f"{self._name()} lists no admissible actions and its class does not define _mistake"
+            )
+        return "", rng.choice(list(admissible))
+
+    def _distance(self, task: Task, state: State) -> float | None:
+        """Steps left for the oracle, None if the state is lost."""
+        raise UnknownOption(
+            f"{self._name()} does not know how far an episode came: its class does not define _distance"
+        )
+
+    @classmethod
+    def published(cls, **options: Any) -> tuple[Published, ...]:
+        """The public data of the full tier, here or not; nothing where the family has no full tier."""
+        return ()
+
+    def highlights(self, observation: str) -> list[tuple[int, int, str]]:
+        """What is coloured in an observation of the current task: (start, end, style), the styles as rich writes them."""
+        return []
+
+    def picture(self) -> str:
+        """What is drawn below an observation that is only words, "" where there is nothing to draw."""
+        return ""
 
     # Gymnasium ------------------------------------------------------------------------------------------------------
 
@@ -390,3 +430,235 @@ class TextEnv(
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
+
+    # The episode that is played, and snapshots of it ------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        """The task that is played, as the family keeps it; it is never changed. ResetNeeded before the first ``reset``."""
+        return self._running()[0]
+
+    @property
+    def state(self) -> State:
+        """The state of the episode as the family's rules take it, never changed in place. ResetNeeded before the first ``reset``."""
+        return self._running()[1]
+
+    @property
+    def over(self) -> bool:
+        """Whether only ``reset`` may come next: no episode has begun, or it was terminated or truncated."""
+        return self._over
+
+    def state_key(self) -> str:
+        """blake2b of the current state: equal exactly for equal states of one task."""
+        return self._state_key(*self._running())
+
+    def snapshot(self) -> Snapshot[State]:
+        """The episode so far, to continue from later with ``restore``."""
+        task, state = self._running()
+        return Snapshot(
+            self._task_id,
+            self._task_split,
+            state,
+            self._step_count,
+            self._observation,
+            self._over,
+            self._success,
+            self._score,
+            self._origin_of(self._task_id, task),
+        )
+
+    def _origin_of(self, task_id: str, task: Task) -> Origin:
+        """Where a snapshot of a task is taken; the data of an environment do not change while it lives."""
+        if self._origin is None or self._origin[0] != task_id:
+            options = options_of_state(type(self), self._made_with)
+            self._origin = task_id, Origin(type(self).__name__, options, digest(self._snapshot_content(task)))
+        return self._origin[1]
+
+    def _snapshot_content(self, task: Task) -> str:
+        """What must be equal for a snapshot of a task to be one of this task."""
+        return self._task_content(task)
+
+    def _task_content(self, task: Task) -> str:
+        """Text that differs where tasks of one id have different data (another folder, a changed file), in what an agent is shown of
+        them or in what decides success and score. The same on every machine and, in every family, with all options.
+        """
+        state, observation = self._start(task)
+        return f"{self._instruction(task)}\0{observation}\0{self._state_fingerprint(task, state)}"
+
+    def task_digest(self, task_id: str) -> str:
+        """A digest of what a task holds (``_task_content``), whatever the options: the same wherever the same task is played.
+
+        Raises:
+            UnknownTask: there is none of that id.
+        """
+        return digest(self._task_content(self._load_task(task_id)[0]))
+
+    def world_digest(self) -> str:
+        """A digest of what all tasks are played in (a corpus, the products of a shop), "" where each task has its own world."""
+        return ""
+
+    def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
+        """Continue exactly from a snapshot (also one taken from another instance of the same id and options).
+
+        Raises:
+            UnknownOption: it is no snapshot, one that was taken with other options or of other data, or a damaged one; the episode
+                that is running goes on as it was.
+            UnknownTask: it is of a task that this environment does not have; likewise.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise UnknownOption(f"restore takes what snapshot() gave, got {snapshot!r:.80}")
+        if not isinstance(snapshot.task_id, str):
+            raise UnknownOption(f"this snapshot is damaged: its task id is {snapshot.task_id!r:.80}")
+        task, split = self._load_task(snapshot.task_id)
+        snapshot.check(self._origin_of(snapshot.task_id, task))
+        try:
+            self._state_key(task, snapshot.state)
+            self._admissible(task, snapshot.state)
+        except Exception as error:  # whatever a state of another form leads to in the rules of a family
+            raise UnknownOption(
+                f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}"
+            ) from error
+        self._take_up(snapshot.task_id, task, split)
+        self._state = snapshot.state
+        self._step_count = snapshot.step
+        self._observation = snapshot.observation
+        self._over = snapshot.over
+        self._success, self._score = snapshot.success, snapshot.score
+        return self._observation, self._first_info()
+
+    # Without playing: options, splits, data ---------------------------------------------------------------------------
+
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """Keyword options of the constructor and their types (what the annotations stand for), the family's own first."""
+        owners = [owner for owner in cls.__mro__ if issubclass(owner, TextEnv) and "__init__" in vars(owner)]
+        return {
+            parameter.name: parameter.annotation
+            for owner in owners
+            for parameter in inspect.signature(owner.__init__, eval_str=True).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
+
+    @classmethod
+    def survey(cls, **options: Any) -> tuple[str, dict[str, int]]:
+        """The data tier found and the number of tasks per split, without what only playing needs (an index, a server)."""
+        env = cls(**options)
+        return env.tier, {split: len(env.task_ids(split)) for split in env.splits}
+
+    def lacking(self, split: str) -> str:
+        """Say why a split may be empty, and which splits have tasks.
+
+        Args:
+            split: the one without tasks, or with too few.
+        """
+        filled = [name for name in self.splits if len(self.task_ids(name))]
+        advice = (
+            f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
+            if filled
+            else "choose another data tier"
+        )
+        if self.tier == "path":
+            advice += (
+                f"; files below a folder {split}/ (questions: a file named {split}) are of this split, and files without one are "
+                "test tasks"
+            )
+        return advice
+
+    # The expert: replies, mistakes, progress, demonstrations ----------------------------------------------------------
+
+    @classmethod
+    def practice(cls, seed: int | str, **options: Any) -> Any:
+        """An environment of this family to practise in, whose tasks are none of valid or test; by default that of the train split.
+
+        Args:
+            seed: families that generate tasks make others for another seed.
+            **options: of the environment.
+        """
+        return cls(**{**options, "split": "train"})
+
+    def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
+        """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
+
+        Deterministic; draws nothing from the environment's generator.
+
+        Args:
+            wording: demonstrations vary how the thought is put; the action does not depend on it.
+            kind: one of ``oracle_kinds``. Every family has "expert", which knows the whole state and always wins; "search" (ALFWorld)
+                knows only what was seen in the episode, looks for the rest, and may run out of steps.
+
+        Raises:
+            UnknownOption: a kind that the family has not.
+        """
+        check_option("kind", kind, self.oracle_kinds)
+        task, state = self._running()
+        step = None if self._over else self._expert_step(kind, task, state, wording)
+        return None if step is None else render_reply(*step, style=self.prompt_style)
+
+    def mistake(self, seed: int | str) -> str:
+        """A believable wrong reply in the current state, the same for the same seed (perturbed demonstrations use it)."""
+        task, state = self._running()
+        return render_reply(
+            *self._mistake(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style
+        )
+
+    def progress(self) -> float:
+        """1 - (distance left / distance at the start), in [0, 1]; 1 when solved, 0 for a lost state."""
+        task, state = self._running()
+        left, whole = self._distance(task, state), self._distance(task, self._start(task)[0])
+        if left is None or whole is None:
+            return 0.0
+        if not whole:  # solved at the start
+            return 1.0 if not left else 0.0
+        return min(1.0, max(0.0, 1.0 - left / whole))
+
+    def demonstrations(self, n: int, style: str | None = None) -> list[str]:
+        """``n`` oracle episodes from train tasks as text, for few-shot prompts; of the kind ``demonstrated`` where a family has several.
+
+        Args:
+            n: how many; the first n tasks of the train split. One that the kind does not win within ``horizon`` is shown as
+                "expert" plays it.
+            style: one of ``prompt_styles``, default the environment's.
+
+        Raises:
+            UnknownOption: more than there are train tasks, or no train split at all.
+        """
+        style = self._check_style(style)
+        ids = self.task_ids("train")
+        if not is_whole(n):
+            raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")
+        if not 0 <= n <= len(ids):
+            advice = (
+                ""
+                if ids
+                else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
+            )
+            raise UnknownOption(
+                f"{counted(n, 'demonstration')} wanted, but split 'train' of {self._name()} has {counted(len(ids), 'task')}{advice}"
+            )
+        kept = self.snapshot() if self._task is not None else None
+        try:
+            return [self._demonstrate(task_id, style) for task_id in ids[:n]]
+        finally:  # the search service may fail, and the caller's episode must survive that
+            if kept is not None:
+                self.restore(kept)
+            else:
+                self._task, self._state, self._over = None, None, True
+
+    def _demonstrate(self, task_id: str, style: str) -> str:
+        text = ""
+        for kind in dict.fromkeys((self.demonstrated, "expert")):
+            text = self._played_by(kind, task_id, style)
+            if self._success:
+                break
+        return text
+
+    def _played_by(self, kind: str, task_id: str, style: str) -> str:
+        self._begin(task_id)
+        lines = [self._observation]
+        while not self._over:
+            step = self._expert_step(kind, *self._running(), 0)
+            if step is None:
+                break
+            self.step(render_reply(*step))
+            lines += [render_reply(*step, style=style), f"Observation: {self._observation}"]
+        return "\n".join(lines[:-1] if self._over else lines)

@@ -202,6 +202,9 @@ def panel(version: str) -> Panel:
     return Panel(version, entries, digest_all([version, *(part.hash for part in entries.values())]))
 
 
+load_panel = panel  # for functions whose argument is called panel
+
+
 def panel_versions() -> tuple[str, ...]:
     """The versions that there are."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
@@ -275,12 +278,13 @@ def task_set(
     if limit is not None and limit < 1:
         raise UnknownOption(f"limit must be 1 or more, got {limit}")
     entry = find_entry(env)
-    part = panel(panel)[entry.id] if panel is not None else None
+    chosen = load_panel(panel) if panel is not None else None
+    part = chosen[entry.id] if chosen is not None else None
     split = part.split if part is not None else split
     made = entry.make(split=split, **options)
     try:
-        if panel is not None:
-            panel(panel).check(made, entry.id)
+        if chosen is not None:
+            chosen.check(made, entry.id)
         ids = tuple((part.tasks if part is not None else made.task_ids(split))[:limit])
         if part is not None and len(ids) == len(part.tasks):
             own = part.hash

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 import gymnasium as gym
 
 from tstar_envs.core import TextEnv
-from tstar_envs.declared import Declared, declare
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, question_set
 from tstar_envs.errors import EnvironmentFailed, TStarError, UnknownOption
 from tstar_envs.foreign import called, check_attributes, raised
@@ -230,6 +231,32 @@ def find_entry(name: str) -> EnvEntry:
     )
 
 
+def registered(cls: type, options: Mapping[str, Any]) -> EnvEntry | None:
+    """Entry of an environment, however it is made: by its id, or from its class; None if there is none.
+
+    Args:
+        cls: its class; one that no entry names is played as the class that it extends.
+        options: that it is made with. Of several entries of a class that one counts whose ``kwargs`` are among them, else the first.
+    """
+    for base in cls.__mro__:
+        those = [entry for entry in list_envs() if _names(entry.entry_point, base)]
+        for entry in those:
+            if all(name in options and options[name] == value for name, value in entry.kwargs.items()):
+                return entry
+        if those:
+            return those[0]
+    return None
+
+
+def _names(entry_point: str, cls: type) -> bool:
+    """True if an entry point leads to a class, by whatever module; none is imported to find out."""
+    module, _, name = entry_point.partition(":")
+    if cls.__module__ == "__main__" and cls.__name__ == name:  # the module that registers it, run as a script
+        script = getattr(sys.modules["__main__"], "__file__", None) or ""
+        return Path(script).stem == module.rpartition(".")[2] or module == "__main__"
+    return getattr(sys.modules.get(module), name, None) is cls
+
+
 def _entry_of_module(module: str, wanted: str) -> EnvEntry:
     """An environment that a module registers; its id keeps the module, so that it is found from any process."""
     try:
@@ -259,7 +286,6 @@ def register_all() -> None:
 
 
 def _register(entry: EnvEntry) -> None:
-    declare(entry.id, Declared(entry.entry_point, entry.kwargs, entry.horizon, entry.rules_version))
     if entry.id not in gym.registry:
         # No max_episode_steps: the horizon is the environment's own and truncates there.
         gym.register(

@@ -1,12 +1,12 @@
 """Horizon, rules version and metric of every registered environment are said once, by its entry, and all else follows it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from contract_walk import FOR_EVERY_ENV, make
 
-from tstar_envs import EnvEntry, TextEnv, find_entry
-from tstar_envs.declared import DECLARED
+from tstar_envs import EnvEntry, TextEnv, find_entry, registry
 from tstar_envs.evaluation.report.paper import TABLES
 
 
@@ -20,10 +20,12 @@ def test_no_class_says_what_its_entry_says(entry: EnvEntry) -> None:
 
 @FOR_EVERY_ENV
 def test_an_environment_follows_its_entry(entry: EnvEntry, monkeypatch: pytest.MonkeyPatch) -> None:
-    env_id = entry.id.rpartition(":")[2]
     steps = entry.horizon + 1000
-    changed = DECLARED[env_id]._replace(horizon=steps, rules_version="another")
-    monkeypatch.setitem(DECLARED, env_id, changed)
+    changed = [
+        replace(each, horizon=steps, rules_version="another") if each.id == entry.id else each
+        for each in registry.ENTRIES
+    ]
+    monkeypatch.setattr(registry, "ENTRIES", tuple(changed))
     for env in (make(entry.id), entry.load_class()(**entry.kwargs)):
         assert (env.horizon, env.default_horizon, env.metadata["rules_version"]) == (steps, steps, "another")
         assert env.reset(seed=0)[1]["horizon"] == steps and str(steps) in env.prompt()

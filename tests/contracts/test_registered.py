@@ -8,61 +8,68 @@ from types import ModuleType
 
 import pytest
 
-from tstar_envs import declared
-from tstar_envs.declared import UNREGISTERED, Declared, declare, declared_of, from_registry
+from tstar_envs import EnvEntry, TextEnv, registry
+from tstar_envs.registry import registered
 
 ROOT = Path(__file__).resolve().parents[2]
-EASY, HARD = (
-    Declared("rooms:Room", {"level": "easy"}, 20, "6"),
-    Declared("rooms:Room", {"level": "hard"}, 60, "6"),
-)
 
 
-class Room:
-    default_horizon = from_registry(lambda entry: entry.horizon)
+class Room(TextEnv):
+    """Registered twice, under two options."""
 
-    def __init__(self, **options: object) -> None:
-        self._made_with = options
+    def __init__(self, *, level: str = "easy", **options):
+        super().__init__(**options)
 
 
 class Wing(Room):
     """Not registered."""
 
 
+for method in TextEnv.__abstractmethods__:
+    setattr(Room, method, lambda self, *arguments: "")
+Room.__abstractmethods__ = Wing.__abstractmethods__ = frozenset()
+
+
+def entry_of(name: str, horizon: int, level: str | None = None, cls: str = "Room") -> EnvEntry:
+    options = {} if level is None else {"level": level}
+    return EnvEntry(f"mine/{name}", "own", f"rooms:{cls}", horizon, "6", "", "", options)
+
+
+EASY, HARD = entry_of("Easy", 20, "easy"), entry_of("Hard", 60, "hard")
+
+
 @pytest.fixture(autouse=True)
-def table(monkeypatch: pytest.MonkeyPatch) -> None:
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, EnvEntry]:
     """A table of two entries; ``rooms`` shows a class that another module defines."""
     rooms = ModuleType("rooms")
     rooms.Room = Room  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rooms", rooms)
-    monkeypatch.setattr(declared, "DECLARED", {})
-    declare("mine/Easy", EASY)
-    declare("mine/Hard", HARD)
+    entries = {EASY.id: EASY, HARD.id: HARD}
+    monkeypatch.setattr(registry, "OWN_ENTRIES", entries)
+    return entries
 
 
 def test_the_options_choose_among_the_entries_of_a_class() -> None:
-    assert declared_of(Room, {"level": "hard", "split": "train"}) == HARD
-    assert declared_of(Room, {"level": "easy"}) == EASY
+    assert registered(Room, {"level": "hard", "split": "train"}) == HARD
+    assert registered(Room, {"level": "easy"}) == EASY
     for options in ({}, {"level": "of one's own"}, {"split": "test"}):
-        assert declared_of(Room, options) == EASY, "the first is the class's own"
+        assert registered(Room, options) == EASY, "the first is the class's own"
 
 
-def test_a_class_that_no_entry_names_is_played_as_the_one_it_extends() -> None:
-    assert declared_of(Wing, {"level": "hard"}) == HARD
-    declare("mine/Wing", Declared("rooms:Wing", {}, 90, "1"))
-    assert declared_of(Wing, {"level": "hard"}) == HARD, "rooms has no such class"
+def test_a_class_that_no_entry_names_is_played_as_the_one_it_extends(table: dict[str, EnvEntry]) -> None:
+    assert registered(Wing, {"level": "hard"}) == HARD
+    table["mine/Wing"] = entry_of("Wing", 90, cls="Wing")
+    assert registered(Wing, {"level": "hard"}) == HARD, "rooms has no such class"
     sys.modules["rooms"].Wing = Wing  # type: ignore[attr-defined]
-    assert declared_of(Wing, {"level": "hard"}).horizon == 90 and declared_of(Room, {}) == EASY
-    assert declared_of(int, {}) == UNREGISTERED
+    assert registered(Wing, {"level": "hard"}) == table["mine/Wing"] and registered(Room, {}) == EASY
+    assert registered(int, {}) is None
 
 
-def test_attributes_are_those_of_the_entry_until_others_are_assigned() -> None:
-    room = Room(level="hard")
-    assert (Room.default_horizon, room.default_horizon) == (20, 60)
-    declare("mine/Hard", HARD._replace(horizon=70))
-    assert room.default_horizon == 70
-    room.default_horizon = 5
-    assert (room.default_horizon, Room(level="hard").default_horizon) == (5, 70)
+def test_horizon_and_rules_version_are_those_of_the_entry_unless_the_class_says_its_own() -> None:
+    assert (Room(level="hard").horizon, Room().horizon, Room(horizon=5).horizon) == (60, 20, 5)
+    assert Room(level="hard").metadata["rules_version"] == "6" and "rules_version" not in Room.metadata
+    own = type("Own", (Room,), {"default_horizon": 7})
+    assert (own(level="hard").horizon, own(level="hard").default_horizon) == (7, 7)
 
 
 # A class may be made before its module is registered under that name: when the module is run as a script.
@@ -80,7 +87,7 @@ class {name}(TextEnv):
     def prompt(self, style=None): return f"{{self.horizon}} steps"
 
 register(EnvEntry("mine/{name}", "own", "own_rooms:{name}", 31, "8", "", ""))
-print({name}().horizon, {name}.metadata["rules_version"])
+print({name}().horizon, {name}().metadata["rules_version"])
 """
 
 
