@@ -5,9 +5,8 @@ As a service: ``python -m retriever serve``. Importing this package loads neithe
 """
 
 from retriever.bm25 import Bm25Index
-from retriever.corpus import Document
-from retriever.corpus_files import read_corpus, stream_corpus
-from retriever.encoders import Encoder, HashedTfidfEncoder
+from retriever.corpus import Document, read_corpus, stream_corpus
+from retriever.encoders import Encoder, HashedTfidfEncoder, TransformerEncoder
 from retriever.errors import (
     BadCorpus,
     BadIndex,
@@ -19,10 +18,8 @@ from retriever.errors import (
     Unavailable,
     WriteFailed,
 )
-from retriever.index import DenseIndex, HashedIndex, Hit, Searcher
-from retriever.shards import RemoteShard, ShardedSearcher
+from retriever.index import DenseIndex, HashedIndex, Hit, RemoteShard, Searcher, ShardedSearcher
 from retriever.storage import load_index, save_index
-from retriever.transformer import TransformerEncoder
 
 __all__ = [
     "BadCorpus",

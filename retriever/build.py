@@ -2,7 +2,7 @@
 
 Everything goes to a hidden folder beside the result, with marks that say how far it is whole
 (`retriever.resume`). A second run of the same command goes on from there, so a killed build loses one chunk at most,
-whatever it was doing: reading, encoding, filling lists or a graph (`retriever.arrange`), scoring words (`retriever.postings`).
+whatever it was doing: reading, encoding, filling lists or a graph (`retriever.vectors`), scoring words (`retriever.bm25`).
 """
 
 import shutil
@@ -17,21 +17,36 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.arrange import fill_graph, fill_lists, write_index
-from retriever.bm25 import Bm25Index, import_bm25s
-from retriever.corpus import Document
-from retriever.corpus_files import Line, repeated_id, stream_corpus
-from retriever.documents import LINES, OFFSETS, StoredDocuments, document_line
-from retriever.encoders import Encoder, HashedTfidfEncoder
+from retriever.bm25 import Bm25Index, WordCounts, import_bm25s, place_scores
+from retriever.corpus import (
+    LINES,
+    OFFSETS,
+    Document,
+    Line,
+    StoredDocuments,
+    document_line,
+    repeated_id,
+    stream_corpus,
+    tokenise,
+)
+from retriever.encoders import Encoder, HashedTfidfEncoder, TransformerEncoder, TransformerSettings
 from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional
 from retriever.index import VECTORS, DenseIndex, HashedIndex
-from retriever.postings import WordCounts, place_scores
 from retriever.recall import RecallProbe
 from retriever.resume import Marks, Report, grown, locked, to_disk
 from retriever.storage import Index, check_vacant, sha256_file, write_failed, write_manifest
-from retriever.text import tokenise
-from retriever.transformer import TransformerEncoder, TransformerSettings
-from retriever.vectors import EXHAUSTIVE, Kind, VectorFile, check_kind, open_vectors, trained, training_size
+from retriever.vectors import (
+    EXHAUSTIVE,
+    Kind,
+    VectorFile,
+    check_kind,
+    fill_graph,
+    fill_lists,
+    open_vectors,
+    trained,
+    training_size,
+    write_index,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

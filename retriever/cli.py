@@ -11,11 +11,11 @@ from rich.console import Console
 
 from retriever.build import Plan, build_index
 from retriever.command_line import check_range, say
+from retriever.encoders import Pooling, TransformerSettings, settings_for
 from retriever.errors import BadSetting, RetrieverError
-from retriever.progress import progress
+from retriever.resume import progress
 from retriever.serving import Serve, mini_corpus, serve
 from retriever.storage import Manifest, read_manifest
-from retriever.transformer import Pooling, TransformerSettings, settings_for
 from retriever.vectors import Kind
 
 _INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C

@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from retriever.schema import RetrieveRequest
+from retriever.app import RetrieveRequest
 from retriever.storage import load_index
 
 

@@ -1,5 +1,9 @@
-"""How much an index loses: its answers beside those of exact search over unquantized vectors, found while encoding."""
+"""Recall of a search, and the metrics that it is judged by."""
 
+from __future__ import annotations
+
+import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +14,77 @@ from retriever.corpus import Document
 from retriever.encoders import Encoder
 from retriever.index import DenseIndex
 from retriever.resume import to_disk
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_STATM = Path("/proc/self/statm")
+
+
+def _resident_bytes() -> int:
+    """0 where the system does not report it (other than Linux)."""
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if _STATM.exists() else 0
+
+
+class Metrics:
+    """What a running service counts; used from the event loop's thread only."""
+
+    def __init__(self) -> None:
+        """Start all counters at zero."""
+        self.requests: Counter[int] = Counter()
+        self.queries = 0
+        self.cached = 0
+        self.expired = 0
+        self.searches = 0
+        self.searched = 0
+        self.search_seconds = 0.0
+
+    def render(self, pending: int, ready: bool, ntotal: int) -> str:
+        """Return the exposition text, current gauges included."""
+        requests = [
+            f'retriever_requests_total{{status="{status}"}} {count}'
+            for status, count in sorted(self.requests.items())
+        ]
+        families = [
+            ("retriever_requests_total", "counter", "Requests to /retrieve by HTTP status.", requests),
+            _single("retriever_queries_total", "counter", "Queries answered.", self.queries),
+            _single("retriever_cached_queries_total", "counter", "Queries from the cache.", self.cached),
+            (
+                "retriever_search_seconds",
+                "summary",
+                "Time in the search thread, one observation a batch.",
+                [
+                    f"retriever_search_seconds_sum {self.search_seconds:.6f}",
+                    f"retriever_search_seconds_count {self.searches}",
+                ],
+            ),
+            _single(
+                "retriever_searched_queries_total",
+                "counter",
+                "Queries searched for, in batches.",
+                self.searched,
+            ),
+            _single(
+                "retriever_expired_requests_total", "counter", "Requests past their deadline.", self.expired
+            ),
+            _single("retriever_pending_requests", "gauge", "Requests searching or waiting.", pending),
+            _single("retriever_ready", "gauge", "1 once the index is loaded.", int(ready)),
+            _single("retriever_documents", "gauge", "Documents in the index.", ntotal),
+            _single(
+                "process_resident_memory_bytes",
+                "gauge",
+                "Resident memory, pages of mapped files included.",
+                _resident_bytes(),
+            ),
+        ]
+        lines: list[str] = []
+        for name, kind, description, samples in families:
+            lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}", *samples]
+        return "\n".join(lines) + "\n"
+
+
+def _single(name: str, kind: str, description: str, value: int) -> tuple[str, str, str, list[str]]:
+    return name, kind, description, [f"{name} {value}"]
+
 
 DEPTHS = (1, 3, 10)
 _QUERIES = 200
@@ -41,7 +116,7 @@ class RecallProbe:
         self._positions = np.full(shape, -1, np.int64)
 
     @classmethod
-    def cut_from(cls, documents: Sequence[Document], encoder: Encoder) -> "RecallProbe":
+    def cut_from(cls, documents: Sequence[Document], encoder: Encoder) -> RecallProbe:
         """Probe with `cut_queries`; those in which the encoder knows no word are left out."""
         vectors = encoder.encode_queries(cut_queries(documents))
         return cls(vectors[vectors.any(axis=1)])

@@ -10,12 +10,10 @@ from typing import Literal
 from rich.console import Console
 
 from retriever.command_line import check_range, say
-from retriever.corpus_files import read_corpus
+from retriever.corpus import normalise, read_corpus
 from retriever.errors import BadIndex, BadSetting, MissingCorpus, import_optional
-from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, Searcher
-from retriever.shards import RemoteShard, ShardedSearcher
+from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, RemoteShard, Searcher, ShardedSearcher
 from retriever.storage import load_index, read_manifest
-from retriever.text import normalise
 
 _BACKLOG = 256  # connections that wait to be accepted
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
@@ -93,9 +91,8 @@ def serve(command: Serve, console: Console) -> None:
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
-    from retriever.app import create_app
-    from retriever.guard import HostNames, guarded, log_sparingly, room_for, run_until_stopped
-    from retriever.schema import Limits
+    from retriever.app import Limits, create_app
+    from retriever.http_limits import HostNames, guarded, log_sparingly, room_for, run_until_stopped
     from retriever.service import SearchService
 
     lexical = _lexical(command)

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from retriever.bm25 import Bm25Index
-from retriever.documents import LINES, StoredDocuments, write_documents
-from retriever.encoders import HashedTfidfEncoder
+from retriever.corpus import LINES, StoredDocuments, write_documents
+from retriever.encoders import HashedTfidfEncoder, TransformerEncoder
 from retriever.errors import BadIndex, RetrieverError, WriteFailed
 from retriever.file_kinds import kind_of_file
 from retriever.index import DenseIndex, HashedIndex
-from retriever.transformer import TransformerEncoder
 
 Kind = Literal["hashed", "bm25", "transformer"]
 Index = DenseIndex | Bm25Index

@@ -24,7 +24,7 @@ from retriever import (
     stream_corpus,
 )
 from retriever.build import Plan, build_index
-from retriever.documents import StoredDocuments
+from retriever.corpus import StoredDocuments
 from retriever.encoders import HashedTfidfEncoder
 from retriever.recall import cut_queries
 from retriever.storage import read_manifest

@@ -16,7 +16,7 @@ import pytest
 import requests
 from conftest import ROOT, environment, wait_ready
 
-from retriever.guard import HostNames
+from retriever.http_limits import HostNames
 
 BODY = b'{"query": "ka1"}'
 WHOLE = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)

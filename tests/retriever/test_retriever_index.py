@@ -24,7 +24,7 @@ from retriever import (
     Hit,
     MissingDependency,
 )
-from retriever.text import tokenise
+from retriever.corpus import tokenise
 
 Index = HashedIndex | Bm25Index
 BOTH = pytest.mark.parametrize("kind", [HashedIndex, Bm25Index])

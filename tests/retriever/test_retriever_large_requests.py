@@ -10,7 +10,7 @@ import requests
 from conftest import serving
 
 from retriever import Document, HashedIndex, Hit
-from retriever.schema import RetrieveRequest
+from retriever.app import RetrieveRequest
 from retriever.service import SearchService
 
 

@@ -12,10 +12,9 @@ import pytest
 from conftest import environment, folder_contents
 
 from retriever import BadSetting
-from retriever.arrange import fill_graph, fill_lists
 from retriever.build import Plan, build_index
 from retriever.resume import Marks, reserve
-from retriever.vectors import KINDS, Kind, trained, training_size
+from retriever.vectors import KINDS, Kind, fill_graph, fill_lists, trained, training_size
 
 KILLED = """
 import os, signal, sys

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retriever import BadIndex, Bm25Index, Document, HashedIndex, Hit
+from retriever.corpus import normalise
 from retriever.service import SearchService
-from retriever.text import normalise
 
 QUERIES = ["Zélie Quarrow opera", "ka1 ro2", "title 9"]
 

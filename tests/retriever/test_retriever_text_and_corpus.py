@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import BadCorpus, Bm25Index, Document, HashedIndex, read_corpus
-from retriever.text import normalise, tokenise
+from retriever.corpus import normalise, tokenise
 
 
 @pytest.mark.parametrize(

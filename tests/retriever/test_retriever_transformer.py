@@ -13,9 +13,8 @@ from conftest import serving
 from retriever import BadIndex, BadSetting, Document, MissingModel, load_index
 from retriever.build import Plan, build_index
 from retriever.cli import main
-from retriever.encoders import Encoder
-from retriever.text import tokenise
-from retriever.transformer import TransformerEncoder, TransformerSettings, settings_for
+from retriever.corpus import tokenise
+from retriever.encoders import Encoder, TransformerEncoder, TransformerSettings, settings_for
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

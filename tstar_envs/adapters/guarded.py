@@ -9,8 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from retriever.admission import Bodies, Doorkeeper
-from retriever.guard import HostNames, guarded, log_sparingly, room_for, run_until_stopped
+from retriever.http_limits import (
+    Bodies,
+    Doorkeeper,
+    HostNames,
+    guarded,
+    log_sparingly,
+    room_for,
+    run_until_stopped,
+)
 
 if TYPE_CHECKING:
     import uvicorn

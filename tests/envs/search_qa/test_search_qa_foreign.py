@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback import QuietHandler, listening
 
-from retriever.text import normalise
+from retriever.corpus import normalise
 from tstar_envs import InfrastructureError, RetrieverError, make_group
 from tstar_envs.envs.search_qa import rules
 from tstar_envs.envs.search_qa.env import SearchQAEnv
